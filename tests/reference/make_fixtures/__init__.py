@@ -1,0 +1,1 @@
+"""Stores small reference fixtures made with Hugging Face's own classes."""
