@@ -1,0 +1,50 @@
+# Language level, warnings, sanitizers, the compiler cache and CUDA.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g -D_GLIBCXX_ASSERTIONS")
+
+add_library(kinora_flags INTERFACE)
+target_compile_options(kinora_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                            -Wcast-align -Werror -fno-math-errno>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings>)
+if(KINORA_SANITIZE)
+  target_compile_options(kinora_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KINORA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(kinora_flags INTERFACE -fsanitize=${KINORA_SANITIZE})
+endif()
+
+# Paths are made relative to the checkout, so that every build directory shares one cache.
+find_program(KINORA_CCACHE ccache)
+if(KINORA_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${KINORA_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+
+set(KINORA_HAS_CUDA OFF)
+if(NOT KINORA_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${KINORA_CUDA_ARCHITECTURES})
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    enable_language(CUDA)
+    # CMake 3.25.1 has not heard that nvcc speaks C++20.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    find_package(CUDAToolkit REQUIRED)
+    set(KINORA_HAS_CUDA ON)
+  elseif(KINORA_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "KINORA_CUDA=ON, but no CUDA compiler (nvcc) was found")
+  endif()
+endif()
+message(STATUS "kinora: CUDA backend ${KINORA_HAS_CUDA}")

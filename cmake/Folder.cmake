@@ -1,0 +1,38 @@
+# kinora_folder(NAME SOURCES … [CUDA …] [KNOWS folder…] [USES library…] [TESTS …] [TEST_USES …])
+#
+# Makes the target kinora_NAME from the folder src/NAME, and NAME_test from its tests.
+# A folder sees the headers of the folders it KNOWS and of no others: every folder gets an
+# include root of its own that holds nothing but a link to that folder, and only the roots of
+# known folders are on the include path. A wrong include is therefore a missing file.
+function(kinora_folder name)
+  cmake_parse_arguments(FOLDER "" "" "SOURCES;CUDA;KNOWS;USES;TESTS;TEST_USES" ${ARGN})
+
+  set(root ${CMAKE_BINARY_DIR}/include/${name})
+  file(MAKE_DIRECTORY ${root})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/${name} SYMBOLIC)
+
+  set(sources ${FOLDER_SOURCES})
+  if(KINORA_HAS_CUDA)
+    list(APPEND sources ${FOLDER_CUDA})
+  endif()
+  add_library(kinora_${name} STATIC ${sources})
+  target_include_directories(kinora_${name} PUBLIC ${root})
+  list(TRANSFORM FOLDER_KNOWS PREPEND kinora_ OUTPUT_VARIABLE known)
+  target_link_libraries(kinora_${name} PUBLIC ${known} PRIVATE kinora_flags ${FOLDER_USES})
+  if(KINORA_HAS_CUDA)
+    target_compile_definitions(kinora_${name} PRIVATE KINORA_HAS_CUDA=1)
+    target_link_libraries(kinora_${name} PRIVATE CUDA::cudart_static)
+  endif()
+  set_property(GLOBAL APPEND PROPERTY KINORA_FOLDERS kinora_${name})
+
+  if(KINORA_TESTS AND FOLDER_TESTS)
+    add_executable(${name}_test ${FOLDER_TESTS})
+    target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_compile_definitions(${name}_test PRIVATE
+      KINORA_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures" KINORA_SOURCE="${CMAKE_SOURCE_DIR}")
+    target_link_libraries(${name}_test PRIVATE
+      kinora_${name} kinora_flags GTest::gtest_main ${FOLDER_USES} ${FOLDER_TEST_USES})
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}/"
+      PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()
