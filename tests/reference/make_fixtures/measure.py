@@ -1,0 +1,58 @@
+"""Runs one prompt through a model and keeps what kinora compares: hidden states, logits, greedy tokens."""
+
+import torch
+
+MARGIN = 0.005  # a greedy choice closer than this could flip with the order of a sum
+
+
+@torch.no_grad()
+def prefill(model, decoder, inputs: dict) -> dict:
+    """Hidden states of every layer and the logits; `decoder` has .layers and .norm."""
+    kept: dict[str, torch.Tensor] = {}
+    hooks = []
+
+    def first(module, args, kwargs):
+        kept["hidden.embeddings"] = (args[0] if args else kwargs["hidden_states"])[0].clone()
+
+    hooks.append(decoder.layers[0].register_forward_pre_hook(first, with_kwargs=True))
+    for i, layer in enumerate(decoder.layers):
+
+        def after(module, args, output, i=i):
+            kept[f"hidden.layer.{i}"] = (output[0] if isinstance(output, tuple) else output).reshape(
+                kept["hidden.embeddings"].shape
+            ).clone()
+
+        hooks.append(layer.register_forward_hook(after))
+    hooks.append(
+        decoder.norm.register_forward_hook(lambda m, a, output: kept.__setitem__("hidden.final", output[0].clone()))
+    )
+    logits = model(**inputs, use_cache=False).logits[0]
+    for hook in hooks:
+        hook.remove()
+    kept["logits"] = logits
+    return kept
+
+
+@torch.no_grad()
+def greedy(model, inputs: dict, steps: int = 64) -> tuple[list[int], float]:
+    """Token ids, and the smallest distance between the best and the second logit."""
+    out = model.generate(
+        **inputs,
+        max_new_tokens=steps,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    tokens = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+    assert len(tokens) == steps
+    margin = min((top[0, 0] - top[0, 1]).item() for top in (l.topk(2).values for l in out.logits))
+    return tokens, margin
+
+
+def to_numpy(kept: dict, all_logits: bool) -> dict:
+    kept = dict(kept)
+    if not all_logits:
+        kept["logits"] = kept["logits"][-1:]
+    return {name: value.float().numpy() for name, value in kept.items()}
