@@ -1,0 +1,49 @@
+// Rotary position embedding: tables of cosines and sines made once for a run of tokens and shared
+// by all layers, and the rotation itself. Angles are computed in double precision, so that
+// positions far into a long video stay exact. Scaling rules of a model family (llama3) act on the
+// inverse frequencies and live in model/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/context.h"
+#include "base/tensor.h"
+
+namespace kinora {
+
+// Both [rows, d/2] f32 on the context's device.
+struct RopeTable {
+  Tensor cos;
+  Tensor sin;
+};
+
+// 1 / base^(2i/d) for i in [0, d/2), rounded to f32 as Hugging Face keeps them.
+std::vector<double> rope_inverse_frequencies(int64_t d, double base);
+
+// One position a row: angle[row, i] = position[row] × inverse_frequency[i].
+// `factor` multiplies cosines and sines (the attention factor of some scaling rules).
+RopeTable rope_table(const Context& context, std::span<const double> inverse_frequencies,
+                     std::span<const int64_t> positions, double factor = 1.0);
+
+// M-RoPE (Qwen2.5-VL): positions are (t, h, w); the first sections[0] frequencies turn by t, the
+// next sections[1] by h, the last sections[2] by w. The sections add up to d/2.
+RopeTable mrope_table(const Context& context, std::span<const double> inverse_frequencies,
+                      std::span<const std::array<int64_t, 3>> positions,
+                      const std::array<int64_t, 3>& sections, double factor = 1.0);
+
+// 2-D vision RoPE (Qwen2.5-VL): d/4 frequencies (rope_inverse_frequencies(d/2, 10000)) and
+// positions (h, w); columns [0, d/4) of the table turn by h, columns [d/4, d/2) by w.
+RopeTable vision_rope_table(const Context& context, std::span<const double> inverse_frequencies,
+                            std::span<const std::array<int64_t, 2>> positions);
+
+// Rotates x [rows, heads, d] f32 in place, Hugging Face's rotate-half convention: with x1, x2 the
+// two halves of a head, (x1, x2) ← (x1 cos − x2 sin, x2 cos + x1 sin). cos, sin: [rows, d/2] f32.
+void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x);
+inline void apply_rope(const Context& context, const RopeTable& table, TensorView x) {
+  apply_rope(context, table.cos, table.sin, x);
+}
+
+}  // namespace kinora

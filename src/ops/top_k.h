@@ -1,0 +1,25 @@
+// The largest entries of one row of logits: greedy choice and top-k candidates in generate/.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/context.h"
+#include "base/tensor.h"
+
+namespace kinora {
+
+struct Candidate {
+  int32_t index = 0;
+  float value = 0;
+  bool operator==(const Candidate&) const = default;
+};
+
+// Index of the largest of x [n] f32; the lowest index among equals. NaN is never chosen; throws
+// when there is nothing else (or nothing at all).
+int32_t argmax(const Context& context, ConstTensorView x);
+
+// The min(k, n) largest of x [n] f32, largest first, lower index first among equals; NaN left out.
+std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
+
+}  // namespace kinora
