@@ -1,0 +1,145 @@
+#include "memory/row_store.h"
+
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+
+namespace kinora {
+
+RowStore::RowStore(const RowLayout& layout)
+    : layout_(layout),
+      row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size) {
+  if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
+    throw Error(ErrorKind::internal, "a row store needs layers, heads and a head size");
+  }
+  if (layout.dtype != DType::f32 && layout.dtype != DType::bf16) {
+    throw Error(ErrorKind::unsupported, "keys and values are kept as f32 or bf16, not as " +
+                                            std::string(dtype_name(layout.dtype)));
+  }
+  layers_.resize(static_cast<size_t>(layout.layers));
+}
+
+RowStore::Layer& RowStore::layer_at(int layer) { return layers_.at(static_cast<size_t>(layer)); }
+const RowStore::Layer& RowStore::layer_at(int layer) const {
+  return layers_.at(static_cast<size_t>(layer));
+}
+
+int32_t RowStore::begin_group(std::span<const TokenInfo> tokens) {
+  if (tokens.empty()) throw Error(ErrorKind::internal, "a group holds at least one token");
+  if (tokens_.size() + tokens.size() > size_t{std::numeric_limits<int32_t>::max()}) {
+    throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");
+  }
+  group_begin_ = token_count();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  group_ordinals_.resize(tokens.size());
+  std::iota(group_ordinals_.begin(), group_ordinals_.end(), static_cast<int32_t>(group_begin_));
+  group_modalities_.resize(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) group_modalities_[i] = tokens[i].modality;
+  return static_cast<int32_t>(group_begin_);
+}
+
+RowStore::NewRows RowStore::append(int layer) {
+  Layer& target = layer_at(layer);
+  const auto count = static_cast<int64_t>(group_ordinals_.size());
+  if (count == 0 || (!target.ordinals.empty() && target.ordinals.back() >= group_begin_)) {
+    throw Error(ErrorKind::internal, "a layer appends every group once");
+  }
+  const auto before = static_cast<int64_t>(target.ordinals.size());
+  const auto bytes = static_cast<size_t>((before + count) * row_bytes_);
+  target.keys.resize(bytes);
+  target.values.resize(bytes);
+  target.ordinals.insert(target.ordinals.end(), group_ordinals_.begin(), group_ordinals_.end());
+  target.modalities.insert(target.modalities.end(), group_modalities_.begin(),
+                           group_modalities_.end());
+  const Shape shape{count, layout_.kv_heads, layout_.head_size};
+  return {TensorView(target.keys.data() + before * row_bytes_, layout_.dtype, shape),
+          TensorView(target.values.data() + before * row_bytes_, layout_.dtype, shape)};
+}
+
+RowsView RowStore::rows(int layer) const {
+  const Layer& source = layer_at(layer);
+  const Shape shape{static_cast<int64_t>(source.ordinals.size()), layout_.kv_heads,
+                    layout_.head_size};
+  return {ConstTensorView(source.keys.data(), layout_.dtype, shape),
+          ConstTensorView(source.values.data(), layout_.dtype, shape), source.ordinals,
+          source.modalities};
+}
+
+int64_t RowStore::row_count(int layer) const {
+  return static_cast<int64_t>(layer_at(layer).ordinals.size());
+}
+
+void RowStore::retain(int layer, std::span<const int32_t> kept) {
+  Layer& target = layer_at(layer);
+  const size_t group = group_ordinals_.size();
+  const size_t total = target.ordinals.size();
+  if (total < group || target.ordinals[total - group] != group_begin_) {
+    throw Error(ErrorKind::internal, "only the newest group, whole, can be pruned");
+  }
+  const size_t first = total - group;
+  size_t next = first;
+  int32_t previous = -1;
+  for (const int32_t index : kept) {
+    if (index <= previous || static_cast<size_t>(index) >= group) {
+      throw Error(ErrorKind::internal, "rows to keep must be increasing and inside the group");
+    }
+    previous = index;
+    const size_t from = first + static_cast<size_t>(index);
+    if (from != next) {
+      const auto bytes = static_cast<size_t>(row_bytes_);
+      std::memcpy(target.keys.data() + next * bytes, target.keys.data() + from * bytes, bytes);
+      std::memcpy(target.values.data() + next * bytes, target.values.data() + from * bytes, bytes);
+      target.ordinals[next] = target.ordinals[from];
+      target.modalities[next] = target.modalities[from];
+    }
+    ++next;
+  }
+  target.ordinals.resize(next);
+  target.modalities.resize(next);
+  target.keys.resize(next * static_cast<size_t>(row_bytes_));
+  target.values.resize(next * static_cast<size_t>(row_bytes_));
+}
+
+std::span<const int32_t> RowStore::group_ordinals() const { return group_ordinals_; }
+std::span<const Modality> RowStore::group_modalities() const { return group_modalities_; }
+
+RowStore::Mark RowStore::mark() const {
+  Mark mark{token_count(), {}};
+  for (const Layer& layer : layers_)
+    mark.rows.push_back(static_cast<int64_t>(layer.ordinals.size()));
+  return mark;
+}
+
+void RowStore::rewind(const Mark& mark) {
+  if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
+    throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto rows = static_cast<size_t>(mark.rows[i]);
+    // A layer may lack rows of a group that was interrupted, never rows from before the mark.
+    if (rows > layers_[i].ordinals.size()) {
+      throw Error(ErrorKind::internal, "a mark of a moment already undone");
+    }
+    layers_[i].ordinals.resize(rows);
+    layers_[i].modalities.resize(rows);
+    layers_[i].keys.resize(rows * static_cast<size_t>(row_bytes_));
+    layers_[i].values.resize(rows * static_cast<size_t>(row_bytes_));
+  }
+  tokens_.resize(static_cast<size_t>(mark.tokens));
+  group_ordinals_.clear();
+  group_modalities_.clear();
+  group_begin_ = mark.tokens;
+}
+
+int64_t RowStore::bytes() const {
+  int64_t total = 0;
+  for (const Layer& layer : layers_) {
+    total += static_cast<int64_t>(layer.keys.size() + layer.values.size());
+  }
+  return total;
+}
+
+}  // namespace kinora

@@ -1,0 +1,128 @@
+#include "memory/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+constexpr RowLayout layout{3, 2, 4, DType::f32};
+
+std::vector<TokenInfo> tokens_of(int64_t count, int32_t first) {
+  std::vector<TokenInfo> tokens(static_cast<size_t>(count));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto at = first + static_cast<int32_t>(i);
+    tokens[i] = {{at, at + 1, at + 2}, at * 0.5, at % 3 ? Modality::video : Modality::text};
+  }
+  return tokens;
+}
+
+// Every element of a row is a function of its ordinal, layer and place, so that any mix-up shows.
+float element(int32_t ordinal, int layer, int place) {
+  return static_cast<float>(ordinal * 100 + layer * 10 + place);
+}
+
+void append_group(RowStore& store, int64_t count) {
+  const int32_t first =
+      store.begin_group(tokens_of(count, static_cast<int32_t>(store.token_count())));
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    const auto rows = store.append(layer);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int place = 0; place < 8; ++place) {
+        const float value = element(first + static_cast<int32_t>(i), layer, place);
+        rows.keys.row<float>(i)[place] = value;
+        rows.values.row<float>(i)[place] = -value;
+      }
+    }
+  }
+}
+
+void expect_rows(const RowStore& store, int layer, const std::vector<int32_t>& ordinals) {
+  const RowsView rows = store.rows(layer);
+  ASSERT_EQ(rows.count(), static_cast<int64_t>(ordinals.size()));
+  for (size_t i = 0; i < ordinals.size(); ++i) {
+    ASSERT_EQ(rows.ordinals[i], ordinals[i]);
+    ASSERT_EQ(rows.modalities[i], store.token(ordinals[i]).modality);
+    for (int place = 0; place < 8; ++place) {
+      const float value = element(ordinals[i], layer, place);
+      ASSERT_EQ(rows.keys.row<float>(static_cast<int64_t>(i))[place], value);
+      ASSERT_EQ(rows.values.row<float>(static_cast<int64_t>(i))[place], -value);
+    }
+  }
+}
+
+TEST(RowStore, RowsFollowRandomAppendsPrunesAndRewinds) {
+  KINORA_FRESH_RANDOM(random);
+  RowStore store(layout);
+  std::vector<std::vector<int32_t>> expected(3);
+  struct Saved {
+    RowStore::Mark mark;
+    std::vector<std::vector<int32_t>> expected;
+  };
+  std::vector<Saved> marks;
+  for (int step = 0; step < 400; ++step) {
+    const double choice = random.uniform();
+    if (choice < 0.2) marks.push_back({store.mark(), expected});
+    if (choice > 0.85 && !marks.empty()) {
+      const auto which = static_cast<size_t>(random.below(static_cast<int64_t>(marks.size())));
+      store.rewind(marks[which].mark);
+      expected = marks[which].expected;
+      marks.resize(which + 1);
+    } else {
+      const int64_t count = 1 + random.below(70);
+      const auto first = static_cast<int32_t>(store.token_count());
+      append_group(store, count);
+      for (int layer = 0; layer < layout.layers; ++layer) {
+        std::vector<int32_t> kept;
+        const bool prune = random.uniform() < 0.5;
+        for (int32_t i = 0; i < count; ++i) {
+          if (!prune || random.uniform() < 0.4) kept.push_back(i);
+        }
+        if (prune) store.retain(layer, kept);
+        for (const int32_t index : kept)
+          expected[static_cast<size_t>(layer)].push_back(first + index);
+      }
+    }
+    for (int layer = 0; layer < layout.layers; ++layer) {
+      expect_rows(store, layer, expected[static_cast<size_t>(layer)]);
+    }
+  }
+  int64_t rows = 0;
+  for (const auto& layer : expected) rows += static_cast<int64_t>(layer.size());
+  EXPECT_EQ(store.bytes(), rows * 2 * 8 * 4);
+}
+
+TEST(RowStore, AnInterruptedGroupCanBeRewound) {
+  RowStore store(layout);
+  append_group(store, 5);
+  const auto mark = store.mark();
+  store.begin_group(tokens_of(3, 5));
+  store.append(0);  // layers 1 and 2 never came to it
+  store.rewind(mark);
+  append_group(store, 2);
+  for (int layer = 0; layer < layout.layers; ++layer)
+    expect_rows(store, layer, {0, 1, 2, 3, 4, 5, 6});
+}
+
+TEST(RowStore, RefusesMisuse) {
+  RowStore store(layout);
+  EXPECT_THROW(store.begin_group({}), Error);
+  EXPECT_THROW(store.append(0), Error);
+  append_group(store, 4);
+  EXPECT_THROW(store.append(0), Error);
+  EXPECT_THROW(store.retain(0, std::vector<int32_t>{1, 1}), Error);
+  EXPECT_THROW(store.retain(1, std::vector<int32_t>{0, 4}), Error);
+  store.retain(2, std::vector<int32_t>{3});
+  EXPECT_THROW(store.retain(2, std::vector<int32_t>{0}), Error);
+  RowStore other(layout);
+  EXPECT_THROW(other.rewind(store.mark()), Error);
+  EXPECT_THROW(RowStore(RowLayout{1, 1, 1, DType::i32}), Error);
+}
+
+}  // namespace
+}  // namespace kinora

@@ -1,0 +1,130 @@
+// A loaded model as the engine sees it: prompts become token runs and visual slots, frames become
+// visual tokens, tokens get positions, and the decoder turns them into K/V rows and logits. One
+// class per family implements it (qwen2_5_vl.cc, llava_onevision.cc, text_model.cc); weights are
+// read-only and shared by all sessions, so every method is const and thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+#include "base/file.h"
+#include "base/frame_group.h"
+#include "base/tensor.h"
+#include "memory/row_store.h"
+#include "model/conversation.h"
+#include "model/decoder.h"
+#include "model/tokenizer.h"
+#include "ops/resize.h"
+
+namespace kinora {
+
+// What `kinora info` shows and the engine plans with.
+struct ModelInfo {
+  std::string family;  // "qwen2_5_vl", "llava_onevision", "llama", "qwen2", "qwen3"
+  std::string name;    // of the directory
+  DType weight_dtype = DType::f32;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;
+  int64_t max_position = 0;  // largest position + 1 that the model was made for
+  int64_t vocabulary = 0;
+  RowLayout rows;                    // layers, kv heads, head size; dtype is the session's choice
+  bool sees = false;                 // has a vision tower
+  std::vector<int32_t> stop_tokens;  // from generation_config.json
+};
+
+struct Size {
+  int64_t width = 0;
+  int64_t height = 0;
+  bool operator==(const Size&) const = default;
+};
+
+// A picture or video that a question is about, before it is decoded.
+struct VisualSource {
+  Modality modality = Modality::video;  // image or video
+  Size size;                            // of the source, rotation applied
+  int64_t frames = 1;                   // that were sampled
+  double sampled_fps = 0;               // of those frames; 0 for an image
+};
+
+// Limits a caller may set in place of the model's own; 0 means the model's own.
+struct VisualLimits {
+  int64_t min_pixels = 0;  // per frame
+  int64_t max_pixels = 0;  // per frame
+};
+
+// How the model wants a source: sizes, tokens, time. Frames are consumed in units.
+struct VisualPlan {
+  VisualSource source;
+  Size frame_size;  // what video/ must deliver
+  ResizeFilter filter = ResizeFilter::bicubic;
+  int64_t frames_per_unit = 1;  // Qwen: 2 (a temporal patch pair); a short last unit is padded
+  int64_t units = 1;
+  int64_t tokens_per_unit = 0;
+  int64_t trailing_tokens = 0;  // after the last unit (LLaVA-OneVision's newline)
+  double seconds_per_unit = 0;
+  Size grid;  // tokens across and down one unit, for M-RoPE
+
+  int64_t tokens() const { return units * tokens_per_unit + trailing_tokens; }
+};
+
+// One run of a prompt: text tokens, or the place of visual item number `visual`.
+struct PromptRun {
+  std::vector<int32_t> ids;  // empty for a visual slot
+  int visual = -1;
+};
+
+// Hands out positions along a prompt, in order.
+class PositionCounter {
+ public:
+  virtual ~PositionCounter() = default;
+  virtual void text(int64_t count, std::vector<TokenInfo>& out) = 0;
+  // Units [first, first + count) of a visual item, then `trailing` tokens. `times` gives the time
+  // in seconds of each unit. The first call for an item fixes where it begins.
+  virtual void visual(const VisualPlan& plan, int64_t first, int64_t count,
+                      std::span<const double> times, bool last, std::vector<TokenInfo>& out) = 0;
+  // The position that the next text token would get.
+  virtual int64_t next() const = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+  virtual const Decoder& decoder() const = 0;
+
+  // The prompt of a conversation exactly as the family's chat template and processor give it, cut
+  // at visual slots; the conversation's visual items are numbered in order of appearance.
+  virtual std::vector<PromptRun> render(const Conversation& conversation) const = 0;
+
+  // Throws unsupported when the model cannot see.
+  virtual VisualPlan plan_visual(const VisualSource& source, const VisualLimits& limits) const = 0;
+
+  // Frames of consecutive units → visual tokens [units × tokens_per_unit (+ trailing), hidden],
+  // f32. `last` says that the item ends with this group; only then may the last unit be short.
+  virtual Tensor encode(const Context& context, const VisualPlan& plan, const FrameGroup& frames,
+                        bool last) const = 0;
+
+  virtual std::unique_ptr<PositionCounter> positions() const = 0;
+
+  // Sampling defaults of the family when a person gives neither fps nor a count.
+  virtual double default_fps() const = 0;
+  virtual int64_t default_max_frames() const = 0;
+};
+
+struct LoadOptions {
+  bool check_finite = false;  // reads every weight; names the first tensor with a NaN or infinity
+};
+
+// Reads a directory as huggingface-cli leaves it. Every missing, extra or misshapen tensor is
+// listed in one error.
+std::unique_ptr<Model> load_model(const Context& context, const FileSystem& files,
+                                  const std::string& directory, const LoadOptions& options = {});
+
+}  // namespace kinora
