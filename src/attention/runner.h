@@ -1,0 +1,42 @@
+// Executes any plan on the device of the context: the one place where attention is computed.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/attention.h"
+#include "attention/plan.h"
+
+namespace kinora {
+
+// What merging partial results needs besides the output: per query and head the largest score
+// (scale · q · k, natural units) and Σ exp(score − max). Where nothing was read: −∞ and 0.
+struct SoftmaxState {
+  float* max = nullptr;  // [count, heads]
+  float* sum = nullptr;  // [count, heads]
+};
+
+// Told the weight of every block of keys while a plan runs (MOMO's measuring pass). Called from
+// several threads, never for the same query and head at once, blocks of one query in list order.
+class BlockObserver {
+ public:
+  virtual ~BlockObserver() = default;
+  virtual int64_t block_size() const = 0;  // 32, 64 or 128 keys, counted along a tile's list
+  // score[i] = log2 Σ 2^(s · log2 e) over the block's keys for row i of the piece: the query
+  // query[i] of head head[i]; −∞ where it reads none of them. `block` counts from 0.
+  virtual void observe(int64_t block, int64_t count, const int32_t* query, const int32_t* head,
+                       const float* score) = 0;
+};
+
+struct RunOptions {
+  SoftmaxState state;                 // filled when its pointers are set
+  BlockObserver* observer = nullptr;  // CPU only
+};
+
+// out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where
+// it gives none. Checks shapes and validates the plan before any arithmetic. Results do not depend
+// on the number of threads.
+//   queries [count, heads, d] f32; rows [n, kv heads, d] f32 or bf16; out [count, heads, d] f32
+void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
+              const RowsView& rows, float scale, TensorView out, const RunOptions& options = {});
+
+}  // namespace kinora
