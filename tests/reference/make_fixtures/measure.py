@@ -3,6 +3,7 @@
 import torch
 
 MARGIN = 0.005  # a greedy choice closer than this could flip with the order of a sum
+DISTINCT = 16  # a short loop would prove little
 
 
 @torch.no_grad()
@@ -35,7 +36,7 @@ def prefill(model, decoder, inputs: dict) -> dict:
 
 @torch.no_grad()
 def greedy(model, inputs: dict, steps: int = 64) -> tuple[list[int], float]:
-    """Token ids, and the smallest distance between the best and the second logit."""
+    """Token ids, and the smallest distance between the best and the second logit (0 for a short loop)."""
     out = model.generate(
         **inputs,
         max_new_tokens=steps,
@@ -48,11 +49,10 @@ def greedy(model, inputs: dict, steps: int = 64) -> tuple[list[int], float]:
     tokens = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
     assert len(tokens) == steps
     margin = min((top[0, 0] - top[0, 1]).item() for top in (l.topk(2).values for l in out.logits))
-    return tokens, margin
+    return tokens, margin if len(set(tokens)) >= DISTINCT else 0.0
 
 
-def to_numpy(kept: dict, all_logits: bool) -> dict:
-    kept = dict(kept)
-    if not all_logits:
-        kept["logits"] = kept["logits"][-1:]
+def to_numpy(kept: dict) -> dict:
+    """Of the logits only the last position is kept: hidden.final has every row."""
+    kept = {**kept, "logits": kept["logits"][-1:]}
     return {name: value.float().numpy() for name, value in kept.items()}

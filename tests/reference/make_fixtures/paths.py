@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -14,12 +15,16 @@ SCRATCH = ROOT / "build" / "reference"
 
 def write_json(path: pathlib.Path, value, indent=1) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=indent) + "\n", encoding="utf-8")
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    # Lists of numbers stay on one line.
+    text = re.sub(r"\[[\s\d,.e-]+\]", lambda m: "[" + " ".join(m.group(0)[1:-1].split()) + "]", text)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def write_tensors(path: pathlib.Path, tensors: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({k: np.ascontiguousarray(v) for k, v in sorted(tensors.items())}, str(path))
+    path.chmod(0o644)
 
 
 def link(path: pathlib.Path, target: pathlib.Path) -> None:

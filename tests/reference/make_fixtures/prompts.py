@@ -84,8 +84,45 @@ def demo_cases(variant: int) -> dict:
     """Sizes that windows of 112 pixels do not divide."""
     s = 10 * variant
     return {
-        "image_odd": dict(messages=[user(image(0), text("What is this?"))], images=[picture(113, 147, s + 1)], videos=[]),
         "video_odd_frames": dict(
             messages=[user(video(0), text("What moves?"))], images=[], videos=[film(3, 139, 84, s + 4)]
+        ),
+    }
+
+
+def llava_cases(variant: int) -> dict:
+    """Images around tiles of 34 pixels; videos of one prompt have equal lengths, as HF demands."""
+    s = 10 * variant
+    return {
+        "text": dict(messages=[user(text(f"Name {variant + 2} colours."))], images=[], videos=[]),
+        "image_odd": dict(messages=[user(image(0), text("What is this?"))], images=[picture(51, 67, s + 1)], videos=[]),
+        "image_tall": dict(messages=[user(image(0), text("What is this?"))], images=[picture(97, 29, s + 2)], videos=[]),
+        "image_wide": dict(messages=[user(image(0), text("What is this?"))], images=[picture(31, 87, s + 3)], videos=[]),
+        "images_several": dict(
+            messages=[user(image(0), text("and"), image(1), text("Which differs?"))],
+            images=[picture(57, 40, s + 1), picture(33, 71, s + 2)],
+            videos=[],
+        ),
+        "video_odd_frames": dict(
+            messages=[user(video(0), text("What moves?"))], images=[], videos=[film(5, 47, 61, s + 4)]
+        ),
+        "videos_two": dict(
+            messages=[user(video(0), video(1), text("Compare."))],
+            images=[],
+            videos=[film(3, 43, 61, s + 6), film(3, 60, 42, s + 7)],
+        ),
+        "image_and_video": dict(
+            messages=[system("Be brief."), user(text("Is it"), image(0), text("in"), video(0))],
+            images=[picture(42, 61, s + 8)],
+            videos=[film(3, 41, 57, s + 9)],
+        ),
+        "turns": dict(
+            messages=[
+                user(image(0), text("What is it?")),
+                assistant("A wave."),
+                user(video(0), text("And here?")),
+            ],
+            images=[picture(38, 38, s + 2)],
+            videos=[film(2, 46, 32, s + 3)],
         ),
     }

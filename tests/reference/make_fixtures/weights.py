@@ -44,6 +44,11 @@ OLD_NAMES = {
 }
 
 
+def write(path: pathlib.Path, tensors: dict) -> None:
+    save_file(tensors, str(path), metadata={"format": "pt"})
+    path.chmod(0o644)
+
+
 def save(model: torch.nn.Module, folder: pathlib.Path, dtype: torch.dtype, tied: bool, old_names: str | None, shards: int) -> None:
     tensors = {}
     for name, value in model.state_dict().items():
@@ -57,7 +62,7 @@ def save(model: torch.nn.Module, folder: pathlib.Path, dtype: torch.dtype, tied:
         tensors[name] = value.detach().to(dtype).contiguous().clone()
     folder.mkdir(parents=True, exist_ok=True)
     if shards == 1:
-        save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+        write(folder / "model.safetensors", tensors)
         return
     names = list(tensors)
     total = sum(t.numel() * t.element_size() for t in tensors.values())
@@ -72,7 +77,7 @@ def save(model: torch.nn.Module, folder: pathlib.Path, dtype: torch.dtype, tied:
     groups.append(part)
     for i, group in enumerate(groups):
         file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
-        save_file(group, str(folder / file), metadata={"format": "pt"})
+        write(folder / file, group)
         weight_map.update({name: file for name in group})
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
