@@ -19,9 +19,18 @@
 #include "model/conversation.h"
 #include "model/decoder.h"
 #include "model/tokenizer.h"
-#include "ops/resize.h"
+#include "model/visual_plan.h"
 
 namespace kinora {
+
+// How the model's authors sample from it, by generation_config.json. Greedy unless it says
+// do_sample.
+struct GenerationDefaults {
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double repetition_penalty = 1;
+};
 
 // What `kinora info` shows and the engine plans with.
 struct ModelInfo {
@@ -35,41 +44,7 @@ struct ModelInfo {
   RowLayout rows;                    // layers, kv heads, head size; dtype is the session's choice
   bool sees = false;                 // has a vision tower
   std::vector<int32_t> stop_tokens;  // from generation_config.json
-};
-
-struct Size {
-  int64_t width = 0;
-  int64_t height = 0;
-  bool operator==(const Size&) const = default;
-};
-
-// A picture or video that a question is about, before it is decoded.
-struct VisualSource {
-  Modality modality = Modality::video;  // image or video
-  Size size;                            // of the source, rotation applied
-  int64_t frames = 1;                   // that were sampled
-  double sampled_fps = 0;               // of those frames; 0 for an image
-};
-
-// Limits a caller may set in place of the model's own; 0 means the model's own.
-struct VisualLimits {
-  int64_t min_pixels = 0;  // per frame
-  int64_t max_pixels = 0;  // per frame
-};
-
-// How the model wants a source: sizes, tokens, time. Frames are consumed in units.
-struct VisualPlan {
-  VisualSource source;
-  Size frame_size;  // what video/ must deliver
-  ResizeFilter filter = ResizeFilter::bicubic;
-  int64_t frames_per_unit = 1;  // Qwen: 2 (a temporal patch pair); a short last unit is padded
-  int64_t units = 1;
-  int64_t tokens_per_unit = 0;
-  int64_t trailing_tokens = 0;  // after the last unit (LLaVA-OneVision's newline)
-  double seconds_per_unit = 0;
-  Size grid;  // tokens across and down one unit, for M-RoPE
-
-  int64_t tokens() const { return units * tokens_per_unit + trailing_tokens; }
+  GenerationDefaults generation;     // likewise
 };
 
 // One run of a prompt: text tokens, or the place of visual item number `visual`.
@@ -89,6 +64,8 @@ class PositionCounter {
                       std::span<const double> times, bool last, std::vector<TokenInfo>& out) = 0;
   // The position that the next text token would get.
   virtual int64_t next() const = 0;
+  // A copy at this point of the prompt, to come back to.
+  virtual std::unique_ptr<PositionCounter> clone() const = 0;
 };
 
 class Model {
@@ -113,7 +90,8 @@ class Model {
 
   virtual std::unique_ptr<PositionCounter> positions() const = 0;
 
-  // Sampling defaults of the family when a person gives neither fps nor a count.
+  // Sampling when a person gives neither fps nor a count: at this rate and at most so many frames
+  // (Qwen: 2.0 and 768); or, where the rate is 0, exactly so many, evenly spread (LLaVA: 0 and 32).
   virtual double default_fps() const = 0;
   virtual int64_t default_max_frames() const = 0;
 };

@@ -1,0 +1,47 @@
+// What a model wants of a picture or video before it is decoded: size, filter, units, tokens, time.
+// Processors make plans, the engine decodes by them, the families encode by them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/modality.h"
+#include "ops/resize.h"
+
+namespace kinora {
+
+struct Size {
+  int64_t width = 0;
+  int64_t height = 0;
+  bool operator==(const Size&) const = default;
+};
+
+// A picture or video that a question is about, before it is decoded.
+struct VisualSource {
+  Modality modality = Modality::video;  // image or video
+  Size size;                            // of the source, rotation applied
+  int64_t frames = 1;                   // that were sampled
+  double sampled_fps = 0;               // of those frames; 0 for an image
+};
+
+// Limits a caller may set in place of the model's own; 0 means the model's own.
+struct VisualLimits {
+  int64_t min_pixels = 0;  // per frame
+  int64_t max_pixels = 0;  // per frame
+};
+
+// How the model wants a source: sizes, tokens, time. Frames are consumed in units.
+struct VisualPlan {
+  VisualSource source;
+  Size frame_size;  // what video/ must deliver
+  ResizeFilter filter = ResizeFilter::bicubic;
+  int64_t frames_per_unit = 1;  // Qwen: 2 (a temporal patch pair); a short last unit is padded
+  int64_t units = 1;
+  int64_t tokens_per_unit = 0;
+  int64_t trailing_tokens = 0;  // after the last unit (LLaVA-OneVision's newline)
+  double seconds_per_unit = 0;
+  Size grid;  // tokens across and down one unit, for M-RoPE
+
+  int64_t tokens() const { return units * tokens_per_unit + trailing_tokens; }
+};
+
+}  // namespace kinora
