@@ -1,0 +1,87 @@
+// Small tools of all vector kernels: loops that vanish, and loading any stored floating-point type
+// as f32 vectors. Included once per Highway target.
+#if defined(KINORA_OPS_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KINORA_OPS_VECTOR_INL_H
+#undef KINORA_OPS_VECTOR_INL_H
+#else
+#define KINORA_OPS_VECTOR_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "base/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kinora {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class Body, int... index>
+HWY_INLINE void repeat_each(Body&& body, std::integer_sequence<int, index...>) {
+  (body(std::integral_constant<int, index>()), ...);
+}
+// body(0) … body(count − 1) with the index a constant, so that arrays of vectors it indexes stay in
+// registers. Give the lambda HWY_ATTR.
+template <int count, class Body>
+HWY_INLINE void repeat(Body&& body) {
+  repeat_each(body, std::make_integer_sequence<int, count>());
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const bf16* from) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::RebindToUnsigned<D> wide;
+  const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const f16* from) {
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+
+// Two vectors in a row.
+template <class D, typename T>
+HWY_INLINE void load_f32_pair(D d, const T* from, hn::Vec<D>& first, hn::Vec<D>& second) {
+  if constexpr (std::is_same_v<T, bf16> && hn::MaxLanes(D()) == 4) {
+    // One interleave with zeros a vector instead of a promotion and a shift.
+    const hn::Repartition<uint16_t, D> narrow;
+    const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+    const auto zero = hn::Zero(narrow);
+    first = hn::BitCast(d, hn::InterleaveLower(narrow, zero, bits));
+    second = hn::BitCast(d, hn::InterleaveUpper(narrow, zero, bits));
+  } else {
+    first = load_f32(d, from);
+    second = load_f32(d, from + hn::MaxLanes(D()));
+  }
+}
+
+// The first `count` (at most a vector) elements; the other lanes are zero.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load_f32_part(D d, const T* from, int64_t count) {
+  HWY_ALIGN T lanes[hn::MaxLanes(D())] = {};
+  std::copy_n(from, count, lanes);
+  return load_f32(d, lanes);
+}
+
+template <class D>
+HWY_INLINE void store_part(D d, hn::Vec<D> value, float* to, int64_t count) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::Store(value, d, lanes);
+  std::copy_n(lanes, count, to);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kinora
+HWY_AFTER_NAMESPACE();
+
+#endif
