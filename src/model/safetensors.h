@@ -1,0 +1,70 @@
+// Reading safetensors files: weights as Hugging Face publishes them, one file or several with an
+// index. Files are mapped, never copied; tensors share the mapping. A file may be damaged or made
+// to do harm, so every number in a header is checked before a byte of data is looked at.
+// weights.cc binds the tensors to an architecture; tests read fixtures with it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "base/tensor.h"
+
+namespace kinora {
+
+// What a header says of one tensor.
+struct TensorEntry {
+  std::string dtype;           // as the file spells it: "BF16"
+  std::optional<DType> known;  // absent when kinora has no such type
+  Shape shape;
+  int64_t begin = 0;  // bytes from the start of the data
+  int64_t end = 0;
+};
+
+// One mapped file. Layout: u64 little-endian length of the header, the header (JSON), the data.
+// The data is covered by the tensors without gap or overlap.
+class SafetensorsFile {
+ public:
+  static SafetensorsFile open(const FileSystem& files, const std::string& path);
+
+  const std::map<std::string, TensorEntry, std::less<>>& entries() const { return entries_; }
+  const std::string& path() const { return path_; }
+
+  // Shares the mapping. Copies only when the data is not aligned for its type. Throws not_found
+  // for a name that is not there and unsupported for a type that kinora does not have.
+  Tensor tensor(std::string_view name) const;
+
+ private:
+  std::string path_;
+  std::shared_ptr<MappedFile> mapping_;
+  int64_t data_begin_ = 0;
+  std::map<std::string, TensorEntry, std::less<>> entries_;
+};
+
+// All tensors of a model directory: `model.safetensors`, or the shards that
+// `model.safetensors.index.json` names.
+class TensorFiles {
+ public:
+  static TensorFiles open(const FileSystem& files, const std::string& directory);
+
+  const TensorEntry* find(std::string_view name) const;  // null when it is not there
+  Tensor tensor(std::string_view name) const;
+  // Every name, sorted.
+  std::vector<std::string> names() const;
+  const std::string& directory() const { return directory_; }
+  // Bytes of all tensors.
+  int64_t bytes() const;
+
+ private:
+  std::string directory_;
+  std::vector<SafetensorsFile> shards_;
+  std::map<std::string, size_t, std::less<>> shard_of_;
+};
+
+}  // namespace kinora
