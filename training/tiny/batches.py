@@ -1,0 +1,188 @@
+"""Training batches: worlds as renderer rows, prompts as ids and positions, answers as targets.
+
+One batch has one shape, so every tensor of a shape has the same size. A video carries many questions,
+each a branch over the shared prefix: about the whole video, about its first part only (as if asked
+while it streams), several turns long, or without any video at all.
+"""
+import dataclasses
+import random
+
+import numpy as np
+
+from training.tiny import prompt
+from training.world import passages, questions, scene
+
+SKILLS = questions.CORE + questions.REST
+SKILL_INDEX = {s: i for i, s in enumerate(SKILLS)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    frames: int
+    grid: tuple      # rows, columns of merged tokens (28 pixels)
+    batch: int
+    rows: int        # branch tokens per video
+    passages: int = 0  # text tokens between stretches of video; 0: plain video
+    image: bool = False
+
+    @property
+    def name(self):
+        kind = "image" if self.image else "mixed" if self.passages else "video"
+        return f"{kind}{self.frames}x{self.grid[0]}x{self.grid[1]}"
+
+    @property
+    def pairs(self):
+        return max(1, self.frames // 2)
+
+    @property
+    def visual_tokens(self):
+        return self.pairs * self.grid[0] * self.grid[1]
+
+
+@dataclasses.dataclass
+class Sample:
+    """One video with its prefix and questions, before it is padded into a batch."""
+    world: scene.World
+    prefix: prompt.Prefix
+    visual_rows: np.ndarray
+    open: bool       # the prefix ends inside a video: questions first say vision_end
+    branches: list   # [(limit, first position, [Item, ...])]
+
+
+def _cuts(rng, world, count):
+    """Even frames at which no card is on screen, to put passages there."""
+    spots = [f for f in range(8, world.frames - 7, 2) if all(not c.start < f < c.stop for c in world.cards)]
+    return sorted(rng.sample(spots, min(count, len(spots))))
+
+
+def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None):
+    """vary: stretched time and streamed questions, for training. skills: which to ask; default all that fit."""
+    fps = rng.choice((1, 2, 2, 2, 4)) if vary else 2
+    world = world or scene.sample(seed, 1 if shape.image else shape.frames, shape.grid, fps, image=shape.image)
+    prefix = prompt.Prefix(text)
+    interval, shift, gap = prompt.interval_of(world.fps), 0, 0
+    if shape.image:
+        interval = 0
+    elif vary:
+        draw = rng.random()
+        if draw < 0.25:
+            interval = rng.choice((1, 2, 3, 4, 6, 8))
+        elif draw < 0.5:
+            shift, gap = rng.randrange(3000), rng.randrange(3000)
+    facts, visual_rows = (), []
+
+    def show(pairs, opened=True):
+        prefix.show(prompt.Visual(pairs, *shape.grid, interval, shape.image, shift), opened)
+        visual_rows.append(np.arange(prefix.visual_start, len(prefix.ids)))
+
+    if shape.passages:
+        cuts = _cuts(rng, world, rng.randint(1, 4 if shape.frames <= 64 else 8)) or [world.frames]
+        closing = rng.random() < 0.5 or cuts[-1] == world.frames
+        stops = cuts + [world.frames] * (cuts[-1] != world.frames)
+        texts, facts = passages.write(rng, stops if closing else stops[:-1], [0] * len(stops))
+        texts = _filled(rng, texts, shape.passages, text)
+        start = 0
+        for i, stop in enumerate(stops):
+            show((stop - start) // 2)
+            start = stop
+            if i < len(texts):
+                prefix.say([text.vision_end])
+                prefix.say(text.encode(texts[i]))
+        is_open = len(texts) < len(stops)
+    else:
+        show(shape.pairs)
+        is_open = True
+    wanted = skills or (["image", "chat"] if shape.image else
+                        questions.VIDEO_SKILLS + ["chat", "text"] if facts else questions.VIDEO_SKILLS + ["chat"])
+    items = questions.ask_many(rng, world, count, wanted, facts)
+    branches = []
+    if not shape.image and (skills is None or "caption" in skills) and rng.random() < (0.4 if vary else 1):
+        branches.append((len(prefix.ids), prefix.next + gap, [questions.Asker(rng, world).ask("caption")]))
+    if vary and is_open and not shape.passages and not shape.image and shape.frames >= 32 and rng.random() < 0.5:
+        frame = 2 * rng.randint(4, shape.pairs - 1)
+        if world.can_stop_at(frame):
+            limit = prefix.visual_start + frame // 2 * shape.grid[0] * shape.grid[1]
+            for item in questions.ask_many(rng, world.until(frame), 5, questions.VIDEO_SKILLS, whole=False):
+                branches.append((limit, prefix.after(frame // 2) + gap, [item]))
+    while items:
+        turns = [items.pop()]
+        if turns[0].alone and rng.random() < 0.75:
+            branches.append((-prefix.head, prefix.head, turns))
+            continue
+        if turns[0].kind == "no_video":
+            continue
+        while vary and items and not items[-1].alone and rng.random() < 0.2:
+            turns.append(items.pop())
+        branches.append((len(prefix.ids), prefix.next + gap, turns))
+    return Sample(world, prefix, np.concatenate(visual_rows), is_open, branches)
+
+
+def _filled(rng, texts, budget, text):
+    """Adds filler sentences to the passages, in random places, until their tokens fill the budget."""
+    parts = [[t.strip()] if t.strip() else [] for t in texts]
+    used = sum(len(text.encode(t)) for t in texts)
+    while True:
+        sentence = passages.filler(rng)
+        used += len(text.encode(" " + sentence)) + 1
+        if used + 8 > budget:
+            break
+        part = rng.choice(parts)
+        part.insert(rng.randint(0, len(part)), sentence)
+    return [" ".join(p or [passages.filler(rng)]) + "\n" for p in parts]
+
+
+def make(seed, shape, text, vary=True, skills=None, count=24):
+    """A whole batch as numpy arrays."""
+    rng = random.Random(f"batch/{seed}/{shape.name}")
+    samples = [sample(rng, f"{seed}/{shape.name}/{i}", shape, text, vary, skills, count) for i in range(shape.batch)]
+    return collate(samples, shape, text)
+
+
+def collate(samples, shape, text):
+    batch, rows = len(samples), shape.rows
+    prefix = max(len(s.prefix.ids) for s in samples)
+    if shape.passages:
+        prefix = len(prompt.Prefix(text).ids) + shape.visual_tokens + 2 * 10 + shape.passages
+    rows -= (prefix + rows) % 8  # masks want aligned rows
+    frames = max(2, shape.frames)
+    b = dict(drawn=np.zeros((batch, frames, scene.COLUMNS), np.float32),
+             prefix_ids=np.full((batch, prefix), text.end_of_text, np.int64),
+             prefix_positions=np.zeros((3, batch, prefix), np.int64),
+             visual_rows=np.zeros((batch, shape.visual_tokens), np.int64),
+             ids=np.full((batch, rows), text.end_of_text, np.int64), positions=np.zeros((batch, rows), np.int64),
+             branch=np.full((batch, rows), -1, np.int64), limit=np.ones((batch, rows), np.int64))
+    source, target, weight, item_of, skill, kinds = [], [], [], [], [], []
+    for n, s in enumerate(samples):
+        b["drawn"][n] = scene.parameters(s.world)
+        ids, positions = s.prefix.arrays()
+        b["prefix_ids"][n, :len(ids)] = ids
+        b["prefix_positions"][:, n, :len(ids)] = positions
+        b["visual_rows"][n] = s.visual_rows + n * prefix
+        at = 0
+        for j, (limit, position, turns) in enumerate(s.branches):
+            tokens = [text.vision_end] if s.open and limit >= 0 else []
+            spans = []
+            for k, item in enumerate(turns):
+                tokens = tokens + (prompt.next_question if k else prompt.question)(text, item.question)
+                answer = text.encode(item.answer) + [text.end]
+                spans.append((len(tokens), answer, item))
+                tokens = tokens + answer
+            if at + len(tokens) > rows:
+                continue
+            b["ids"][n, at:at + len(tokens)] = tokens
+            b["positions"][n, at:at + len(tokens)] = np.arange(position, position + len(tokens))
+            b["branch"][n, at:at + len(tokens)] = j
+            b["limit"][n, at:at + len(tokens)] = abs(limit)
+            for start, answer, item in spans:
+                first = n * rows + at + start - 1
+                source.extend(range(first, first + len(answer)))
+                target.extend(answer)
+                weight.extend([0.3 if item.skill == "caption" else 0.5 if item.skill == "chat" else 1.0] * len(answer))
+                item_of.extend([len(skill)] * len(answer))
+                skill.append(SKILL_INDEX[item.skill])
+                kinds.append(item.kind)
+            at += len(tokens)
+    b["drawn"] = b["drawn"].reshape(batch * frames, -1)
+    b.update(source=np.array(source, np.int64), target=np.array(target, np.int64), weight=np.array(weight, np.float32),
+             item_of=np.array(item_of, np.int64), skill=np.array(skill, np.int64), kinds=kinds)
+    return b

@@ -1,0 +1,1 @@
+"""The small world the bundled model lives in: its names, scenes, pictures, questions and sets."""

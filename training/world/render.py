@@ -1,0 +1,173 @@
+"""Draws worlds: rows of parameters in, frames out, in batches, on the GPU or the CPU, with PyTorch.
+
+Edges are soft, as in a video that was scaled down. `worn` adds what cameras, scalers and codecs do
+(blur or sharpening, half-resolution colour, coarse 4x4 cosine coefficients, noise), so that a model
+trained on drawn frames also reads them from H.264 files at other sizes.
+"""
+import pathlib
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from training.world import names, scene
+from training.world.bake_atlas import CELL, COLUMNS, FACES
+
+HERE = pathlib.Path(__file__).parent
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+DEVIATION = (0.26862954, 0.26130258, 0.27577711)
+
+
+def _cells(image, count):
+    rows = image.shape[0] // CELL
+    cells = image.reshape(rows, CELL, COLUMNS, CELL, -1).transpose(0, 2, 1, 3, 4)
+    return cells.reshape(rows * COLUMNS, CELL, CELL, -1)[:count]
+
+
+def atlas():
+    """float32 [pictures + faces * glyphs, CELL, CELL, 4]: premultiplied RGB and coverage; glyphs are coverage only."""
+    pictures = np.asarray(Image.open(HERE / "pictures.png").convert("RGBA"), np.float32) / 255
+    pictures = _cells(pictures, len(names.PICTURES)).copy()
+    pictures[..., :3] *= pictures[..., 3:]
+    glyphs = np.asarray(Image.open(HERE / "glyphs.png").convert("L"), np.float32)[..., None] / 255
+    glyphs = np.repeat(_cells(glyphs, len(FACES) * len(names.GLYPHS)), 4, -1)
+    return np.concatenate([pictures, glyphs])
+
+
+class Renderer:
+    def __init__(self, device="cpu", compiled=False):
+        self.device = torch.device(device)
+        # a border of nothing around every cell, so that sampling needs no edge cases
+        table = torch.from_numpy(atlas()).permute(0, 3, 1, 2)
+        self.table = F.pad(table, (1, 1, 1, 1)).permute(0, 2, 3, 1).reshape(-1, 4).contiguous().to(self.device)
+        cosine = torch.tensor([[np.cos(np.pi * (2 * x + 1) * k / 8) * (0.5 if k else 0.5 ** 0.5 / 2 ** 0.5) * 2 ** 0.5
+                                for x in range(4)] for k in range(4)], dtype=torch.float32)
+        self.cosine = (cosine / cosine.norm(dim=1, keepdim=True)).to(self.device)
+        self._draw_frames = torch.compile(_draw, dynamic=True) if compiled else _draw
+        self._worn_frames = torch.compile(_worn, dynamic=True) if compiled else _worn
+
+    def draw(self, rows, height, width):
+        """rows [F, COLUMNS] -> float32 [F, 3, height, width] in 0..1"""
+        y = torch.arange(height, device=self.device, dtype=torch.float32).view(1, height, 1)
+        x = torch.arange(width, device=self.device, dtype=torch.float32).view(1, 1, width)
+        return self._draw_frames(rows, x, y, self.table, scene.UNITS / min(height, width))
+
+    def worn(self, frames, rows):
+        """What blur, colour subsampling, quantisation and noise leave of `frames`; strengths from `rows`."""
+        return self._worn_frames(frames, rows, self.cosine)
+
+
+def _sample(table, cell, u, v):
+    """Bilinear lookup: cell [F,1,1], u, v [F,H,W] in cell pixels (pixel centres at .5) -> 4 tensors [F,H,W]."""
+    side = CELL + 2
+    u, v = (u + 0.5).clamp(0, side - 1.001), (v + 0.5).clamp(0, side - 1.001)
+    iu, iv = u.floor(), v.floor()
+    fu, fv = (u - iu).unsqueeze(-1), (v - iv).unsqueeze(-1)
+    base = (cell * side * side + iv * side + iu).long()
+    top = table[base] * (1 - fu) + table[base + 1] * fu
+    low = table[base + side] * (1 - fu) + table[base + side + 1] * fu
+    return (top * (1 - fv) + low * fv).unbind(-1)
+
+
+def _draw(rows, x, y, table, unit):
+    """unit: how many world units one pixel is wide."""
+    def column(i):
+        return rows[:, i].view(-1, 1, 1)
+
+    x, y = (x + 0.5) * unit, (y + 0.5) * unit
+    a = column(7) * x + column(8) * y + column(9)
+    b = -column(8) * x + column(7) * y + column(10)
+    sin_a, sin_b = torch.sin(a), torch.sin(b)
+    sharp = 3.0 / unit
+    # rings: around a point that drifts with the phases
+    wave = torch.sqrt(column(7) ** 2 + column(8) ** 2)
+    away = torch.sqrt((x - 56 - 30 * torch.sin(column(9))) ** 2 + (y - 56 - 30 * torch.cos(column(10))) ** 2)
+    pattern = column(6)
+    field = torch.where(pattern < 0.5, sin_a, torch.where(
+        pattern < 1.5, sin_a * sin_b * 1.5, torch.where(
+            pattern < 2.5, sin_a * sin_b - 0.45, torch.where(
+                pattern < 3.5, torch.sin(a + 1.8 * torch.sin(0.8 * b)), torch.sin(away * wave - column(9))))))
+    mix = (0.5 + field * sharp).clamp(0, 1)
+    rgb = [column(i) + mix * (column(3 + i) - column(i)) for i in range(3)]
+
+    for s in range(scene.SPRITES):
+        o = scene.SPRITE0 + 8 * s
+        dx, dy, half, kind = x - column(o), y - column(o + 1), column(o + 2).clamp(min=1.0), column(o + 3)
+        ax, ay = dx.abs(), dy.abs()
+        radius = torch.sqrt(dx * dx + dy * dy)
+        # signed distances, positive inside, in world units
+        circle = half - radius
+        square = 0.85 * half - torch.maximum(ax, ay)
+        triangle = torch.minimum(0.8 * half - dy, (0.6 * (dy + half) - ax) * 0.857)
+        diamond = (1.2 * half - ax - ay) * 0.707
+        cross = torch.maximum(torch.minimum(0.35 * half - ax, half - ay), torch.minimum(0.35 * half - ay, half - ax))
+        ring = torch.minimum(circle, radius - 0.57 * half)
+        inside = torch.where(kind < 0.5, circle, torch.where(kind < 1.5, square, torch.where(
+            kind < 2.5, triangle, torch.where(kind < 3.5, diamond, torch.where(kind < 4.5, cross, ring)))))
+        shape = (0.5 + inside / unit).clamp(0, 1)
+        is_picture = kind > scene.FIRST_PICTURE - 0.5
+        cell = (kind - scene.FIRST_PICTURE).clamp(min=0)
+        scale = CELL / 2 / half
+        picture = _sample(table, cell, (dx + half) * scale, (dy + half) * scale)
+        on = column(o + 7)
+        cover = torch.where(is_picture, picture[3], shape) * on
+        for i in range(3):
+            ink = torch.where(is_picture, picture[i] * on, column(o + 4 + i) * cover)
+            rgb[i] = rgb[i] * (1 - cover) + ink
+
+    o = scene.CARD0
+    dx, dy, half, tall = x - column(o), y - column(o + 1), column(o + 2).clamp(min=1.0), column(o + 3).clamp(min=1.0)
+    content, on, border, ink, face = (column(o + 7 + i) for i in range(5))
+    edge = torch.minimum(half - dx.abs(), tall - dy.abs())
+    plate = (0.5 + edge / unit).clamp(0, 1) * on
+    inner = (0.5 + (edge - 2.4) / unit).clamp(0, 1)
+    glyphs = len(names.GLYPHS)
+    is_glyph = content < glyphs - 0.5
+    cell = torch.where(is_glyph, len(names.PICTURES) + face * glyphs + content, content - glyphs).clamp(min=0)
+    size = 0.80 * torch.minimum(half, tall)
+    mark = _sample(table, cell, (dx + size) * (CELL / 2 / size), (dy + size) * (CELL / 2 / size))
+    for i in range(3):
+        paper = column(o + 4 + i) * (1 - mark[3]) + torch.where(is_glyph, ink * mark[3], mark[i])
+        paper = border * (1 - inner) + paper * inner
+        rgb[i] = rgb[i] * (1 - plate) + paper * plate
+    return torch.stack(rgb, 1).clamp(0, 1)
+
+
+def _worn(frames, rows, cosine):
+    n, _, height, width = frames.shape
+    noise, gain, blur, step = (rows[:, scene.STYLE0 + i].view(-1, 1, 1, 1) for i in range(4))
+    f = (frames * gain).clamp(0, 1)
+    # three-tap blur (positive) or sharpening (negative) in both directions
+    p = F.pad(f, (1, 1, 0, 0), mode="replicate")
+    f = f + blur * (p[..., 2:] + p[..., :-2] - 2 * f)
+    p = F.pad(f, (0, 0, 1, 1), mode="replicate")
+    f = f + blur * (p[..., 2:, :] + p[..., :-2, :] - 2 * f)
+    r, g, b = f.unbind(1)
+    light = 0.299 * r + 0.587 * g + 0.114 * b
+    planes = torch.stack([light, (b - light) * 0.564, (r - light) * 0.713], 1)
+    chroma = planes[:, 1:].reshape(n, 2, height // 2, 2, width // 2, 2).mean((3, 5))
+    chroma = chroma.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    planes = torch.cat([planes[:, :1], torch.where(step > 0, chroma, planes[:, 1:])], 1)
+    blocks = planes.reshape(n, 3, height // 4, 4, width // 4, 4)
+    coded = torch.einsum("ui,nchiwj,vj->nchuwv", cosine, blocks, cosine)
+    size = step.view(-1, 1, 1, 1, 1, 1).clamp(min=1e-3)
+    coded = torch.round(coded / size) * size
+    coded = torch.einsum("ui,nchuwv,vj->nchiwj", cosine, coded, cosine).reshape(n, 3, height, width)
+    light, cb, cr = torch.where(step > 0, coded, planes).unbind(1)
+    red, blue = light + cr / 0.713, light + cb / 0.564
+    green = (light - 0.299 * red - 0.114 * blue) / 0.587
+    f = torch.stack([red, green, blue], 1)
+    f = f + noise * 2 * (torch.rand_like(light) - 0.5).unsqueeze(1)
+    return (f.clamp(0, 1) * 255).round() / 255
+
+
+def patches(frames, mean=MEAN, deviation=DEVIATION):
+    """[F, 3, H, W] in 0..1 -> Qwen2.5-VL patches [F/2, H/14 * W/14, 3*2*14*14], in merge order, normalised."""
+    f, _, height, width = frames.shape
+    m = torch.tensor(mean, device=frames.device).view(1, 3, 1, 1)
+    d = torch.tensor(deviation, device=frames.device).view(1, 3, 1, 1)
+    v = ((frames - m) / d).reshape(f // 2, 2, 3, height // 28, 2, 14, width // 28, 2, 14)
+    # pair, (block row, block column, row in block, column in block), (channel, time, y, x)
+    v = v.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)
+    return v.reshape(f // 2, height * width // 196, 1176)
