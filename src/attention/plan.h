@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attention/attention.h"
@@ -90,10 +91,10 @@ class PlanBuilder {
   Plan take() { return std::move(plan_); }
 
  private:
-  void query_limits();
+  void add_segment(int64_t begin, int64_t count, int32_t stride, bool masked);
 
-  const QueryView& queries_;
-  const RowsView& rows_;
+  QueryView queries_;
+  RowsView rows_;
   Plan plan_;
   int64_t query_begin_ = 0;
   int64_t segment_begin_ = 0;

@@ -28,7 +28,7 @@ class BlockObserver {
 };
 
 struct RunOptions {
-  SoftmaxState state;                 // filled when its pointers are set
+  SoftmaxState state{};               // filled when its pointers are set
   BlockObserver* observer = nullptr;  // CPU only
 };
 

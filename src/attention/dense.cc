@@ -1,0 +1,37 @@
+#include "attention/dense.h"
+
+#include <algorithm>
+
+#include "attention/runner.h"
+
+namespace kinora {
+namespace {
+
+// Rows of one tile in units of (query, head): enough to pay for staging a block of keys, few enough
+// that packed queries and scores stay in the first-level caches.
+constexpr int64_t tile_rows = 128;
+
+}  // namespace
+
+Plan dense_plan(const QueryView& queries, const RowsView& rows) {
+  PlanBuilder builder(queries, rows);
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  const auto kv_heads = static_cast<int>(rows.keys.size(1));
+  const int group = heads / kv_heads;
+  const int64_t step = std::max<int64_t>(1, tile_rows / group);
+  for (int64_t begin = 0; begin < queries.count(); begin += step) {
+    builder.begin_queries();
+    builder.add_query_range(begin, std::min(begin + step, queries.count()));
+    builder.begin_segments();
+    builder.add_rows(0, rows.count());
+    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) builder.add_tile(kv_head * group, group);
+  }
+  return builder.take();
+}
+
+void DenseAttention::attend(const Context& context, int, const QueryView& queries,
+                            const RowsView& rows, float scale, TensorView out) {
+  run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
+}
+
+}  // namespace kinora

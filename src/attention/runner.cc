@@ -1,0 +1,180 @@
+#include "attention/runner.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "attention/merge.h"
+#include "attention/runner_cpu.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+using attention_cpu::Job;
+using attention_cpu::job_block;
+using attention_cpu::job_rows;
+
+constexpr int64_t max_head_size = 1024;
+// Where there are so few jobs that cores would idle, lists are split into about this many parts.
+// Neither number may depend on the machine: splits change the last bits of a result.
+constexpr size_t few_jobs = 32;
+constexpr int64_t split_parts = 16;
+constexpr int64_t split_keys = 1024;
+
+void check(bool holds, const std::string& what) {
+  if (!holds) throw Error(ErrorKind::internal, "run_plan: " + what);
+}
+
+void check_views(const Context& context, const QueryView& queries, const RowsView& rows,
+                 const TensorView& out, const RunOptions& options) {
+  check(context.device.is_cpu() && queries.queries.device().is_cpu() &&
+            rows.keys.device().is_cpu() && rows.values.device().is_cpu() && out.device().is_cpu(),
+        "only the CPU runs plans so far");
+  const ConstTensorView& q = queries.queries;
+  check(q.rank() == 3 && q.dtype() == DType::f32, "queries must be [count, heads, d] f32");
+  check(rows.keys.rank() == 3 && rows.values.shape() == rows.keys.shape() &&
+            rows.values.dtype() == rows.keys.dtype(),
+        "keys and values must be [rows, kv heads, d] of one type");
+  check(rows.keys.dtype() == DType::f32 || rows.keys.dtype() == DType::bf16,
+        "keys and values must be f32 or bf16");
+  check(rows.keys.size(2) == q.size(2),
+        fmt::format("queries have head size {}, keys {}", q.size(2), rows.keys.size(2)));
+  check(q.size(2) >= 1 && q.size(2) <= max_head_size,
+        fmt::format("head size {} is not in 1 … {}", q.size(2), max_head_size));
+  check(out.shape() == q.shape() && out.dtype() == DType::f32,
+        "the output must be f32 of the queries' shape");
+  if (options.observer != nullptr) {
+    const int64_t block = options.observer->block_size();
+    check(block == 32 || block == 64 || block == 128, "an observer's block is 32, 64 or 128 keys");
+  }
+}
+
+int64_t list_length(const Plan& plan, const Tile& tile) {
+  int64_t keys = 0;
+  for (int64_t i = tile.segment_begin; i < tile.segment_end; ++i) {
+    keys += plan.segments[static_cast<size_t>(i)].count;
+  }
+  return keys;
+}
+
+std::vector<Job> cut_jobs(const Plan& plan) {
+  std::vector<Job> jobs;
+  for (size_t t = 0; t < plan.tiles.size(); ++t) {
+    const Tile& tile = plan.tiles[t];
+    const int64_t rows = tile.queries() * tile.heads;
+    const int64_t keys = list_length(plan, tile);
+    const int64_t pieces = (rows + job_rows - 1) / job_rows;
+    for (int64_t i = 0; i < pieces; ++i) {
+      jobs.push_back(
+          {static_cast<int64_t>(t), rows * i / pieces, rows * (i + 1) / pieces, 0, keys, -1});
+    }
+  }
+  return jobs;
+}
+
+// Splits long lists; returns the rows of partial results needed.
+int64_t split_jobs(std::vector<Job>& jobs) {
+  std::vector<Job> parts;
+  int64_t rows = 0;
+  for (const Job& job : jobs) {
+    const int64_t length = job.key_end - job.key_begin;
+    const int64_t wanted = std::max(split_keys, length / split_parts);
+    const int64_t step = (wanted + job_block - 1) / job_block * job_block;
+    if (length <= step) {
+      parts.push_back(job);
+      continue;
+    }
+    for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
+      Job part = job;
+      part.key_begin = begin;
+      part.key_end = std::min(begin + step, job.key_end);
+      part.partial = rows;
+      rows += job.row_end - job.row_begin;
+      parts.push_back(part);
+    }
+  }
+  jobs = std::move(parts);
+  return rows;
+}
+
+// Joins the parts of every split job, in list order.
+void merge_parts(const attention_cpu::Run& run, std::span<const Job> jobs) {
+  const int64_t head_size = run.out.size(2);
+  for (size_t first = 0; first < jobs.size();) {
+    const Job& job = jobs[first];
+    size_t end = first + 1;
+    if (job.partial >= 0) {
+      while (end < jobs.size() && jobs[end].tile == job.tile &&
+             jobs[end].row_begin == job.row_begin && jobs[end].key_begin > 0) {
+        ++end;
+      }
+      const Tile& tile = run.plan.tiles[static_cast<size_t>(job.tile)];
+      for (int64_t row = job.row_begin; row < job.row_end; ++row) {
+        const int64_t query =
+            run.plan.query_rows[static_cast<size_t>(tile.query_begin + row / tile.heads)];
+        const int64_t head = tile.head + row % tile.heads;
+        PartialRow target;
+        target.out = run.out.data<float>() + query * run.out.stride(0) + head * run.out.stride(1);
+        std::fill_n(target.out, head_size, 0.0f);
+        for (size_t part = first; part < end; ++part) {
+          const int64_t from = jobs[part].partial + row - job.row_begin;
+          merge_row(target, run.partials.out + from * head_size, run.partials.max[from],
+                    run.partials.sum[from], head_size);
+        }
+        const int64_t place = query * run.plan.heads + head;
+        if (run.options.state.max != nullptr) run.options.state.max[place] = target.max;
+        if (run.options.state.sum != nullptr) run.options.state.sum[place] = target.sum;
+      }
+    }
+    first = end;
+  }
+}
+
+// Queries that no tile mentions read nothing.
+void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state) {
+  int64_t covered = 0;
+  for (const Tile& tile : plan.tiles) covered += tile.queries() * tile.heads;
+  if (covered == plan.query_count * plan.heads) return;
+  for (int64_t query = 0; query < plan.query_count; ++query) {
+    for (int64_t head = 0; head < plan.heads; ++head) {
+      std::fill_n(out.data<float>() + query * out.stride(0) + head * out.stride(1), out.size(2),
+                  0.0f);
+    }
+  }
+  const int64_t pairs = plan.query_count * plan.heads;
+  if (state.max) std::fill_n(state.max, pairs, -std::numeric_limits<float>::infinity());
+  if (state.sum) std::fill_n(state.sum, pairs, 0.0f);
+}
+
+}  // namespace
+
+void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
+              const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
+  check_views(context, queries, rows, out, options);
+  validate(plan, queries, rows);
+  clear_output(plan, out, options.state);
+
+  std::vector<Job> jobs = cut_jobs(plan);
+  std::vector<float> buffer;
+  attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
+  if (jobs.size() < few_jobs && options.observer == nullptr) {
+    const int64_t partial_rows = split_jobs(jobs);
+    buffer.resize(static_cast<size_t>(partial_rows * (out.size(2) + 2)));
+    run.partials.out = buffer.data();
+    run.partials.max = run.partials.out + partial_rows * out.size(2);
+    run.partials.sum = run.partials.max + partial_rows;
+    attention_cpu::run_jobs(context, run, jobs);
+    merge_parts(run, jobs);
+    return;
+  }
+  // Longest first, so that no core is left alone with a long job at the end.
+  std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
+    return (a.row_end - a.row_begin) * a.key_end > (b.row_end - b.row_begin) * b.key_end;
+  });
+  attention_cpu::run_jobs(context, run, jobs);
+}
+
+}  // namespace kinora

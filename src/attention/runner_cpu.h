@@ -1,0 +1,47 @@
+// Between runner.cc, which cuts a plan into jobs, and runner_cpu.cc, which runs them. Private to
+// attention/.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "attention/runner.h"
+
+namespace kinora::attention_cpu {
+
+// Some (query, head) rows of a tile and a stretch of its key list.
+struct Job {
+  int64_t tile = 0;
+  int64_t row_begin = 0;  // rows of a tile run over its queries, heads innermost
+  int64_t row_end = 0;
+  int64_t key_begin = 0;  // along the tile's list
+  int64_t key_end = 0;
+  int64_t partial = -1;  // first row in the partial results, or −1: straight to the output
+};
+
+// Results of jobs whose key list was split; merged afterwards.
+struct Partials {
+  float* out = nullptr;  // [rows, head size]
+  float* max = nullptr;  // [rows]
+  float* sum = nullptr;
+};
+
+struct Run {
+  const Plan& plan;
+  const QueryView& queries;
+  const RowsView& rows;
+  float scale;
+  TensorView out;
+  const RunOptions& options;
+  Partials partials;
+};
+
+// Most rows that one job may have.
+constexpr int64_t job_rows = 128;
+// Keys are worked on in blocks of this many; splits of a list fall on multiples of it.
+constexpr int64_t job_block = 128;
+
+// Runs the jobs in their order, on all threads.
+void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs);
+
+}  // namespace kinora::attention_cpu

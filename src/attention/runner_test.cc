@@ -1,0 +1,338 @@
+#include "attention/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "attention/dense.h"
+#include "attention/merge.h"
+#include "attention/test_support.h"
+#include "attention/window_attention.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+using testing::make_problem;
+using testing::Problem;
+using testing::ProblemShape;
+using testing::reference;
+using testing::relative_error;
+
+constexpr float poison = std::numeric_limits<float>::quiet_NaN();
+constexpr double tolerance = 2e-6;
+
+std::vector<float> poisoned(const Problem& problem) {
+  return std::vector<float>(static_cast<size_t>(problem.out_shape().elements()), poison);
+}
+
+double error_of(const std::vector<float>& actual, const std::vector<double>& expected) {
+  return relative_error(std::span<const float>(actual), std::span<const double>(expected));
+}
+
+// Tiles of random queries in random order, each with random pieces of memory: strided or gathered,
+// never the same row twice.
+Plan random_plan(Random& random, const Problem& problem) {
+  PlanBuilder builder(problem.queries(), problem.memory());
+  const auto heads = static_cast<int>(problem.shape.heads);
+  const int group = heads / static_cast<int>(problem.shape.kv_heads);
+  for (int head = 0; head < heads;) {
+    const int take = 1 + static_cast<int>(random.below(group - head % group));
+    std::vector<int32_t> order;
+    for (int32_t i = 0; i < problem.shape.queries; ++i) {
+      if (random.uniform() < 0.95) order.push_back(i);
+    }
+    for (size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+    }
+    for (size_t begin = 0; begin < order.size();) {
+      builder.begin_queries();
+      const size_t end = std::min(order.size(), begin + 1 + static_cast<size_t>(random.below(150)));
+      for (; begin < end; ++begin) builder.add_query(order[begin]);
+      builder.begin_segments();
+      for (int64_t row = 0; row < problem.rows();) {
+        const int64_t span = std::min(problem.rows() - row, 1 + random.below(90));
+        const int64_t kind = random.below(3);
+        if (kind == 0) {
+          const auto stride = static_cast<int32_t>(1 + random.below(7));
+          builder.add_rows(row, (span + stride - 1) / stride, stride);
+        } else if (kind == 1) {
+          std::vector<int32_t> some;
+          for (int64_t i = row; i < row + span; ++i) {
+            if (random.below(3) == 0) some.push_back(static_cast<int32_t>(i));
+          }
+          builder.add_gathered(some);
+        }
+        row += span;
+      }
+      builder.add_tile(head, take);
+    }
+    head += take;
+  }
+  return builder.take();
+}
+
+const ProblemShape shapes[] = {
+    {.queries = 1, .head_size = 64},
+    {.queries = 1, .earlier = 5000, .heads = 8, .kv_heads = 2, .head_size = 128},
+    {.queries = 3, .earlier = 2300, .heads = 14, .kv_heads = 2, .head_size = 64, .gaps = 0.1},
+    {.queries = 63, .earlier = 65, .heads = 4, .kv_heads = 4, .head_size = 72, .gaps = 0.5},
+    {.queries = 129, .heads = 7, .kv_heads = 1, .head_size = 128},
+    {.queries = 127, .earlier = 257, .heads = 6, .kv_heads = 2, .head_size = 80},
+    {.queries = 200, .earlier = 11, .heads = 2, .kv_heads = 1, .head_size = 1},
+    {.queries = 130, .earlier = 130, .heads = 3, .kv_heads = 3, .head_size = 19},
+    {.queries = 65,
+     .earlier = 300,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_size = 128,
+     .dtype = DType::bf16,
+     .gaps = 0.2},
+    {.queries = 40,
+     .earlier = 90,
+     .heads = 2,
+     .kv_heads = 2,
+     .head_size = 37,
+     .dtype = DType::bf16},
+    {.queries = 20, .earlier = 90, .heads = 2, .kv_heads = 2, .head_size = 256},
+};
+
+TEST(Runner, DenseMatchesTheDefinition) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const ProblemShape& shape : shapes) {
+    const Problem problem = make_problem(random, shape);
+    auto out = poisoned(problem);
+    DenseAttention().attend(Context(pool), 0, problem.queries(), problem.memory(), problem.scale,
+                            TensorView::of(out.data(), problem.out_shape()));
+    const auto expected = reference(
+        problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+    EXPECT_LT(error_of(out, expected.out), tolerance) << to_string(problem.out_shape());
+  }
+}
+
+TEST(Runner, AnyPlanMatchesItsMask) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(3);
+  for (const ProblemShape& shape : shapes) {
+    const Problem problem = make_problem(random, shape);
+    const Plan plan = random_plan(random, problem);
+    auto out = poisoned(problem);
+    const auto pairs = static_cast<size_t>(shape.queries * shape.heads);
+    std::vector<float> max(pairs, poison), sum(pairs, poison);
+    run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
+             TensorView::of(out.data(), problem.out_shape()), {.state = {max.data(), sum.data()}});
+    std::vector<std::vector<uint8_t>> masks;
+    for (int head = 0; head < shape.heads; ++head) {
+      masks.push_back(expand(plan, problem.queries(), problem.memory(), head));
+    }
+    const auto expected = reference(problem, [&](int64_t q, int64_t head, int64_t row) {
+      return masks[static_cast<size_t>(head)][static_cast<size_t>(q * problem.rows() + row)] != 0;
+    });
+    EXPECT_LT(error_of(out, expected.out), tolerance) << to_string(problem.out_shape());
+    for (size_t i = 0; i < pairs; ++i) {
+      if (std::isinf(expected.log_sum[i])) {
+        EXPECT_EQ(sum[i], 0);
+        EXPECT_EQ(max[i], -std::numeric_limits<float>::infinity());
+      } else {
+        EXPECT_NEAR(max[i] + std::log(sum[i]), expected.log_sum[i], 1e-4);
+      }
+    }
+  }
+}
+
+TEST(Runner, ResultsDependNeitherOnTilesNorOnThreads) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool one(1), three(3);
+  const Problem problem = make_problem(
+      random,
+      {.queries = 700, .earlier = 333, .heads = 6, .kv_heads = 2, .head_size = 72, .gaps = 0.2});
+  auto dense = poisoned(problem);
+  auto again = poisoned(problem);
+  auto other = poisoned(problem);
+  const auto view = [&](std::vector<float>& out) {
+    return TensorView::of(out.data(), problem.out_shape());
+  };
+  const Plan plan = dense_plan(problem.queries(), problem.memory());
+  run_plan(Context(one), plan, problem.queries(), problem.memory(), problem.scale, view(dense));
+  run_plan(Context(three), plan, problem.queries(), problem.memory(), problem.scale, view(again));
+  PlanBuilder builder(problem.queries(), problem.memory());
+  for (int head = 0; head < 6; ++head) {
+    // Every seventh query together: the same keys in the same order, in very different tiles.
+    for (int64_t phase = 0; phase < 7; ++phase) {
+      builder.begin_queries();
+      for (int64_t q = phase; q < 700; q += 7) builder.add_query(static_cast<int32_t>(q));
+      builder.begin_segments();
+      builder.add_rows(0, 100);
+      builder.add_rows(100, problem.rows() - 100);
+      builder.add_tile(head);
+    }
+  }
+  run_plan(Context(three), builder.take(), problem.queries(), problem.memory(), problem.scale,
+           view(other));
+  EXPECT_EQ(std::memcmp(dense.data(), again.data(), dense.size() * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(dense.data(), other.data(), dense.size() * sizeof(float)), 0);
+}
+
+TEST(Runner, PartsMergeToTheWhole) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Problem problem = make_problem(
+      random, {.queries = 33, .earlier = 500, .heads = 2, .kv_heads = 1, .head_size = 64});
+  const Context context(pool);
+  const auto part = [&](int64_t begin, int64_t count, std::vector<float>& out,
+                        std::vector<float>& max, std::vector<float>& sum) {
+    PlanBuilder builder(problem.queries(), problem.memory());
+    builder.begin_queries();
+    builder.add_query_range(0, 33);
+    builder.begin_segments();
+    builder.add_rows(begin, count);
+    builder.add_tile(0, 2);
+    out = poisoned(problem);
+    max.assign(66, poison);
+    sum.assign(66, poison);
+    run_plan(context, builder.take(), problem.queries(), problem.memory(), problem.scale,
+             TensorView::of(out.data(), problem.out_shape()), {.state = {max.data(), sum.data()}});
+  };
+  std::vector<float> a, b, max_a, max_b, sum_a, sum_b;
+  part(0, 510, a, max_a, sum_a);
+  part(510, 23, b, max_b, sum_b);  // the first ten queries see nothing of it
+  for (size_t i = 0; i < 66; ++i) {
+    PartialRow row{a.data() + i * 64, max_a[i], sum_a[i]};
+    merge_row(row, b.data() + i * 64, max_b[i], sum_b[i], 64);
+  }
+  const auto expected = reference(
+      problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+  EXPECT_LT(error_of(a, expected.out), tolerance);
+  PartialRow nothing{b.data(), -std::numeric_limits<float>::infinity(), 0};
+  merge_row(nothing, a.data(), max_a[0], sum_a[0], 64);
+  EXPECT_EQ(std::memcmp(b.data(), a.data(), 64 * sizeof(float)), 0);
+}
+
+TEST(Runner, SurvivesScoresFarApart) {
+  const ThreadPool pool(1);
+  KINORA_FRESH_RANDOM(random);
+  Problem problem = make_problem(random, {.queries = 20, .earlier = 300, .head_size = 8});
+  problem.scale = 40;  // differences of thousands: every exponential but a few is zero
+  auto out = poisoned(problem);
+  DenseAttention().attend(Context(pool), 0, problem.queries(), problem.memory(), problem.scale,
+                          TensorView::of(out.data(), problem.out_shape()));
+  const auto expected = reference(
+      problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+  EXPECT_LT(error_of(out, expected.out), 1e-3);
+}
+
+class Recorder final : public BlockObserver {
+ public:
+  Recorder(int64_t size, int64_t queries, int64_t heads, int64_t blocks)
+      : size_(size),
+        heads_(heads),
+        blocks_(blocks),
+        scores(static_cast<size_t>(queries * heads * blocks), poison) {}
+  int64_t block_size() const override { return size_; }
+  void observe(int64_t block, int64_t count, const int32_t* query, const int32_t* head,
+               const float* score) override {
+    for (int64_t i = 0; i < count; ++i) {
+      scores[static_cast<size_t>((query[i] * heads_ + head[i]) * blocks_ + block)] = score[i];
+    }
+  }
+
+ private:
+  int64_t size_, heads_, blocks_;
+
+ public:
+  std::vector<float> scores;  // [queries, heads, blocks]
+};
+
+TEST(Runner, ObserverSeesTheWeightOfEveryBlock) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const int64_t size : {32, 64, 128}) {
+    const Problem problem = make_problem(
+        random, {.queries = 70, .earlier = 401, .heads = 4, .kv_heads = 2, .head_size = 64});
+    const int64_t blocks = (problem.rows() + size - 1) / size;
+    Recorder recorder(size, 70, 4, blocks);
+    auto out = poisoned(problem);
+    run_plan(Context(pool), dense_plan(problem.queries(), problem.memory()), problem.queries(),
+             problem.memory(), problem.scale, TensorView::of(out.data(), problem.out_shape()),
+             {.observer = &recorder});
+    for (int64_t block = 0; block < blocks; ++block) {
+      const auto expected = reference(problem, [&](int64_t q, int64_t, int64_t row) {
+        return row / size == block && testing::causal(problem, q, row);
+      });
+      for (size_t i = 0; i < 280; ++i) {
+        const float score =
+            recorder.scores[i * static_cast<size_t>(blocks) + static_cast<size_t>(block)];
+        const double wanted = expected.log_sum[i] / std::log(2.0);
+        // Blocks that lie after a whole tile's last query are not announced.
+        if (std::isinf(wanted)) {
+          EXPECT_FALSE(score > -1e30f);
+        } else {
+          EXPECT_NEAR(score, wanted, 1e-4);
+        }
+      }
+    }
+  }
+}
+
+TEST(Runner, WindowsSeeThemselvesOnly) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const int64_t head_size : {64, 72, 80, 33}) {
+    const std::vector<int32_t> offsets{0, 1, 64, 64, 129, 300, 303};
+    const int64_t n = 303, heads = 3;
+    Problem problem = make_problem(
+        random, {.queries = n, .heads = heads, .kv_heads = heads, .head_size = head_size});
+    // One fused [n, 3, heads, d] projection, read in place.
+    std::vector<float> fused(static_cast<size_t>(3 * n * heads * head_size));
+    const int64_t row = heads * head_size;
+    for (int64_t i = 0; i < n; ++i) {
+      std::copy_n(&problem.query_data[static_cast<size_t>(i * row)], row,
+                  &fused[static_cast<size_t>(3 * i * row)]);
+      std::copy_n(&problem.key_data[static_cast<size_t>(i * row)], row,
+                  &fused[static_cast<size_t>((3 * i + 1) * row)]);
+      std::copy_n(&problem.value_data[static_cast<size_t>(i * row)], row,
+                  &fused[static_cast<size_t>((3 * i + 2) * row)]);
+    }
+    const auto slice = [&](int64_t part) {
+      return ConstTensorView(reinterpret_cast<const std::byte*>(fused.data() + part * row),
+                             DType::f32, {n, heads, head_size}, {3 * row, head_size, 1},
+                             Device::cpu());
+    };
+    auto out = poisoned(problem);
+    attend_windows(Context(pool), slice(0), slice(1), slice(2), offsets, problem.scale,
+                   TensorView::of(out.data(), problem.out_shape()));
+    const auto window = [&](int64_t i) {
+      return std::upper_bound(offsets.begin(), offsets.end(), i) - offsets.begin();
+    };
+    const auto expected =
+        reference(problem, [&](int64_t q, int64_t, int64_t k) { return window(q) == window(k); });
+    EXPECT_LT(error_of(out, expected.out), tolerance) << head_size;
+    const std::vector<int32_t> bad{0, 64, 63, 303};
+    EXPECT_THROW(attend_windows(Context(pool), slice(0), slice(1), slice(2), bad, 1.0f,
+                                TensorView::of(out.data(), problem.out_shape())),
+                 Error);
+  }
+}
+
+TEST(Runner, ChecksBeforeItComputes) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(1);
+  const Problem problem = make_problem(random, {.queries = 5, .head_size = 8});
+  auto out = poisoned(problem);
+  Plan plan = dense_plan(problem.queries(), problem.memory());
+  plan.segments.back().count += 1;
+  EXPECT_THROW(run_plan(Context(pool), plan, problem.queries(), problem.memory(), 1.0f,
+                        TensorView::of(out.data(), problem.out_shape())),
+               Error);
+  for (const float value : out) EXPECT_TRUE(std::isnan(value));
+  EXPECT_THROW(
+      run_plan(Context(pool), dense_plan(problem.queries(), problem.memory()), problem.queries(),
+               problem.memory(), 1.0f, TensorView::of(out.data(), {5, 8, 1})),
+      Error);
+}
+
+}  // namespace
+}  // namespace kinora

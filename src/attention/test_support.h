@@ -1,0 +1,156 @@
+// Random attention problems and their answer in double precision, straight from the definition.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/plan.h"
+#include "base/random.h"
+#include "support/compare.h"
+#include "support/random_data.h"
+
+namespace kinora::testing {
+
+struct ProblemShape {
+  int64_t queries = 1;
+  int64_t earlier = 0;  // rows in memory before the group
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t head_size = 64;
+  DType dtype = DType::f32;
+  double gaps = 0;  // chance that an ordinal before the group was pruned
+};
+
+// Queries are the last tokens of memory, as the decoder leaves them.
+struct Problem {
+  ProblemShape shape;
+  std::vector<float> query_data, key_data, value_data;
+  std::vector<bf16> key_narrow, value_narrow;
+  std::vector<int32_t> row_ordinals, query_ordinals;
+  std::vector<Modality> row_modalities, query_modalities;
+  float scale = 1;
+
+  int64_t rows() const { return shape.earlier + shape.queries; }
+  QueryView queries() const {
+    return {ConstTensorView::of(query_data.data(), {shape.queries, shape.heads, shape.head_size}),
+            query_ordinals, query_modalities};
+  }
+  RowsView memory() const {
+    const Shape size{rows(), shape.kv_heads, shape.head_size};
+    const auto view = [&](const std::vector<float>& wide, const std::vector<bf16>& narrow) {
+      return shape.dtype == DType::f32 ? ConstTensorView::of(wide.data(), size)
+                                       : ConstTensorView::of(narrow.data(), size);
+    };
+    return {view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
+            row_modalities};
+  }
+  Shape out_shape() const { return {shape.queries, shape.heads, shape.head_size}; }
+};
+
+inline Problem make_problem(Random& random, const ProblemShape& shape) {
+  Problem problem;
+  problem.shape = shape;
+  const int64_t rows = shape.earlier + shape.queries;
+  const int64_t row_size = shape.kv_heads * shape.head_size;
+  problem.query_data = random_floats(random, shape.queries * shape.heads * shape.head_size, 2.0);
+  problem.key_data = random_floats(random, rows * row_size);
+  problem.value_data = random_floats(random, rows * row_size);
+  problem.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
+  if (shape.dtype == DType::bf16) {
+    const auto narrow = [](std::vector<float>& wide) {
+      std::vector<bf16> out(wide.size());
+      for (size_t i = 0; i < wide.size(); ++i) {
+        out[i] = bf16::from_float(wide[i]);
+        wide[i] = out[i].to_float();
+      }
+      return out;
+    };
+    problem.key_narrow = narrow(problem.key_data);
+    problem.value_narrow = narrow(problem.value_data);
+  }
+  int32_t ordinal = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    while (row < shape.earlier && random.uniform() < shape.gaps) ++ordinal;
+    problem.row_ordinals.push_back(ordinal++);
+    problem.row_modalities.push_back(Modality::text);
+  }
+  for (int64_t row = shape.earlier; row < rows; ++row) {
+    problem.query_ordinals.push_back(problem.row_ordinals[static_cast<size_t>(row)]);
+    problem.query_modalities.push_back(problem.row_modalities[static_cast<size_t>(row)]);
+  }
+  return problem;
+}
+
+// Random runs of modalities over all rows, as frames with text between them would be.
+inline void mix_modalities(Random& random, Problem& problem, int kinds, int64_t longest_run) {
+  constexpr Modality all[] = {Modality::text, Modality::video, Modality::image, Modality::audio};
+  for (size_t row = 0; row < problem.row_modalities.size();) {
+    const Modality modality = all[random.below(kinds)];
+    for (int64_t left = 1 + random.below(longest_run);
+         left > 0 && row < problem.row_modalities.size(); --left) {
+      problem.row_modalities[row++] = modality;
+    }
+  }
+  std::copy(problem.row_modalities.begin() + problem.shape.earlier, problem.row_modalities.end(),
+            problem.query_modalities.begin());
+}
+
+struct Expected {
+  std::vector<double> out;      // [queries, heads, head size]
+  std::vector<double> log_sum;  // [queries, heads]: log Σ exp(score); −∞ where nothing is read
+};
+
+// `reads(query, head, row)` says what the plan lets through, causality included.
+template <typename Reads>
+Expected reference(const Problem& problem, Reads&& reads) {
+  const ProblemShape& shape = problem.shape;
+  Expected expected;
+  expected.out.assign(static_cast<size_t>(shape.queries * shape.heads * shape.head_size), 0.0);
+  expected.log_sum.assign(static_cast<size_t>(shape.queries * shape.heads),
+                          -std::numeric_limits<double>::infinity());
+  std::vector<double> scores(static_cast<size_t>(problem.rows()));
+  for (int64_t i = 0; i < shape.queries; ++i) {
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      const int64_t kv = h / (shape.heads / shape.kv_heads);
+      const float* q =
+          &problem.query_data[static_cast<size_t>((i * shape.heads + h) * shape.head_size)];
+      const auto offset = [&](int64_t row) {
+        return static_cast<size_t>((row * shape.kv_heads + kv) * shape.head_size);
+      };
+      double max = -std::numeric_limits<double>::infinity();
+      for (int64_t row = 0; row < problem.rows(); ++row) {
+        double& score = scores[static_cast<size_t>(row)];
+        score = -std::numeric_limits<double>::infinity();
+        if (!reads(i, h, row)) continue;
+        score = 0;
+        const float* k = &problem.key_data[offset(row)];
+        for (int64_t c = 0; c < shape.head_size; ++c) score += double{q[c]} * double{k[c]};
+        score *= double{problem.scale};
+        max = std::max(max, score);
+      }
+      if (std::isinf(max)) continue;
+      double sum = 0;
+      for (const double score : scores) sum += std::exp(score - max);
+      expected.log_sum[static_cast<size_t>(i * shape.heads + h)] = max + std::log(sum);
+      double* out = &expected.out[static_cast<size_t>((i * shape.heads + h) * shape.head_size)];
+      for (int64_t row = 0; row < problem.rows(); ++row) {
+        const double weight = std::exp(scores[static_cast<size_t>(row)] - max) / sum;
+        if (weight == 0) continue;
+        const float* v = &problem.value_data[offset(row)];
+        for (int64_t c = 0; c < shape.head_size; ++c) out[c] += weight * double{v[c]};
+      }
+    }
+  }
+  return expected;
+}
+
+inline bool causal(const Problem& problem, int64_t query, int64_t row) {
+  return problem.row_ordinals[static_cast<size_t>(row)] <=
+         problem.query_ordinals[static_cast<size_t>(query)];
+}
+
+}  // namespace kinora::testing
