@@ -18,7 +18,7 @@ namespace kinora {
 struct GenerateOptions {
   SamplingOptions sampling;
   int64_t max_tokens = 512;
-  std::vector<std::string> stop;  // the answer ends before the first of these
+  std::vector<std::string> stop;    // the answer ends before the first of these
   bool ignore_stop_tokens = false;  // go on past the model's end-of-turn token (tests, benches)
   CancelToken cancel;
 };

@@ -1,0 +1,23 @@
+// The program's command line: every command adds itself with its options and examples, and the one
+// that was chosen leaves its action here. Commands live in one file each (command_NAME.cc).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/cancel.h"
+
+namespace kinora::cli {
+
+struct CommandLine {
+  CLI::App app;
+  std::function<int()> action;  // returns the exit code; errors are thrown
+  CancelToken interrupt;        // raised by the first Ctrl-C
+};
+
+void add_ask(CommandLine& line);
+void add_info(CommandLine& line);
+void add_frames(CommandLine& line);
+void add_probe(CommandLine& line);
+
+}  // namespace kinora::cli

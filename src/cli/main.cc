@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+
+namespace kinora::cli {
+namespace {
+
+// The first Ctrl-C asks the work to stop, the second ends the program. A signal handler can reach
+// nothing but a global; the token behind it outlives every command.
+CancelToken* interrupt_token = nullptr;
+
+extern "C" void on_interrupt(int signal_number) {
+  interrupt_token->cancel();
+  ::signal(signal_number, SIG_DFL);
+}
+
+int fail(const char* message, int code) {
+  fmt::print(stderr, "kinora: {}\n", message);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CommandLine line;
+  CLI::App& app = line.app;
+  app.name("kinora");
+  app.description("Answers questions about long and live video.");
+  app.footer(
+      "Examples:\n"
+      "  kinora ask talk.mp4 \"When is the second chart shown?\" --model DIR\n"
+      "  kinora info DIR\n"
+      "  kinora probe talk.mp4\n"
+      "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"
+      "'kinora COMMAND --help' explains a command. Exit codes are listed in docs/exit-codes.md.");
+  app.set_version_flag("--version", std::string("kinora ") + KINORA_VERSION);
+  app.require_subcommand(1);
+  add_ask(line);
+  add_info(line);
+  add_frames(line);
+  add_probe(line);
+
+  interrupt_token = &line.interrupt;
+  ::signal(SIGINT, on_interrupt);
+  ::signal(SIGTERM, on_interrupt);
+  ::signal(SIGPIPE, SIG_DFL);
+
+  if (argc <= 1) {
+    fmt::print("{}", app.help());
+    return exit_code(ErrorKind::usage);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    fmt::print("{}", chosen.empty() ? app.help() : chosen.front()->help());
+    return 0;
+  } catch (const CLI::CallForVersion& call) {
+    fmt::print("{}\n", call.what());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = app.get_subcommands();
+    const std::string command = chosen.empty() ? "" : " " + chosen.front()->get_name();
+    const std::string message = fmt::format("{} (see 'kinora{} --help')", error.what(), command);
+    return fail(message.c_str(), exit_code(ErrorKind::usage));
+  }
+  return line.action();
+}
+
+}  // namespace
+}  // namespace kinora::cli
+
+int main(int argc, char** argv) {
+  using namespace kinora;
+  try {
+    return cli::run(argc, argv);
+  } catch (const Error& error) {
+    return cli::fail(error.what(), exit_code(error.kind()));
+  } catch (const std::bad_alloc&) {
+    return cli::fail("out of memory", exit_code(ErrorKind::resource));
+  } catch (const std::exception& error) {
+    return cli::fail((std::string("internal error: ") + error.what()).c_str(),
+                     exit_code(ErrorKind::internal));
+  }
+}

@@ -1,0 +1,46 @@
+// What the program shows of long steps: one line that is rewritten on a terminal, nothing in a
+// pipe.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/progress.h"
+
+namespace kinora::cli {
+
+// "1.2 GiB", "640 KiB"
+std::string human_bytes(int64_t bytes);
+// "0.42 s", "3 min 05 s"
+std::string human_seconds(double seconds);
+
+// The most memory this process has held so far, in bytes.
+int64_t peak_memory();
+
+class TerminalProgress final : public Progress {
+ public:
+  // Silent unless standard error is a terminal and `quiet` is false.
+  explicit TerminalProgress(bool quiet);
+  ~TerminalProgress() override { clear(); }
+
+  void update(std::string_view stage, int64_t done, int64_t total) override;
+  // Removes the line, so that other output starts at the left margin.
+  void clear();
+
+ private:
+  struct Stage {
+    std::string name;
+    int64_t done = 0;
+    int64_t total = 0;
+  };
+  const bool shown_;
+  std::mutex mutex_;
+  std::vector<Stage> stages_;
+  double last_drawn_ = 0;
+  size_t width_ = 0;  // of the line on the screen
+};
+
+}  // namespace kinora::cli
