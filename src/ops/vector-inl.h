@@ -80,6 +80,68 @@ HWY_INLINE void store_part(D d, hn::Vec<D> value, float* to, int64_t count) {
   std::copy_n(lanes, count, to);
 }
 
+// What a body of for_vectors loads and stores through: whole vectors, or the last, shorter part.
+struct WholeVector {
+  template <class D, typename T>
+  HWY_INLINE hn::Vec<D> load(D d, const T* from) const {
+    return load_f32(d, from);
+  }
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> value, float* to) const {
+    hn::StoreU(value, d, to);
+  }
+  // The value with lanes that hold no element zeroed, before it enters a sum.
+  template <class D>
+  HWY_INLINE hn::Vec<D> keep(D, hn::Vec<D> value) const {
+    return value;
+  }
+};
+struct PartOfVector {
+  int64_t count;
+  template <class D, typename T>
+  HWY_INLINE hn::Vec<D> load(D d, const T* from) const {
+    return load_f32_part(d, from, count);
+  }
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> value, float* to) const {
+    store_part(d, value, to, count);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> keep(D d, hn::Vec<D> value) const {
+    return hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(count)), value);
+  }
+};
+
+// Calls body(tag, at, part) for every vector of [0, count) f32 elements, the last one perhaps short
+// (its missing lanes load as zeros and are not stored). Give the lambda HWY_ATTR.
+template <class Body>
+HWY_INLINE void for_vectors(int64_t count, Body&& body) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  int64_t at = 0;
+  for (; at + lanes <= count; at += lanes) body(d, at, WholeVector());
+  if (at < count) body(d, at, PartOfVector{count - at});
+}
+
+// The sum over all lanes of what body(tag, at, part, sum) → new sum adds up, in four chains.
+template <class Body>
+HWY_INLINE float sum_over(int64_t count, Body&& body) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  int64_t at = 0;
+  for (; at + 4 * lanes <= count; at += 4 * lanes) {
+    sum0 = body(d, at, WholeVector(), sum0);
+    sum1 = body(d, at + lanes, WholeVector(), sum1);
+    sum2 = body(d, at + 2 * lanes, WholeVector(), sum2);
+    sum3 = body(d, at + 3 * lanes, WholeVector(), sum3);
+  }
+  for (; at + lanes <= count; at += lanes) sum0 = body(d, at, WholeVector(), sum0);
+  if (at < count) sum1 = body(d, at, PartOfVector{count - at}, sum1);
+  const auto total = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  return hn::GetLane(hn::SumOfLanes(d, total));
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace kinora
 HWY_AFTER_NAMESPACE();

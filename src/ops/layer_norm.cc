@@ -1,0 +1,23 @@
+#include "ops/layer_norm.h"
+
+#include "ops/checks.h"
+#include "ops/cpu_kernels.h"
+
+namespace kinora {
+
+void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
+                ConstTensorView bias, float epsilon, TensorView out) {
+  const OpChecks checks(context, "layer_norm",
+                        {{"x", x}, {"weight", weight}, {"bias", bias}, {"out", out}});
+  checks.f32("x", x);
+  checks.f32("out", out);
+  checks.floating("weight", weight);
+  checks.rank("x", x, 1, Shape::max_rank);
+  checks.shape("weight", weight, {x.size(x.rank() - 1)});
+  checks.shape("bias", bias, weight.shape());
+  checks.that(bias.dtype() == weight.dtype(), "weight and bias must have the same type");
+  checks.shape("out", out, x.shape());
+  cpu::layer_norm(context, x, weight, bias, epsilon, out);
+}
+
+}  // namespace kinora

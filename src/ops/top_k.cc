@@ -1,0 +1,60 @@
+#include "ops/top_k.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/checks.h"
+#include "ops/cpu_kernels.h"
+
+namespace kinora {
+namespace {
+
+void check_row(const Context& context, std::string_view op, ConstTensorView x) {
+  const OpChecks checks(context, op, {{"x", x}});
+  checks.f32("x", x);
+  checks.rank("x", x, 1, 1);
+  checks.that(x.size(0) <= INT32_MAX, "x has more entries than an index can name");
+}
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? a.value > b.value : a.index < b.index;
+}
+
+}  // namespace
+
+int32_t argmax(const Context& context, ConstTensorView x) {
+  check_row(context, "argmax", x);
+  const int64_t best = x.size(0) == 0 ? -1 : cpu::argmax(x.data<float>(), x.size(0));
+  if (best < 0) {
+    throw Error(ErrorKind::bad_input,
+                "argmax: there is no largest of " + std::to_string(x.size(0)) +
+                    " numbers that are all NaN; the model's weights may be damaged");
+  }
+  return static_cast<int32_t>(best);
+}
+
+// A heap of the k best so far whose front is the worst of them; most entries fail one comparison.
+std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k) {
+  check_row(context, "top_k", x);
+  const auto limit = static_cast<size_t>(std::clamp<int64_t>(k, 0, x.size(0)));
+  std::vector<Candidate> best;
+  if (limit == 0) return best;
+  best.reserve(limit + 1);
+  const float* values = x.data<float>();
+  for (int32_t i = 0; i < static_cast<int32_t>(x.size(0)); ++i) {
+    const Candidate candidate{i, values[i]};
+    if (std::isnan(candidate.value)) continue;
+    if (best.size() == limit && !better(candidate, best.front())) continue;
+    best.push_back(candidate);
+    std::push_heap(best.begin(), best.end(), better);
+    if (best.size() > limit) {
+      std::pop_heap(best.begin(), best.end(), better);
+      best.pop_back();
+    }
+  }
+  std::sort_heap(best.begin(), best.end(), better);
+  return best;
+}
+
+}  // namespace kinora
