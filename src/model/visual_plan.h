@@ -21,6 +21,7 @@ struct VisualSource {
   Size size;                            // of the source, rotation applied
   int64_t frames = 1;                   // that were sampled
   double sampled_fps = 0;               // of those frames; 0 for an image
+  int64_t images_in_prompt = 1;         // LLaVA-OneVision tiles a picture only when it is alone
 };
 
 // Limits a caller may set in place of the model's own; 0 means the model's own.
