@@ -139,7 +139,7 @@ void run_task(const MatmulWork& work, const float* packed_a, const Task& task, i
               float* packed_w) {
   const T* weight = static_cast<const T*>(work.weight);
   const int64_t k_blocks = std::max<int64_t>(1, divide_up(work.k, block_k));
-  const int64_t k_step = divide_up(divide_up(work.k, k_blocks), 4) * 4;
+  const int64_t k_step = std::max<int64_t>(4, divide_up(divide_up(work.k, k_blocks), 4) * 4);
   for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += k_step) {
     const int64_t k = std::min(k_step, work.k - k_begin);
     for (int64_t column = task.column_begin; column < task.column_end; column += tile_columns) {

@@ -1,0 +1,165 @@
+// What the tests of ops share: tensors with random or poisoned contents and padded rows, and a loop
+// over the devices that have the op.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+#include "base/error.h"
+#include "base/tensor.h"
+#include "support/compare.h"
+#include "support/random_data.h"
+
+namespace kinora::testing {
+
+// Runs body on the CPU with one and with three threads, and on every CUDA device where the op is
+// implemented (an op that is not there yet says that it is unsupported).
+inline void for_each_context(const std::function<void(const Context&)>& body) {
+  const ThreadPool one(1), three(3);
+  for (const ThreadPool* pool : {&one, &three}) {
+    SCOPED_TRACE("cpu, threads: " + std::to_string(pool->threads()));
+    body(Context(*pool));
+  }
+  for (size_t i = 0; i < cuda_devices().size(); ++i) {
+    const Device device = Device::cuda(static_cast<int>(i));
+    SCOPED_TRACE(to_string(device));
+    try {
+      body(Context(three, device));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unsupported) throw;
+    }
+  }
+}
+
+inline float as_float(DType type, const std::byte* at) {
+  switch (type) {
+    case DType::bf16:
+      return reinterpret_cast<const bf16*>(at)->to_float();
+    case DType::f16:
+      return reinterpret_cast<const f16*>(at)->to_float();
+    default:
+      return *reinterpret_cast<const float*>(at);
+  }
+}
+
+inline void put_float(DType type, float value, std::byte* at) {
+  switch (type) {
+    case DType::bf16:
+      *reinterpret_cast<bf16*>(at) = bf16::from_float(value);
+      return;
+    case DType::f16:
+      *reinterpret_cast<f16*>(at) = f16::from_float(value);
+      return;
+    default:
+      *reinterpret_cast<float*>(at) = value;
+  }
+}
+
+// A floating-point tensor whose rows are followed by `padding` elements of NaN, so that an op that
+// reads past a row gives NaN, and one that writes past it is seen.
+class TestTensor {
+ public:
+  static TestTensor poisoned(DType type, const Shape& shape, int64_t padding = 0) {
+    return TestTensor(type, shape, padding);
+  }
+  // Normal values times `scale`, rounded to the type.
+  static TestTensor random(Random& random, DType type, const Shape& shape, int64_t padding = 0,
+                           double scale = 1.0) {
+    TestTensor tensor(type, shape, padding);
+    tensor.each([&](std::byte* at, bool inside) {
+      if (inside) put_float(type, static_cast<float>(random.normal() * scale), at);
+    });
+    return tensor;
+  }
+  static TestTensor of(const std::vector<float>& values, const Shape& shape,
+                       DType type = DType::f32) {
+    TestTensor tensor(type, shape, 0);
+    size_t i = 0;
+    tensor.each([&](std::byte* at, bool inside) {
+      if (inside) put_float(type, values.at(i++), at);
+    });
+    return tensor;
+  }
+
+  // The tensor, moved to the device; keeps what it holds.
+  TensorView on(const Context& context) {
+    storage_ = storage_.to(context.device);
+    return storage_.view().columns(0, width_);
+  }
+  TensorView view() { return storage_.view().columns(0, width_); }
+  TestTensor copy() const {
+    TestTensor other = *this;
+    other.storage_ = storage_.clone();
+    return other;
+  }
+
+  std::vector<double> values() {
+    storage_ = storage_.to(Device::cpu());
+    std::vector<double> result;
+    each([&](std::byte* at, bool inside) {
+      if (inside) result.push_back(as_float(storage_.dtype(), at));
+    });
+    return result;
+  }
+  bool padding_is_untouched() {
+    storage_ = storage_.to(Device::cpu());
+    bool untouched = true;
+    each([&](std::byte* at, bool inside) {
+      if (!inside) untouched &= std::isnan(as_float(storage_.dtype(), at));
+    });
+    return untouched;
+  }
+
+ private:
+  TestTensor(DType type, const Shape& shape, int64_t padding)
+      : width_(shape[shape.rank() - 1]), row_(width_ + padding) {
+    Shape padded;
+    for (int axis = 0; axis + 1 < shape.rank(); ++axis) padded.append(shape[axis]);
+    padded.append(row_);
+    storage_ = Tensor(type, padded);
+    each([&](std::byte* at, bool) { put_float(type, std::nanf(""), at); });
+  }
+
+  // Calls body(address, whether it is an element and not padding) in order.
+  template <class Body>
+  void each(const Body& body) {
+    std::byte* at = storage_.view().raw();
+    for (int64_t i = 0; i < storage_.elements(); ++i, at += dtype_size(storage_.dtype())) {
+      body(at, i % row_ < width_);
+    }
+  }
+
+  int64_t width_ = 0;
+  int64_t row_ = 0;
+  Tensor storage_;
+};
+
+constexpr DType float_types[] = {DType::f32, DType::bf16, DType::f16};
+
+// The values agree within `tolerance` of the norm of all, and the padding was left alone.
+inline void expect_close(TestTensor& actual, const std::vector<double>& expected,
+                         double tolerance) {
+  const std::vector<double> values = actual.values();
+  EXPECT_LE(relative_error(std::span<const double>(values), std::span<const double>(expected)),
+            tolerance);
+  EXPECT_TRUE(actual.padding_is_untouched());
+}
+
+// body throws an Error whose message has `part` in it.
+inline void expect_error(const std::string& part, const std::function<void()>& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error; expected one with: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace kinora::testing
