@@ -1,17 +1,16 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include <kinora/session.h>
+
 #include "cli/command_line.h"
 #include "cli/terminal.h"
-#include "engine/session.h"
 
 namespace kinora::cli {
 namespace {
@@ -19,51 +18,12 @@ namespace {
 struct AskFlags {
   std::vector<std::string> words;  // inputs, then the question
   EngineOptions engine;
-  std::optional<double> fps;
-  std::optional<int64_t> frames;
-  std::optional<double> start;
-  std::optional<double> end;
-  int64_t max_pixels = 0;
-  std::string system;
-  std::optional<double> temperature;
-  std::optional<int64_t> top_k;
-  std::optional<double> top_p;
-  double min_p = 0;
-  std::optional<double> repetition_penalty;
-  uint64_t seed = 0;
-  std::vector<std::string> stop;
-  int64_t max_tokens = 512;
-  int64_t frames_per_group = 16;
+  SessionOptions session;
+  InputOptions input;
+  AnswerOptions answer;
   bool json = false;
   bool quiet = false;
 };
-
-GenerateOptions generation(const AskFlags& flags, const GenerationDefaults& defaults,
-                           const CancelToken& cancel) {
-  GenerateOptions options;
-  options.sampling.temperature = flags.temperature.value_or(defaults.temperature);
-  options.sampling.top_k = flags.top_k.value_or(defaults.top_k);
-  options.sampling.top_p = flags.top_p.value_or(defaults.top_p);
-  options.sampling.min_p = flags.min_p;
-  options.sampling.repetition_penalty =
-      flags.repetition_penalty.value_or(defaults.repetition_penalty);
-  options.sampling.seed = flags.seed;
-  options.stop = flags.stop;
-  options.max_tokens = flags.max_tokens;
-  options.cancel = cancel;
-  return options;
-}
-
-VisualRequest visual_request(const AskFlags& flags, const std::string& source) {
-  VisualRequest request;
-  request.source = source;
-  request.fps = flags.fps;
-  request.frames = flags.frames;
-  if (flags.start) request.start = *flags.start;
-  if (flags.end) request.end = *flags.end;
-  request.limits.max_pixels = flags.max_pixels;
-  return request;
-}
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
@@ -79,23 +39,22 @@ std::string timing_line(const Answer& answer, double load, double open) {
       rate(static_cast<double>(answer.ids.size()), t.generate), human_bytes(peak_memory()));
 }
 
-nlohmann::json as_json(const Answer& answer, const Session& session, double load, double open) {
+nlohmann::json as_json(const Answer& answer, const std::vector<InputInfo>& inputs, double load,
+                       double open) {
   const Timings& t = answer.timings;
-  nlohmann::json inputs = nlohmann::json::array();
-  for (const VisualInput& input : session.inputs()) {
-    nlohmann::json times = nlohmann::json::array();
-    for (const SampledFrame& sample : input.samples) times.push_back(sample.time);
-    inputs.push_back({{"source", input.source},
-                      {"kind", modality_name(input.plan.source.modality)},
-                      {"width", input.plan.frame_size.width},
-                      {"height", input.plan.frame_size.height},
-                      {"tokens", input.plan.tokens()},
-                      {"times", times}});
+  nlohmann::json described = nlohmann::json::array();
+  for (const InputInfo& input : inputs) {
+    described.push_back({{"source", input.source},
+                         {"kind", input.kind},
+                         {"width", input.width},
+                         {"height", input.height},
+                         {"tokens", input.tokens},
+                         {"times", input.times}});
   }
   return {{"answer", answer.text},
-          {"stop", stop_reason_name(answer.reason)},
+          {"stop", answer.stop},
           {"frames", answer.frames},
-          {"inputs", inputs},
+          {"inputs", described},
           {"tokens",
            {{"prompt", answer.prompt_tokens},
             {"visual", answer.visual_tokens},
@@ -115,26 +74,27 @@ nlohmann::json as_json(const Answer& answer, const Session& session, double load
           {"warnings", answer.warnings}};
 }
 
-int ask(const AskFlags& flags, const CancelToken& cancel) {
+int ask(AskFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.quiet || flags.json);
   progress.update("loading", 0, 0);
-  const auto engine = Engine::open(flags.engine);
-  SessionOptions options;
-  options.progress = &progress;
-  options.cancel = cancel;
-  options.system = flags.system;
-  options.frames_per_group = flags.frames_per_group;
-  Session session(engine, options);
+  const Engine engine(flags.engine);
   progress.clear();
+  const double load = engine.describe().load_seconds;
+  flags.input.cancel = cancel;
+  flags.answer.cancel = cancel;
+  flags.session.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+    progress.update(stage, done, total);
+  };
+  Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
+  std::vector<InputInfo> inputs;
   for (size_t i = 0; i + 1 < flags.words.size(); ++i) {
-    session.add(visual_request(flags, flags.words[i]));
+    inputs.push_back(session.add(flags.words[i], flags.input));
   }
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
 
-  const GenerateOptions generate = generation(flags, engine->model().info().generation, cancel);
-  const Answer answer = session.ask(flags.words.back(), generate, [&](std::string_view piece) {
+  const Answer answer = session.ask(flags.words.back(), flags.answer, [&](std::string_view piece) {
     if (flags.json) return;
     progress.clear();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -142,8 +102,7 @@ int ask(const AskFlags& flags, const CancelToken& cancel) {
   });
   progress.clear();
   if (flags.json) {
-    // Text of a damaged token sequence may hold U+FFFD but is always valid UTF-8.
-    fmt::print("{}\n", as_json(answer, session, engine->load_seconds(), open).dump(2));
+    fmt::print("{}\n", as_json(answer, inputs, load, open).dump(2));
     return 0;
   }
   fmt::print("\n");
@@ -151,9 +110,7 @@ int ask(const AskFlags& flags, const CancelToken& cancel) {
   for (const std::string& warning : answer.warnings) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
-  if (!flags.quiet) {
-    fmt::print(stderr, "{}\n", timing_line(answer, engine->load_seconds(), open));
-  }
+  if (!flags.quiet) fmt::print(stderr, "{}\n", timing_line(answer, load, open));
   return 0;
 }
 
@@ -173,38 +130,46 @@ void add_ask(CommandLine& line) {
                    "Model directory, as Hugging Face publishes it")
       ->required()
       ->type_name("DIR");
-  command->add_option("--fps", flags->fps, "Frames a second to look at")->group("Which frames");
-  command->add_option("--frames", flags->frames, "Number of frames to look at, evenly spread")
+  command->add_option("--fps", flags->input.fps, "Frames a second to look at")
       ->group("Which frames");
-  command->add_option("--start", flags->start, "Begin at this second")->group("Which frames");
-  command->add_option("--end", flags->end, "End at this second")->group("Which frames");
-  command->add_option("--max-pixels", flags->max_pixels, "Most pixels of one frame")
+  command->add_option("--frames", flags->input.frames, "Number of frames to look at, evenly spread")
+      ->group("Which frames");
+  command->add_option("--start", flags->input.start, "Begin at this second")->group("Which frames");
+  command->add_option("--end", flags->input.end, "End at this second")->group("Which frames");
+  command->add_option("--max-pixels", flags->input.max_pixels, "Most pixels of one frame")
       ->group("Which frames")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-tokens", flags->max_tokens, "Longest answer, in tokens")
+  command->add_option("--max-tokens", flags->answer.max_tokens, "Longest answer, in tokens")
       ->group("The answer")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--temperature", flags->temperature, "0 is greedy; default: the model's own")
+  command
+      ->add_option("--temperature", flags->answer.temperature,
+                   "0 is greedy; default: the model's own")
       ->group("The answer");
-  command->add_option("--top-k", flags->top_k, "Choose among so many tokens")->group("The answer");
-  command->add_option("--top-p", flags->top_p, "Choose within this probability mass")
+  command->add_option("--top-k", flags->answer.top_k, "Choose among so many tokens")
+      ->group("The answer");
+  command->add_option("--top-p", flags->answer.top_p, "Choose within this probability mass")
       ->group("The answer");
   command
-      ->add_option("--min-p", flags->min_p, "Drop tokens less likely than this share of the best")
+      ->add_option("--min-p", flags->answer.min_p,
+                   "Drop tokens less likely than this share of the best")
       ->group("The answer");
   command
-      ->add_option("--repetition-penalty", flags->repetition_penalty,
+      ->add_option("--repetition-penalty", flags->answer.repetition_penalty,
                    "Above 1 discourages tokens already used")
       ->group("The answer");
-  command->add_option("--seed", flags->seed, "Seed of the random choice")
+  command->add_option("--seed", flags->answer.seed, "Seed of the random choice")
       ->group("The answer")
       ->capture_default_str();
-  command->add_option("--stop", flags->stop, "End the answer before this text (may be repeated)")
+  command
+      ->add_option("--stop", flags->answer.stop,
+                   "End the answer before this text (may be repeated)")
       ->group("The answer")
       ->expected(1)
       ->take_all();
-  command->add_option("--system", flags->system, "System prompt in place of the model's own")
+  command
+      ->add_option("--system", flags->session.system, "System prompt in place of the model's own")
       ->group("The answer");
   command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
       ->group("The machine")
@@ -213,13 +178,13 @@ void add_ask(CommandLine& line) {
       ->group("The machine")
       ->capture_default_str();
   command
-      ->add_option("--frames-per-group", flags->frames_per_group,
+      ->add_option("--frames-per-group", flags->session.frames_per_group,
                    "Frames decoded, encoded and prefilled together")
       ->group("The machine")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command
-      ->add_flag("--check-weights", flags->engine.check_finite,
+      ->add_flag("--check-weights", flags->engine.check_weights,
                  "Read every weight first and refuse NaN and infinity")
       ->group("The machine");
   command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");

@@ -1,277 +1,76 @@
-#include "engine/session.h"
+#include <kinora/session.h>
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
-#include "attention/dense.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "engine/group_prefill.h"
-#include "engine/stopwatch.h"
-#include "engine/unit_stream.h"
+#include "engine/session_state.h"
 
 namespace kinora {
-
-// What a question adds to the store: the runs after the first `kept` elements of `done_`.
-struct Session::Prompt {
-  Conversation conversation;
-  std::vector<PromptRun> runs;    // of the whole conversation
-  size_t kept_runs = 0;           // of `runs`, already in the store whole …
-  size_t kept_ids = 0;            // … and so many ids of the run after them
-  bool from_last_prompt = false;  // the stored answer reads differently: go back to before it
-  bool from_start = false;        // nothing of the store can be used
-  int64_t tokens = 0;             // to prefill
-};
-
-struct Session::Place {
-  RowStore::Mark mark;
-  std::unique_ptr<PositionCounter> positions;
-  std::vector<PromptRun> done;
-  size_t history = 0;
-};
-
 namespace {
 
-// A run list as one sequence: ids, and -1 - n for visual item n. `end_of` maps back.
-std::vector<int64_t> flatten(const std::vector<PromptRun>& runs) {
-  std::vector<int64_t> flat;
-  for (const PromptRun& run : runs) {
-    if (run.visual >= 0) flat.push_back(-1 - run.visual);
-    flat.insert(flat.end(), run.ids.begin(), run.ids.end());
-  }
-  return flat;
+InputInfo describe(const VisualInput& input) {
+  InputInfo info;
+  info.source = input.source;
+  info.kind = modality_name(input.plan.source.modality);
+  info.width = input.plan.frame_size.width;
+  info.height = input.plan.frame_size.height;
+  info.tokens = input.plan.tokens();
+  for (const SampledFrame& sample : input.samples) info.times.push_back(sample.time);
+  return info;
 }
 
-DType row_type(const Model& model, const SessionOptions& options) {
-  if (options.row_dtype) return *options.row_dtype;
-  return model.info().weight_dtype == DType::f32 ? DType::f32 : DType::bf16;
-}
-
-Progress& progress_or_silence(Progress* progress) {
-  static SilentProgress silence;  // stateless
-  return progress != nullptr ? *progress : silence;
-}
-
-bool is_blank(const std::string& text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); });
+GenerateOptions generation(const AnswerOptions& options, const GenerationDefaults& defaults) {
+  GenerateOptions out;
+  out.sampling.temperature = options.temperature.value_or(defaults.temperature);
+  out.sampling.top_k = options.top_k.value_or(defaults.top_k);
+  out.sampling.top_p = options.top_p.value_or(defaults.top_p);
+  out.sampling.repetition_penalty =
+      options.repetition_penalty.value_or(defaults.repetition_penalty);
+  out.sampling.min_p = options.min_p;
+  out.sampling.seed = options.seed;
+  out.max_tokens = options.max_tokens;
+  out.stop = options.stop;
+  out.ignore_stop_tokens = options.ignore_stop_tokens;
+  out.cancel = options.cancel;
+  return out;
 }
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Engine> engine, const SessionOptions& options)
-    : engine_(std::move(engine)), options_(options) {
-  RowLayout layout = engine_->model().info().rows;
-  layout.dtype = row_type(engine_->model(), options);
-  store_ = std::make_unique<RowStore>(layout);
-  attention_ = std::make_unique<DenseAttention>();
-  positions_ = engine_->model().positions();
-  if (!options.system.empty()) {
-    conversation_.turns.push_back({"system", {{Modality::text, options.system}}});
-  }
-}
-
+Session::Session(const Engine& engine, const SessionOptions& options)
+    : state_(std::make_unique<SessionState>(engine.state(), options)) {}
 Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
 
-const VisualInput& Session::add(const VisualRequest& request) {
-  OpenOptions open;
-  open.limits = options_.video_limits;
-  open.cancel = options_.cancel;
-  open.progress = options_.progress;
-  inputs_.push_back(open_visual(engine_->model(), request, open));
-  return inputs_.back();
+InputInfo Session::add(const std::string& source, const InputOptions& options) {
+  VisualRequest request;
+  request.source = source;
+  request.fps = options.fps;
+  request.frames = options.frames;
+  request.all_frames = options.all_frames;
+  request.start = options.start;
+  request.end = options.end;
+  request.limits = {options.min_pixels, options.max_pixels};
+  request.folder_fps = options.folder_fps;
+  return describe(state_->add(request, options.cancel));
 }
 
-Session::Place Session::here() const {
-  return {store_->mark(), positions_->clone(), done_, history_.size()};
-}
-
-void Session::go_back(const Place& place) {
-  store_->rewind(place.mark);
-  positions_ = place.positions->clone();
-  done_ = place.done;
-  history_.resize(place.history);
-}
-
-Session::Prompt Session::plan_prompt(const std::string& question) const {
-  if (is_blank(question)) throw Error(ErrorKind::usage, "the question is empty");
-  Prompt prompt;
-  prompt.conversation = conversation_;
-  Turn turn{"user", {}};
-  for (size_t i = inputs_asked_; i < inputs_.size(); ++i) {
-    turn.parts.push_back({inputs_[i].plan.source.modality, ""});
-  }
-  turn.parts.push_back({Modality::text, question});
-  prompt.conversation.turns.push_back(std::move(turn));
-  prompt.runs = engine_->model().render(prompt.conversation);
-
-  // How much of the store this prompt begins with.
-  const std::vector<int64_t> wanted = flatten(prompt.runs);
-  const auto shared = [&](const std::vector<PromptRun>& stored) {
-    const std::vector<int64_t> have = flatten(stored);
-    if (have.size() >= wanted.size()) return false;
-    return std::equal(have.begin(), have.end(), wanted.begin());
-  };
-  const std::vector<PromptRun>* base = &done_;
-  if (!shared(*base) && last_prompt_ != nullptr) {
-    prompt.from_last_prompt = true;
-    base = &last_prompt_->done;
-  }
-  size_t skip = flatten(*base).size();
-  if (!shared(*base)) {
-    prompt.from_start = true;
-    skip = 0;
-  }
-  for (const PromptRun& run : prompt.runs) {
-    const size_t length = run.visual >= 0 ? 1 : run.ids.size();
-    if (skip < length) break;
-    skip -= length;
-    ++prompt.kept_runs;
-  }
-  prompt.kept_ids = skip;
-
-  // Walk the positions without doing any work, to know first where the prompt ends.
-  std::unique_ptr<PositionCounter> counter =
-      prompt.from_start
-          ? engine_->model().positions()
-          : (prompt.from_last_prompt ? last_prompt_->positions->clone() : positions_->clone());
-  std::vector<TokenInfo> tokens;
-  for (size_t i = prompt.kept_runs; i < prompt.runs.size(); ++i) {
-    const PromptRun& run = prompt.runs[i];
-    tokens.clear();
-    if (run.visual >= 0) {
-      const VisualPlan& plan = inputs_[static_cast<size_t>(run.visual)].plan;
-      const std::vector<double> times(static_cast<size_t>(plan.units), 0.0);
-      counter->visual(plan, 0, plan.units, times, true, tokens);
-      prompt.tokens += plan.tokens();
-    } else {
-      const size_t known = i == prompt.kept_runs ? prompt.kept_ids : 0;
-      const auto count = static_cast<int64_t>(run.ids.size() - known);
-      counter->text(count, tokens);
-      prompt.tokens += count;
-    }
-  }
-  const ModelInfo& info = engine_->model().info();
-  if (counter->next() > info.max_position) {
-    throw Error(ErrorKind::resource,
-                fmt::format("this question reaches position {} but {} was made for positions below "
-                            "{}; use fewer frames (--fps, --frames), a shorter part (--start, "
-                            "--end) or smaller ones (--max-pixels)",
-                            counter->next(), info.name, info.max_position));
-  }
-  if (prompt.tokens > info.max_position) {
-    log_warning(
-        fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
-                    "their positions are allowed, but quality may suffer",
-                    prompt.tokens, info.max_position, info.name));
-  }
-  return prompt;
-}
-
-void Session::encode_visual(VisualInput& input, GroupPrefill& groups, Answer& answer) {
-  ReadOptions read;
-  read.cancel = options_.cancel;
-  read.progress = options_.progress;
-  UnitStream stream(input, read, options_.frames_per_group);
-  for (;;) {
-    const Stopwatch waiting;
-    auto units = stream.next();
-    answer.timings.decode_wait += waiting.seconds();
-    if (!units) break;
-    const Stopwatch encoding;
-    Tensor visual =
-        engine_->model().encode(engine_->context(), input.plan, units->frames, units->last);
-    answer.timings.vision += encoding.seconds();
-    answer.frames += units->frames.frames();
-    answer.visual_tokens += visual.size(0);
-    std::vector<TokenInfo> tokens;
-    positions_->visual(input.plan, units->first, units->count, units->times, units->last, tokens);
-    groups.add(std::move(visual), std::move(tokens));
-  }
-  const ReadReport report = stream.report();
-  answer.timings.decode += report.decode_cpu_seconds;
-  for (const DamagedSpan& span : report.damaged) {
-    answer.warnings.push_back(
-        fmt::format("{} is damaged from {:.2f} s to {:.2f} s; {} sampled frame(s) there were lost",
-                    input.source, span.from, span.to, span.lost));
-  }
-}
-
-Tensor Session::prefill(const Prompt& prompt, Answer& answer) {
-  GroupPrefill groups(engine_->context(), engine_->model(), *store_, *attention_,
-                      options_.max_group_tokens, prompt.tokens,
-                      progress_or_silence(options_.progress), options_.cancel);
-  for (size_t i = prompt.kept_runs; i < prompt.runs.size(); ++i) {
-    PromptRun run = prompt.runs[i];
-    if (run.visual >= 0) {
-      encode_visual(inputs_[static_cast<size_t>(run.visual)], groups, answer);
-    } else {
-      if (i == prompt.kept_runs) {
-        run.ids.erase(run.ids.begin(), run.ids.begin() + static_cast<int64_t>(prompt.kept_ids));
-      }
-      if (run.ids.empty()) continue;
-      std::vector<TokenInfo> tokens;
-      positions_->text(static_cast<int64_t>(run.ids.size()), tokens);
-      groups.add(engine_->model().decoder().embed(engine_->context(), run.ids), std::move(tokens));
-      history_.insert(history_.end(), run.ids.begin(), run.ids.end());
-    }
-    done_.push_back(std::move(run));
-  }
-  Tensor hidden = groups.finish();
-  answer.prompt_tokens = groups.tokens();
-  answer.timings.prefill = groups.seconds();
-  return hidden;
-}
-
-Answer Session::ask(const std::string& question, const GenerateOptions& options,
+Answer Session::ask(const std::string& question, const AnswerOptions& options,
                     const std::function<void(std::string_view)>& on_piece) {
-  check_sampling(options.sampling);
-  const Stopwatch total;
-  Place before = here();
-  Answer answer;
-  try {
-    Prompt prompt = plan_prompt(question);
-    if (prompt.from_start) {
-      store_->rewind(RowStore(store_->layout()).mark());
-      positions_ = engine_->model().positions();
-      done_.clear();
-      history_.clear();
-    } else if (prompt.from_last_prompt) {
-      go_back(*last_prompt_);
-    }
-    before = here();  // rows given up cannot come back; the next question adds them again
-    const Tensor hidden = prefill(prompt, answer);
-    auto asked = std::make_unique<Place>(here());
-    const size_t asked_tokens = history_.size();
+  std::vector<QuestionPart> parts(state_->new_inputs());
+  parts.push_back({question});
+  return ask(parts, options, on_piece);
+}
 
-    const Stopwatch generating;
-    const double prefilled = total.seconds();
-    bool first = true;
-    const auto timed_piece = [&](std::string_view piece) {
-      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
-      on_piece(piece);
-    };
-    GenerationState state{engine_->model(), *store_, *attention_, *positions_, history_};
-    Generated generated = generate(engine_->context(), state, hidden, options, timed_piece);
-    if (first) answer.timings.first_token = prefilled;
-    answer.timings.generate = generating.seconds();
-    answer.text = std::move(generated.text);
-    answer.ids = std::move(generated.ids);
-    answer.reason = generated.reason;
-
-    done_.push_back({{history_.begin() + static_cast<int64_t>(asked_tokens), history_.end()}, -1});
-    prompt.conversation.turns.push_back({"assistant", {{Modality::text, answer.text}}});
-    conversation_ = std::move(prompt.conversation);
-    last_prompt_ = std::move(asked);
-    inputs_asked_ = inputs_.size();
-  } catch (...) {
-    go_back(before);
-    throw;
+Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options,
+                    const std::function<void(std::string_view)>& on_piece) {
+  std::vector<ContentPart> content;
+  for (const QuestionPart& part : parts) {
+    content.push_back(part.text ? ContentPart{Modality::text, *part.text}
+                                : ContentPart{Modality::video, ""});
   }
-  answer.row_bytes = store_->bytes();
-  answer.timings.total = total.seconds();
-  return answer;
+  const GenerateOptions generate = generation(options, state_->model().info().generation);
+  return state_->ask(std::move(content), generate, [&](std::string_view piece) {
+    if (on_piece) on_piece(piece);
+  });
 }
 
 }  // namespace kinora

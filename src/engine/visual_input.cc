@@ -18,6 +18,7 @@ SamplingRule choose_rule(const Model& model, const VisualRequest& request) {
     throw Error(ErrorKind::usage,
                 fmt::format("the number of frames is {}, but must be at least 1", *request.frames));
   }
+  if (request.all_frames) return SamplingRule::all_frames().within(request.start, request.end);
   const double family_fps = model.default_fps();
   SamplingRule rule;
   if (family_fps > 0) {
@@ -45,12 +46,12 @@ double sampled_rate(Video& video, const VisualRequest& request, size_t samples) 
 
 }  // namespace
 
-VisualInput open_visual(const Model& model, const VisualRequest& request,
-                        const OpenOptions& options) {
+VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options) {
   const SamplingRule rule = choose_rule(model, request);
   check_rule(rule);
   VisualInput input;
   input.source = request.source;
+  options.folder_fps = request.folder_fps;
   input.video = open_video(request.source, options);
   if (input.video->live()) {
     throw Error(ErrorKind::unsupported,

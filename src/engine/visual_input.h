@@ -18,7 +18,9 @@ struct VisualRequest {
   std::string source;         // a path, URL, folder or "-"
   std::optional<double> fps;  // at most one of fps and frames; neither: the model's own rule
   std::optional<int64_t> frames;
-  double start = 0;  // seconds
+  bool all_frames = false;  // every frame of the source, whatever the model's rule
+  double folder_fps = 1;    // of a folder of pictures
+  double start = 0;         // seconds
   double end = std::numeric_limits<double>::infinity();
   VisualLimits limits;  // pixels per frame
 };
@@ -32,7 +34,6 @@ struct VisualInput {
 
 // Opens and plans. Throws usage errors for an fps or count that makes no sense, and whatever
 // open_video throws.
-VisualInput open_visual(const Model& model, const VisualRequest& request,
-                        const OpenOptions& options);
+VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options);
 
 }  // namespace kinora

@@ -1,0 +1,70 @@
+// A loaded model, ready for sessions. Part of the public API: plain types only.
+//
+//   kinora::Engine engine({.model = "Qwen2.5-VL-3B-Instruct"});
+//   kinora::Session session(engine);
+//   session.add("talk.mp4");
+//   session.ask("What is the talk about?", {}, [](std::string_view piece) { std::cout << piece; });
+//
+// Failures are kinora::Error (error.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kinora {
+
+struct EngineOptions {
+  std::string model;            // a directory as Hugging Face publishes it
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // 0: every core
+  bool check_weights = false;   // read all weights and refuse NaN and infinity
+};
+
+struct ModelDescription {
+  std::string family;  // "qwen2_5_vl", "llava_onevision", "llama", "qwen2", "qwen3"
+  std::string name;    // of the directory
+  std::string weight_type;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;
+  int64_t vocabulary = 0;
+  int64_t max_position = 0;
+  int64_t hidden_size = 0;
+  int layers = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  int64_t row_bytes_per_token = 0;  // keys and values of one token, all layers
+  bool sees = false;
+  double default_fps = 0;  // 0: a fixed number of frames, evenly spread
+  int64_t default_max_frames = 0;
+  std::vector<int32_t> stop_tokens;
+  double load_seconds = 0;
+};
+
+// What a video would cost.
+struct VisualCost {
+  int64_t width = 0;  // of the frames as the model sees them
+  int64_t height = 0;
+  int64_t tokens = 0;
+};
+
+struct EngineState;
+
+// Thread-safe; copies share the model, and sessions keep it alive.
+class Engine {
+ public:
+  explicit Engine(const EngineOptions& options);
+
+  ModelDescription describe() const;
+  // Of a video of this size and so many sampled frames at this rate. Throws unsupported when the
+  // model cannot see.
+  VisualCost visual_cost(int64_t width, int64_t height, int64_t frames, double sampled_fps) const;
+
+  const std::shared_ptr<const EngineState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<const EngineState> state_;
+};
+
+}  // namespace kinora

@@ -1,0 +1,120 @@
+// One conversation about some videos and pictures. Part of the public API: plain types only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <kinora/cancel.h>
+#include <kinora/engine.h>
+
+namespace kinora {
+
+struct SessionOptions {
+  std::string system;               // system prompt; empty: the chat template's own
+  std::string row_type = "auto";    // of keys and values: f32, bf16; auto: as wide as the weights
+  int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
+  int64_t max_group_tokens = 2048;  // a prefill group is closed when it reaches this
+  // Called from any thread as work goes on: a stage ("decode", "prefill"), what is done and the
+  // total (0 while unknown).
+  std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
+};
+
+// Which frames of a video, and how large. At most one of fps, frames and all_frames; with none of
+// them the model family's own rule and limits apply.
+struct InputOptions {
+  std::optional<double> fps;
+  std::optional<int64_t> frames;
+  bool all_frames = false;
+  double start = 0;  // seconds
+  double end = std::numeric_limits<double>::infinity();
+  int64_t min_pixels = 0;  // of one frame; 0: the model's own
+  int64_t max_pixels = 0;
+  double folder_fps = 1;  // of a folder of pictures
+  CancelToken cancel;
+};
+
+struct InputInfo {
+  std::string source;
+  std::string kind;   // "video" or "image"
+  int64_t width = 0;  // as the model sees it
+  int64_t height = 0;
+  int64_t tokens = 0;
+  std::vector<double> times;  // of the sampled frames, seconds
+};
+
+// Part of a question: text, or the next of the inputs added since the last question.
+struct QuestionPart {
+  std::optional<std::string> text;
+};
+
+struct AnswerOptions {
+  // Without a value: as the model's authors say in generation_config.json.
+  std::optional<double> temperature;  // 0 is greedy
+  std::optional<int64_t> top_k;
+  std::optional<double> top_p;
+  std::optional<double> repetition_penalty;
+  double min_p = 0;
+  uint64_t seed = 0;
+  int64_t max_tokens = 512;
+  std::vector<std::string> stop;    // the answer ends before the first of these
+  bool ignore_stop_tokens = false;  // go on past the end of the turn
+  CancelToken cancel;               // raised: the call throws an error of kind cancelled
+};
+
+// Seconds by stage. Decoding runs beside the others, so the parts may exceed the total.
+struct Timings {
+  double decode = 0;       // CPU seconds of the decoding threads
+  double decode_wait = 0;  // that the rest of the road waited for frames
+  double vision = 0;
+  double prefill = 0;
+  double generate = 0;
+  double first_token = 0;  // from the call to the first text
+  double total = 0;
+};
+
+struct Answer {
+  std::string text;
+  std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full"
+  std::vector<int32_t> ids;
+  int64_t frames = 0;  // read for this question
+  int64_t visual_tokens = 0;
+  int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included
+  int64_t row_bytes = 0;      // keys and values held after it
+  Timings timings;
+  std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
+};
+
+class SessionState;
+
+// Used by one thread at a time; the cancel token of a call may be raised from any other.
+class Session {
+ public:
+  explicit Session(const Engine& engine, const SessionOptions& options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  // Adds a video or picture (path, URL, folder of pictures, "-" for standard input) to the next
+  // question. Opens, samples and plans it at once; frames are decoded when the question is asked.
+  InputInfo add(const std::string& source, const InputOptions& options = {});
+
+  // Asks with the new inputs in front of the text. `on_piece` receives the answer as it is made,
+  // whole characters at a time. Refuses, before any work starts, a prompt that reaches past the
+  // model's largest position. After an exception the session is as it was before the call.
+  Answer ask(const std::string& question, const AnswerOptions& options = {},
+             const std::function<void(std::string_view)>& on_piece = nullptr);
+  // The same with text and inputs in any order.
+  Answer ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options = {},
+             const std::function<void(std::string_view)>& on_piece = nullptr);
+
+ private:
+  std::unique_ptr<SessionState> state_;
+};
+
+}  // namespace kinora

@@ -1,0 +1,231 @@
+// The command `ask` as a person meets it: what it prints, how it fails, with which exit code.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/run_program.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string fixtures = KINORA_FIXTURES;
+const std::string model = fixtures + "/models/qwen2_5_vl_untied_old";
+
+Finished kinora(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), KINORA_PROGRAM);
+  return run_program(arguments);
+}
+
+void make_media(const std::string& arguments) {
+  const std::string command = "ffmpeg -nostdin -v error -y " + arguments;
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+// An error is one line on standard error, from kinora, that mentions what it is about.
+void expect_error(const Finished& finished, int code, const std::string& about) {
+  EXPECT_EQ(finished.code, code) << finished.err;
+  EXPECT_EQ(finished.out, "");
+  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+  EXPECT_TRUE(finished.err.starts_with("kinora: ")) << finished.err;
+  EXPECT_NE(finished.err.find(about), std::string::npos) << finished.err;
+}
+
+class Ask : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = new TempDir;
+    make_media("-f lavfi -i testsrc2=size=64x48:rate=8:duration=2 -pix_fmt yuv420p " + clip());
+    make_media("-f lavfi -i testsrc2=size=61x47 -frames:v 1 " + picture());
+  }
+  static void TearDownTestSuite() {
+    delete directory_;
+    directory_ = nullptr;
+  }
+  static std::string file(const std::string& name) { return directory_->file(name); }
+  static std::string clip() { return file("clip.mp4"); }
+  static std::string picture() { return file("picture.png"); }
+
+  static void write(const std::string& name, const std::string& content) {
+    std::ofstream(file(name), std::ios::binary) << content;
+  }
+
+  static TempDir* directory_;
+};
+TempDir* Ask::directory_ = nullptr;
+
+TEST_F(Ask, AnswersAboutAVideoAndTellsTheTimings) {
+  const Finished finished = kinora({"ask", clip(), "What is this?", "-m", model, "--max-tokens", "8"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_TRUE(finished.out.ends_with("\n"));
+  for (const char* word : {"frames", "load", "decode", "vision", "prefill", "peak memory"}) {
+    EXPECT_NE(finished.err.find(word), std::string::npos) << word << ": " << finished.err;
+  }
+}
+
+TEST_F(Ask, PrintsJsonForScripts) {
+  const Finished finished =
+      kinora({"ask", clip(), picture(), "What is this?", "-m", model, "--max-tokens", "8", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_TRUE(json.at("answer").is_string());
+  EXPECT_EQ(json.at("inputs").size(), 2u);
+  EXPECT_EQ(json.at("inputs")[0].at("kind"), "video");
+  EXPECT_EQ(json.at("inputs")[1].at("kind"), "image");
+  EXPECT_EQ(json.at("inputs")[0].at("times").size(), 4u);  // 2 s at Qwen's 2 frames a second
+  EXPECT_EQ(json.at("frames"), 5);
+  const int64_t visual = json.at("tokens").at("visual");
+  EXPECT_EQ(visual, json.at("inputs")[0].at("tokens").get<int64_t>() +
+                        json.at("inputs")[1].at("tokens").get<int64_t>());
+  EXPECT_GT(json.at("timings").at("total").get<double>(), 0);
+  EXPECT_EQ(finished.err, "");
+}
+
+TEST_F(Ask, TheSameSeedGivesTheSameAnswer) {
+  const std::vector<std::string> arguments{"ask", picture(), "What?",         "-m", model,
+                                           "-q",  "--seed",  "5",             "--temperature",
+                                           "1.0", "--top-p", "0.9",           "--max-tokens", "12"};
+  const Finished one = kinora(arguments);
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.err, "");
+  EXPECT_EQ(one.out, kinora(arguments).out);
+}
+
+TEST_F(Ask, TakesAPartOfAVideo) {
+  const Finished finished = kinora({"ask", clip(), "What?", "-m", model, "--start", "1", "--end",
+                                    "1.5", "--frames", "4", "--max-tokens", "2", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  for (const double time : json.at("inputs")[0].at("times")) {
+    EXPECT_GE(time, 1.0);
+    EXPECT_LE(time, 1.5);
+  }
+}
+
+TEST_F(Ask, AnswersWithoutAnyInput) {
+  const Finished finished = kinora({"ask", "Hello", "-m", model, "--max-tokens", "3", "-q"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+}
+
+TEST_F(Ask, RefusesInputsThatAreNoVideo) {
+  write("notes.mp4", "these are notes, not a film\n");
+  write("empty.mp4", "");
+  make_media("-f lavfi -i sine=duration=1 " + file("sound.wav"));
+  expect_error(kinora({"ask", file("absent.mp4"), "What?", "-m", model}), 3, "absent.mp4");
+  expect_error(kinora({"ask", file("notes.mp4"), "What?", "-m", model}), 4, "notes.mp4");
+  expect_error(kinora({"ask", file("empty.mp4"), "What?", "-m", model}), 4, "empty.mp4");
+  expect_error(kinora({"ask", file("sound.wav"), "What?", "-m", model}), 4, "sound.wav");
+}
+
+TEST_F(Ask, TakesATinyPictureAndRefusesAHugeOne) {
+  make_media("-f lavfi -i color=red:size=2x2 -vf crop=1:1 -frames:v 1 " + file("dot.png"));
+  // One colour compresses 20,000 × 20,000 pixels to a small file: a decompression bomb.
+  make_media("-f lavfi -i color=red:size=20000x20000 -pix_fmt gray -frames:v 1 " + file("wall.png"));
+  EXPECT_EQ(kinora({"ask", file("dot.png"), "What?", "-m", model, "--max-tokens", "2"}).code, 0);
+  expect_error(kinora({"ask", file("wall.png"), "What?", "-m", model}), 6, "20000");
+}
+
+TEST_F(Ask, RefusesQuestionsThatMakeNoSense) {
+  expect_error(kinora({"ask", clip(), "", "-m", model}), 2, "empty");
+  expect_error(kinora({"ask", clip(), " \n ", "-m", model}), 2, "empty");
+  expect_error(kinora({"ask", clip(), "caf\xe9 or \xff", "-m", model}), 4, "UTF-8");
+}
+
+TEST_F(Ask, RefusesRatesThatMakeNoSense) {
+  for (const char* fps : {"0", "-1", "nan", "-inf"}) {
+    expect_error(kinora({"ask", clip(), "What?", "-m", model, "--fps=" + std::string(fps)}), 2, "fps");
+  }
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--fps", "soon"}), 2, "--fps");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--frames", "0"}), 2, "frames");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--frames", "4", "--fps", "1"}), 2,
+               "not both");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--start", "5", "--end", "4"}), 2, "");
+}
+
+TEST_F(Ask, RefusesDamagedModels) {
+  expect_error(kinora({"ask", clip(), "What?", "-m", file("nowhere")}), 3, "nowhere");
+  ASSERT_EQ(::mkdir(file("bare").c_str(), 0755), 0);
+  expect_error(kinora({"ask", clip(), "What?", "-m", file("bare")}), 3, "config.json");
+
+  const auto damaged = [&](const std::string& name) {
+    std::filesystem::copy(fixtures + "/models/qwen2_5_vl_tied_new", file(name),
+                          std::filesystem::copy_options::recursive);
+    std::filesystem::permissions(file(name), std::filesystem::perms::owner_all,
+                                 std::filesystem::perm_options::add);
+    return file(name);
+  };
+  std::string directory = damaged("unknown");
+  std::ofstream(directory + "/config.json") << R"({"model_type": "parrot", "architectures": []})";
+  expect_error(kinora({"ask", clip(), "What?", "-m", directory}), 5, "parrot");
+
+  directory = damaged("cut");
+  std::filesystem::resize_file(directory + "/model.safetensors", 1000);
+  expect_error(kinora({"ask", clip(), "What?", "-m", directory}), 4, "model.safetensors");
+
+  directory = damaged("merges");
+  std::ifstream source(fixtures + "/models/qwen2_5_vl_tied_new/tokenizer.json");
+  auto tokenizer = nlohmann::json::parse(source);
+  tokenizer.at("model").erase("merges");
+  std::filesystem::remove(directory + "/tokenizer.json");
+  std::ofstream(directory + "/tokenizer.json") << tokenizer.dump();
+  expect_error(kinora({"ask", clip(), "What?", "-m", directory}), 4, "merges");
+}
+
+TEST_F(Ask, RefusesAQuestionPastTheLargestPositionBeforeAnyWork) {
+  std::filesystem::copy(fixtures + "/models/qwen2_5_vl_tied_new", file("short"),
+                        std::filesystem::copy_options::recursive);
+  std::ifstream source(fixtures + "/models/qwen2_5_vl_tied_new/config.json");
+  auto config = nlohmann::json::parse(source);
+  auto& text = config.contains("text_config") ? config.at("text_config") : config;
+  text["max_position_embeddings"] = 16;
+  std::filesystem::remove(file("short") + "/config.json");
+  std::ofstream(file("short") + "/config.json") << config.dump();
+  expect_error(kinora({"ask", clip(), "What is it?", "-m", file("short")}), 6, "position");
+}
+
+TEST_F(Ask, ExplainsWrongArguments) {
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--colour", "red"}), 2, "--colour");
+  expect_error(kinora({"ask", "-m", model}), 2, "ask --help");
+  expect_error(kinora({"answer"}), 2, "--help");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--device", "tpu"}), 2, "tpu");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--temperature", "-2"}), 2,
+               "temperature");
+}
+
+TEST_F(Ask, HelpShowsExamples) {
+  const Finished finished = kinora({"ask", "--help"});
+  EXPECT_EQ(finished.code, 0);
+  EXPECT_NE(finished.out.find("Examples:"), std::string::npos);
+  EXPECT_EQ(kinora({"--help"}).code, 0);
+  EXPECT_TRUE(kinora({"--version"}).out.starts_with("kinora 0."));
+}
+
+TEST_F(Ask, StopsOnCtrlC) {
+  RunningProgram program({KINORA_PROGRAM, "ask", clip(), "Go on", "-m", model, "--max-tokens",
+                          "100000000", "--stop", "never to be said"});
+  ::usleep(700'000);
+  program.signal(SIGINT);
+  const Finished finished = program.wait(20);
+  // The fixture may have come to a stop token by itself before the signal.
+  EXPECT_TRUE(finished.code == 130 || finished.code == 0) << finished.code << finished.err;
+}
+
+TEST_F(Ask, InfoDescribesAModel) {
+  const Finished text = kinora({"info", model});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("qwen2_5_vl"), std::string::npos);
+  const Finished finished = kinora({"info", model, "--json"});
+  ASSERT_EQ(finished.code, 0);
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(json.at("family"), "qwen2_5_vl");
+  EXPECT_TRUE(json.at("sees").get<bool>());
+  EXPECT_GT(json.at("parameters").get<int64_t>(), 0);
+}
+
+}  // namespace
+}  // namespace kinora::testing
