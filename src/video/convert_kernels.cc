@@ -49,42 +49,44 @@ HWY_INLINE ChromaTerms chroma_terms(const YuvToRgb& factors, const Sample* u, co
           multiply(u_value, factors.blue_u)};
 }
 
-HWY_INLINE void store_level(V16 luma, V16 chroma, uint8_t* out) {
-  const D16 d;
-  const hn::FixedTag<uint8_t, 8> d8;
-  const V16 sum = hn::SaturatedAdd(hn::SaturatedAdd(luma, chroma), hn::Set(d, 32));
-  hn::StoreU(hn::DemoteTo(d8, hn::ShiftRight<6>(sum)), d8, out);
-}
-
+// The luma of 8 pixels with the half that rounds.
 template <typename Sample>
-HWY_INLINE void convert_8(const YuvToRgb& factors, const Sample* y, const ChromaTerms& chroma,
-                          uint8_t* red, uint8_t* green, uint8_t* blue) {
+HWY_INLINE V16 luma_term(const YuvToRgb& factors, const Sample* y) {
   const D16 d;
   const V16 value = hn::ShiftLeftSame(hn::Sub(load_8(factors, y), hn::Set(d, factors.luma_zero)),
                                       factors.left_shift);
-  const V16 luma = multiply(value, factors.luma);
-  store_level(luma, chroma.red, red);
-  store_level(luma, chroma.green, green);
-  store_level(luma, chroma.blue, blue);
+  return hn::Add(multiply(value, factors.luma), hn::Set(d, 32));
+}
+
+HWY_INLINE void store_16(V16 low_luma, V16 low_chroma, V16 high_luma, V16 high_chroma,
+                         uint8_t* out) {
+  const hn::FixedTag<uint8_t, 8> half;
+  const hn::FixedTag<uint8_t, 16> full;
+  const auto low = hn::ShiftRight<6>(hn::SaturatedAdd(low_luma, low_chroma));
+  const auto high = hn::ShiftRight<6>(hn::SaturatedAdd(high_luma, high_chroma));
+  hn::StoreU(hn::Combine(full, hn::DemoteTo(half, high), hn::DemoteTo(half, low)), full, out);
 }
 
 template <bool half_chroma, typename Sample>
 HWY_INLINE void convert_16(const YuvToRgb& factors, const Sample* y, const Sample* u,
                            const Sample* v, uint8_t* red, uint8_t* green, uint8_t* blue) {
-  const D16 d;
+  const V16 low = luma_term(factors, y);
+  const V16 high = luma_term(factors, y + 8);
+  const ChromaTerms first = chroma_terms(factors, u, v);
   if constexpr (half_chroma) {
-    const ChromaTerms terms = chroma_terms(factors, u, v);
-    const ChromaTerms low = {hn::InterleaveLower(d, terms.red, terms.red),
-                             hn::InterleaveLower(d, terms.green, terms.green),
-                             hn::InterleaveLower(d, terms.blue, terms.blue)};
-    const ChromaTerms high = {hn::InterleaveUpper(d, terms.red, terms.red),
-                              hn::InterleaveUpper(d, terms.green, terms.green),
-                              hn::InterleaveUpper(d, terms.blue, terms.blue)};
-    convert_8(factors, y, low, red, green, blue);
-    convert_8(factors, y + 8, high, red + 8, green + 8, blue + 8);
+    const D16 d;
+    const auto repeat = [d, low, high](V16 term, uint8_t* out) {
+      store_16(low, hn::InterleaveLower(d, term, term), high, hn::InterleaveUpper(d, term, term),
+               out);
+    };
+    repeat(first.red, red);
+    repeat(first.green, green);
+    repeat(first.blue, blue);
   } else {
-    convert_8(factors, y, chroma_terms(factors, u, v), red, green, blue);
-    convert_8(factors, y + 8, chroma_terms(factors, u + 8, v + 8), red + 8, green + 8, blue + 8);
+    const ChromaTerms second = chroma_terms(factors, u + 8, v + 8);
+    store_16(low, first.red, high, second.red, red);
+    store_16(low, first.green, high, second.green, green);
+    store_16(low, first.blue, high, second.blue, blue);
   }
 }
 
