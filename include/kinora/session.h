@@ -113,6 +113,10 @@ class Session {
   Answer ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options = {},
              const std::function<void(std::string_view)>& on_piece = nullptr);
 
+  // Forgets the conversation and keeps the inputs: the next question is the first one about them,
+  // and what was prefilled of them is used again.
+  void clear();
+
  private:
   std::unique_ptr<SessionState> state_;
 };

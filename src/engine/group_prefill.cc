@@ -29,8 +29,12 @@ void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
   if (static_cast<int64_t>(waiting_.size()) >= max_tokens_) run();
 }
 
-Tensor GroupPrefill::finish() {
+void GroupPrefill::run_waiting() {
   if (!waiting_.empty()) run();
+}
+
+Tensor GroupPrefill::finish() {
+  run_waiting();
   if (!hidden_.defined()) throw Error(ErrorKind::internal, "there was nothing to prefill");
   return hidden_;
 }

@@ -19,7 +19,9 @@ class GroupPrefill {
 
   // embeddings: f32 [tokens, hidden]. Runs the group when it is full.
   void add(Tensor embeddings, std::vector<TokenInfo> tokens);
-  // Runs what is left; returns the last hidden row, [1, hidden].
+  // Runs what is left, so that the store holds all that was added.
+  void run_waiting();
+  // The same; returns the last hidden row, [1, hidden].
   Tensor finish();
 
   int64_t tokens() const { return tokens_; }

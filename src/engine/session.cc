@@ -73,4 +73,6 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
   });
 }
 
+void Session::clear() { state_->clear(); }
+
 }  // namespace kinora

@@ -13,15 +13,14 @@
 
 namespace kinora {
 
-// What a question adds to the store: the runs after the first `kept` elements of `done_`.
+// What a question adds to the store, and what of the store it can build on.
 struct SessionState::Prompt {
   Conversation conversation;
-  std::vector<PromptRun> runs;    // of the whole conversation
-  size_t kept_runs = 0;           // of `runs`, already in the store whole …
-  size_t kept_ids = 0;            // … and so many ids of the run after them
-  bool from_last_prompt = false;  // the stored answer reads differently: go back to before it
-  bool from_start = false;        // nothing of the store can be used
-  int64_t tokens = 0;             // to prefill
+  std::vector<PromptRun> runs;       // of the whole conversation
+  std::optional<size_t> from_place;  // go back to this place first (0 is the empty store)
+  size_t kept_runs = 0;              // of `runs`, in the store whole …
+  size_t kept_ids = 0;               // … and so many ids of the run after them
+  int64_t tokens = 0;                // to prefill
 };
 
 struct SessionState::Place {
@@ -82,9 +81,8 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   store_ = std::make_unique<RowStore>(layout);
   attention_ = std::make_unique<DenseAttention>();
   positions_ = model().positions();
-  if (!options.system.empty()) {
-    conversation_.turns.push_back({"system", {{Modality::text, options.system}}});
-  }
+  places_.push_back(here());
+  clear();
 }
 
 SessionState::~SessionState() = default;
@@ -99,6 +97,19 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
 
 SessionState::Place SessionState::here() const {
   return {store_->mark(), positions_->clone(), done_, history_.size()};
+}
+
+void SessionState::go_back_to(size_t place) {
+  places_.resize(place + 1);
+  go_back(places_.back());
+}
+
+void SessionState::clear() {
+  conversation_.turns.clear();
+  if (!options_.system.empty()) {
+    conversation_.turns.push_back({"system", {{Modality::text, options_.system}}});
+  }
+  inputs_asked_ = 0;
 }
 
 void SessionState::go_back(const Place& place) {
@@ -129,22 +140,21 @@ SessionState::Prompt SessionState::plan_prompt(std::vector<ContentPart> parts) c
   prompt.conversation.turns.push_back({"user", std::move(parts)});
   prompt.runs = model().render(prompt.conversation);
 
-  // How much of the store this prompt begins with.
+  // The store serves as it is when the prompt continues it; else as it was at the latest place that
+  // the prompt continues (an answer may read differently when it is tokenized as text).
   const std::vector<int64_t> wanted = flatten(prompt.runs);
-  const auto shared = [&](const std::vector<PromptRun>& stored) {
+  size_t skip = 0;
+  const auto continues = [&](const std::vector<PromptRun>& stored) {
     const std::vector<int64_t> have = flatten(stored);
-    if (have.size() >= wanted.size()) return false;
-    return std::equal(have.begin(), have.end(), wanted.begin());
+    skip = have.size();
+    return have.size() < wanted.size() && std::equal(have.begin(), have.end(), wanted.begin());
   };
-  const std::vector<PromptRun>* base = &done_;
-  if (!shared(*base) && last_prompt_ != nullptr) {
-    prompt.from_last_prompt = true;
-    base = &last_prompt_->done;
-  }
-  size_t skip = flatten(*base).size();
-  if (!shared(*base)) {
-    prompt.from_start = true;
-    skip = 0;
+  const PositionCounter* from = positions_.get();
+  if (!continues(done_)) {
+    size_t place = places_.size() - 1;
+    while (!continues(places_[place].done)) --place;  // the first place is empty: always continued
+    prompt.from_place = place;
+    from = places_[place].positions.get();
   }
   for (const PromptRun& run : prompt.runs) {
     const size_t length = run.visual >= 0 ? 1 : run.ids.size();
@@ -155,10 +165,7 @@ SessionState::Prompt SessionState::plan_prompt(std::vector<ContentPart> parts) c
   prompt.kept_ids = skip;
 
   // Walk the positions without doing any work, to know first where the prompt ends.
-  std::unique_ptr<PositionCounter> counter =
-      prompt.from_start
-          ? model().positions()
-          : (prompt.from_last_prompt ? last_prompt_->positions->clone() : positions_->clone());
+  const std::unique_ptr<PositionCounter> counter = from->clone();
   std::vector<TokenInfo> tokens;
   for (size_t i = prompt.kept_runs; i < prompt.runs.size(); ++i) {
     const PromptRun& run = prompt.runs[i];
@@ -238,7 +245,12 @@ Tensor SessionState::prefill(const Prompt& prompt, const CancelToken& cancel, An
       groups.add(model().decoder().embed(engine_->context, run.ids), std::move(tokens));
       history_.insert(history_.end(), run.ids.begin(), run.ids.end());
     }
+    const bool visual = run.visual >= 0;
     done_.push_back(std::move(run));
+    if (visual) {
+      groups.run_waiting();
+      places_.push_back(here());
+    }
   }
   Tensor hidden = groups.finish();
   answer.prompt_tokens = groups.tokens();
@@ -251,20 +263,17 @@ Answer SessionState::ask(std::vector<ContentPart> parts, const GenerateOptions& 
   check_sampling(options.sampling);
   const Stopwatch total;
   Place before = here();
+  size_t places = places_.size();
   Answer answer;
   try {
     Prompt prompt = plan_prompt(std::move(parts));
-    if (prompt.from_start) {
-      store_->rewind(RowStore(store_->layout()).mark());
-      positions_ = model().positions();
-      done_.clear();
-      history_.clear();
-    } else if (prompt.from_last_prompt) {
-      go_back(*last_prompt_);
+    if (prompt.from_place) {
+      go_back_to(*prompt.from_place);
+      before = here();  // rows given up cannot come back; the next question adds them again
     }
-    before = here();  // rows given up cannot come back; the next question adds them again
+    places = places_.size();
     const Tensor hidden = prefill(prompt, options.cancel, answer);
-    auto asked = std::make_unique<Place>(here());
+    places_.push_back(here());
     const size_t asked_tokens = history_.size();
 
     const Stopwatch generating;
@@ -285,9 +294,9 @@ Answer SessionState::ask(std::vector<ContentPart> parts, const GenerateOptions& 
     done_.push_back({{history_.begin() + static_cast<int64_t>(asked_tokens), history_.end()}, -1});
     prompt.conversation.turns.push_back({"assistant", {{Modality::text, answer.text}}});
     conversation_ = std::move(prompt.conversation);
-    last_prompt_ = std::move(asked);
     inputs_asked_ = inputs_.size();
   } catch (...) {
+    places_.resize(places);
     go_back(before);
     throw;
   }

@@ -33,6 +33,9 @@ class SessionState {
   Answer ask(std::vector<ContentPart> parts, const GenerateOptions& options,
              const std::function<void(std::string_view)>& on_piece);
 
+  // See Session::clear.
+  void clear();
+
   size_t new_inputs() const { return inputs_.size() - inputs_asked_; }
   const Model& model() const { return *engine_->model; }
 
@@ -46,6 +49,7 @@ class SessionState {
                      Answer& answer);
   Place here() const;
   void go_back(const Place& place);
+  void go_back_to(size_t place);
 
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
@@ -53,12 +57,12 @@ class SessionState {
   std::unique_ptr<RowStore> store_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;
-  Conversation conversation_;           // turns answered so far
-  std::vector<PromptRun> done_;         // runs whose rows are in the store, answers included
-  std::vector<int32_t> history_;        // their text tokens
-  std::unique_ptr<Place> last_prompt_;  // the end of the last question, before its answer
-  std::vector<VisualInput> inputs_;     // of the whole conversation, numbered as in the prompt
-  size_t inputs_asked_ = 0;             // those after these belong to the next question
+  Conversation conversation_;        // turns answered so far
+  std::vector<PromptRun> done_;      // runs whose rows are in the store, answers included
+  std::vector<int32_t> history_;     // their text tokens
+  std::vector<Place> places_;        // ends of inputs and of questions, to come back to
+  std::vector<VisualInput> inputs_;  // of the whole conversation, numbered as in the prompt
+  size_t inputs_asked_ = 0;          // those after these belong to the next question
 };
 
 }  // namespace kinora

@@ -1,0 +1,242 @@
+// The whole road on the reference fixtures: picture files in, Hugging Face's tokens out.
+#include <gtest/gtest.h>
+#include <kinora/session.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/safetensors.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+const std::string fixtures = KINORA_FIXTURES;
+
+struct Case {
+  std::string model;
+  std::string name;
+};
+
+void PrintTo(const Case& value, std::ostream* out) { *out << value.model << "/" << value.name; }
+
+// Every case that one question can ask: an optional system turn and one user turn.
+std::vector<Case> single_turn_cases() {
+  std::vector<Case> cases;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(fixtures + "/cases")) {
+    if (file.path().extension() != ".json") continue;
+    const auto json = nlohmann::json::parse(std::ifstream(file.path()));
+    size_t turns = 0;
+    for (const auto& message : json.at("messages")) turns += message.at("role") != "system";
+    if (turns == 1) cases.push_back({json.at("model"), json.at("case")});
+  }
+  std::sort(cases.begin(), cases.end(),
+            [](const Case& a, const Case& b) { return a.model + a.name < b.model + b.name; });
+  return cases;
+}
+
+void write_picture(const std::string& path, ConstTensorView pixels) {  // u8 [h, w, 3]
+  std::ofstream out(path, std::ios::binary);
+  out << "P6\n" << pixels.size(1) << " " << pixels.size(0) << "\n255\n";
+  out.write(reinterpret_cast<const char*>(pixels.raw()), pixels.bytes());
+}
+
+class SessionOnFixtures : public ::testing::TestWithParam<Case> {
+ protected:
+  SessionOnFixtures()
+      : json_(nlohmann::json::parse(std::ifstream(path() + ".json"))),
+        tensors_(SafetensorsFile::open(real_files(), path() + ".safetensors")) {}
+
+  std::string path() const {
+    return fixtures + "/cases/" + GetParam().model + "/" + GetParam().name;
+  }
+  std::string model() const { return fixtures + "/models/" + GetParam().model; }
+
+  static std::string text_of(const nlohmann::json& content) {
+    return content.is_string() ? content.get<std::string>()
+                               : content.at(0).at("text").get<std::string>();
+  }
+
+  // Writes the pictures of the user's turn to files, adds them, and returns the question.
+  std::vector<QuestionPart> prepare(Session& session) {
+    std::vector<QuestionPart> parts;
+    for (const auto& message : json_.at("messages")) {
+      if (message.at("role") != "user") continue;
+      const auto& content = message.at("content");
+      if (content.is_string()) return {{content.get<std::string>()}};
+      for (const auto& part : content) {
+        if (part.at("type") == "text") {
+          parts.push_back({part.at("text").get<std::string>()});
+          continue;
+        }
+        parts.push_back({});
+        add(session, part.at("type"), part.at("index"));
+      }
+    }
+    return parts;
+  }
+
+  void add(Session& session, const std::string& kind, int index) {
+    const Tensor source = tensors_.tensor(kind + "." + std::to_string(index) + ".source");
+    const std::string name = directory_.file(kind + std::to_string(index));
+    InputOptions options;
+    options.all_frames = true;
+    if (kind == "image") {
+      write_picture(name + ".ppm", source);
+      session.add(name + ".ppm", options);
+      return;
+    }
+    std::filesystem::create_directory(name);
+    for (int64_t i = 0; i < source.size(0); ++i) {
+      write_picture(name + "/" + std::to_string(1000 + i) + ".ppm", ConstTensorView(source)[i]);
+    }
+    options.folder_fps = json_.at("videos").at(static_cast<size_t>(index)).at("fps");
+    session.add(name, options);
+  }
+
+  std::string system() const {
+    const auto& first = json_.at("messages").at(0);
+    return first.at("role") == "system" ? text_of(first.at("content")) : "";
+  }
+
+  testing::TempDir directory_;
+  nlohmann::json json_;
+  SafetensorsFile tensors_;
+};
+
+TEST_P(SessionOnFixtures, AnswersTokenForToken) {
+  KINORA_FRESH_RANDOM(random);
+  const Engine engine({.model = model()});
+  SessionOptions options;
+  options.system = system();
+  options.row_type = "f32";
+  // Any way of cutting the prompt into groups gives the same tokens.
+  options.frames_per_group = 1 + random.below(6);
+  options.max_group_tokens = 1 + random.below(200);
+  Session session(engine, options);
+  const auto parts = prepare(session);
+  AnswerOptions greedy;
+  greedy.temperature = 0;
+  greedy.repetition_penalty = 1;
+  greedy.ignore_stop_tokens = true;
+  greedy.max_tokens = 64;
+  std::string streamed;
+  const Answer answer =
+      session.ask(parts, greedy, [&](std::string_view piece) { streamed += piece; });
+  EXPECT_EQ(answer.ids, json_.at("greedy").get<std::vector<int32_t>>());
+  EXPECT_EQ(answer.prompt_tokens, tensors_.tensor("input_ids").size(0));
+  EXPECT_EQ(streamed, answer.text);
+  EXPECT_EQ(answer.stop, "max-tokens");
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SessionOnFixtures, ::testing::ValuesIn(single_turn_cases()),
+                         [](const auto& test) { return test.param.model + "_" + test.param.name; });
+
+TEST(Session, ClearKeepsWhatWasPrefilledOfAVideo) {
+  const testing::TempDir directory;
+  const std::string path = directory.file("film");
+  std::filesystem::create_directory(path);
+  KINORA_FRESH_RANDOM(random);
+  for (int i = 0; i < 6; ++i) {
+    Tensor picture(DType::u8, {60, 80, 3});
+    for (int64_t k = 0; k < picture.elements(); ++k) {
+      picture.data<uint8_t>()[k] = static_cast<uint8_t>(random.next());
+    }
+    write_picture(path + "/" + std::to_string(i) + ".ppm", picture);
+  }
+  const Engine engine({.model = fixtures + "/models/qwen2_5_vl_tied_new"});
+  AnswerOptions greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 12;
+  greedy.ignore_stop_tokens = true;
+  const auto fresh = [&](const std::string& question) {
+    Session session(engine);
+    session.add(path);
+    return session.ask(question, greedy);
+  };
+  Session session(engine);
+  int64_t unread = session.add(path).tokens;
+  for (const char* question : {"What is first?", "What is last, and why?", "What is first?"}) {
+    const Answer expected = fresh(question);
+    const Answer actual = session.ask(question, greedy);
+    EXPECT_EQ(actual.ids, expected.ids) << question;
+    EXPECT_EQ(actual.row_bytes, expected.row_bytes) << question;
+    EXPECT_EQ(actual.visual_tokens, std::exchange(unread, 0)) << question;
+    session.clear();
+  }
+}
+
+class TextSession : public ::testing::Test {
+ protected:
+  const Engine engine_{{.model = fixtures + "/models/qwen2_tied"}};
+
+  static AnswerOptions options(int64_t tokens) {
+    AnswerOptions options;
+    options.temperature = 0;
+    options.repetition_penalty = 1;
+    options.max_tokens = tokens;
+    options.ignore_stop_tokens = true;
+    return options;
+  }
+};
+
+TEST_F(TextSession, ASecondQuestionPrefillsOnlyWhatIsNew) {
+  Session session(engine_);
+  const Answer first = session.ask("One two three four five six seven?", options(5));
+  const Answer second = session.ask("And then?", options(5));
+  EXPECT_LT(second.prompt_tokens, first.prompt_tokens + 5);
+  EXPECT_GT(second.prompt_tokens, 0);
+  // The same conversation in another session gives the same answers.
+  Session again(engine_);
+  EXPECT_EQ(again.ask("One two three four five six seven?", options(5)).ids, first.ids);
+  EXPECT_EQ(again.ask("And then?", options(5)).ids, second.ids);
+}
+
+TEST_F(TextSession, AFailedQuestionLeavesTheSessionAsItWas) {
+  Session session(engine_);
+  Session untouched(engine_);
+  EXPECT_EQ(session.ask("One", options(4)).ids, untouched.ask("One", options(4)).ids);
+  EXPECT_THROW(session.ask("  ", options(4)), Error);
+  AnswerOptions cancelled = options(4);
+  cancelled.cancel.cancel();
+  EXPECT_THROW(session.ask("Two", cancelled), Error);
+  EXPECT_THROW(session.ask("Two", options(50),
+                           [](std::string_view) { throw Error(ErrorKind::cancelled, "enough"); }),
+               Error);
+  const Answer expected = untouched.ask("Three", options(6));
+  const Answer actual = session.ask("Three", options(6));
+  EXPECT_EQ(actual.ids, expected.ids);
+  EXPECT_EQ(actual.row_bytes, expected.row_bytes);
+}
+
+TEST_F(TextSession, StopStringsEndTheAnswer) {
+  Session session(engine_);
+  const Answer whole = session.ask("One", options(40));
+  ASSERT_GT(whole.text.size(), 8u);
+  AnswerOptions stopping = options(40);
+  stopping.stop = {whole.text.substr(5, 3)};
+  Session other(engine_);
+  const Answer cut = other.ask("One", stopping);
+  EXPECT_EQ(cut.stop, "stop-string");
+  EXPECT_EQ(cut.text, whole.text.substr(0, whole.text.find(stopping.stop[0])));
+}
+
+TEST_F(TextSession, ATextModelRefusesPictures) {
+  const testing::TempDir directory;
+  const std::string path = directory.file("dot.ppm");
+  std::ofstream(path, std::ios::binary) << "P6\n1 1\n255\nabc";
+  Session session(engine_);
+  try {
+    session.add(path);
+    FAIL() << "a text model took a picture";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace kinora
