@@ -1,0 +1,249 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "draw/charts.h"
+#include "draw/colours.h"
+#include "draw/contact_sheet.h"
+#include "draw/image.h"
+#include "draw/png_file.h"
+#include "draw/text.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+constexpr Colour white = {255, 255, 255};
+constexpr Colour red = {255, 0, 0};
+
+int count(const Image& image, Colour colour) {
+  int pixels = 0;
+  for (int y = 0; y < image.height(); ++y)
+    for (int x = 0; x < image.width(); ++x) pixels += image.at(x, y) == colour;
+  return pixels;
+}
+
+Image random_image(Random& random, int width, int height) {
+  Image image(width, height);
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width * 3; ++x) image.row(y)[x] = static_cast<uint8_t>(random.below(256));
+  return image;
+}
+
+TEST(Image, MarksAreClipped) {
+  Image image(20, 10);
+  image.fill({-5, -5, 8, 7}, white);
+  EXPECT_EQ(count(image, white), 3 * 2);
+  image.fill({0, 0, 20, 10}, {});
+  constexpr int far = std::numeric_limits<int>::max();
+  image.fill({18, 8, far, far}, white);
+  EXPECT_EQ(count(image, white), 4);
+  image.fill({3, 3, -4, 5}, white);
+  EXPECT_EQ(count(image, white), 4);
+  image.set(-1, 0, white);
+  image.set(20, 9, white);
+  EXPECT_EQ(count(image, white), 4);
+}
+
+TEST(Image, OutlineAndLines) {
+  Image image(20, 10);
+  image.outline({2, 2, 6, 4}, white);
+  EXPECT_EQ(count(image, white), 2 * 6 + 2 * 2);
+  EXPECT_EQ(image.at(3, 3), Colour{});
+  Image lines(20, 10);
+  lines.line(1, 1, 8, 1, white);
+  EXPECT_EQ(count(lines, white), 8);
+  lines.line(3, 8, 3, 4, white);
+  EXPECT_EQ(count(lines, white), 8 + 5);
+  Image diagonal(20, 20);
+  diagonal.line(15, 2, 4, 13, red);
+  for (int i = 0; i <= 11; ++i) EXPECT_EQ(diagonal.at(15 - i, 2 + i), red);
+  EXPECT_EQ(count(diagonal, red), 12);
+  Image outside(4, 4);
+  outside.line(-10, 1, 10, 1, red);
+  EXPECT_EQ(count(outside, red), 4);
+}
+
+TEST(Image, PastesAndEnlarges) {
+  KINORA_FRESH_RANDOM(random);
+  const Image small = random_image(random, 5, 4);
+  Image image(10, 10);
+  image.paste(small.pixels().data(), 5, 4, 15, -2, 8);
+  for (int y = 0; y < 2; ++y)
+    for (int x = 0; x < 3; ++x) EXPECT_EQ(image.at(x, 8 + y), small.at(x + 2, y));
+  EXPECT_EQ(image.at(3, 8), Colour{});
+  Image large(10, 8);
+  large.paste_enlarged(small, 2, 0, 0);
+  for (int y = 0; y < 8; ++y)
+    for (int x = 0; x < 10; ++x) EXPECT_EQ(large.at(x, y), small.at(x / 2, y / 2));
+}
+
+TEST(Image, RefusesTooManyPixels) {
+  EXPECT_THROW(Image(40000, 2), Error);
+  EXPECT_THROW(Image(-1, 2), Error);
+  EXPECT_THROW(Image(32768, 32768), Error);
+}
+
+TEST(Png, RoundTrip) {
+  KINORA_FRESH_RANDOM(random);
+  const testing::TempDir directory;
+  for (const auto& [width, height] : {std::pair(1, 1), {63, 65}, {129, 7}}) {
+    const Image image = random_image(random, width, height);
+    write_png(directory.file("a.png"), image);
+    const Image again = read_png(directory.file("a.png"));
+    EXPECT_EQ(again.width(), width);
+    EXPECT_EQ(again.height(), height);
+    EXPECT_EQ(again.pixels(), image.pixels());
+  }
+}
+
+TEST(Png, BadFilesAreErrors) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string good = encode_png(random_image(random, 40, 30));
+  EXPECT_THROW(decode_png(""), Error);
+  EXPECT_THROW(decode_png("not a picture at all"), Error);
+  for (size_t size = 0; size < good.size(); size += 1 + size / 8)
+    EXPECT_THROW(decode_png(std::string_view(good).substr(0, size)), Error) << size;
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string bad = good;
+    const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(bad.size())));
+    bad[at] = static_cast<char>(bad[at] ^ (1 << random.below(8)));
+    try {
+      decode_png(bad);  // a flip in an unused field may go unseen
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_THROW(decode_png(good, 40 * 30 - 1), Error);
+  EXPECT_THROW(encode_png(Image(0, 5)), Error);
+}
+
+// A file of 2 × 1 gray pixels with alpha: (200, 128) and (50, 255).
+TEST(Png, TransparencyOverBlack) {
+  const unsigned char bytes[] = {
+      0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
+      0x44, 0x52, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x01, 0x08, 0x04, 0x00, 0x00,
+      0x00, 0x5e, 0x2b, 0xb7, 0x01, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x44, 0x41, 0x54, 0x78,
+      0xda, 0x63, 0x38, 0xd1, 0x60, 0xf4, 0x1f, 0x00, 0x06, 0x08, 0x02, 0x7a, 0xbe, 0x21,
+      0xa1, 0xea, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+  const Image image =
+      decode_png(std::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
+  ASSERT_EQ(image.width(), 2);
+  EXPECT_EQ(image.at(0, 0), (Colour{100, 100, 100}));  // 200 with alpha 128: 200 × 128 / 255
+  EXPECT_EQ(image.at(1, 0), (Colour{50, 50, 50}));     // opaque
+}
+
+TEST(Text, EveryLetterIsDifferent) {
+  std::set<std::vector<uint8_t>> seen;
+  for (char letter = ' '; letter <= '~'; ++letter) {
+    Image image(glyph_advance, glyph_height);
+    draw_text(image, 0, 0, std::string(1, letter), white);
+    for (int y = 0; y < glyph_height; ++y) EXPECT_EQ(image.at(5, y), Colour{}) << letter;
+    EXPECT_TRUE(seen.insert(image.pixels()).second) << letter;
+  }
+}
+
+TEST(Text, SizesAndOtherAlphabets) {
+  EXPECT_EQ(text_width(""), 0);
+  EXPECT_EQ(text_width("a"), 5);
+  EXPECT_EQ(text_width("ab", 2), 22);
+  EXPECT_EQ(text_width("ä€"), 11);
+  Image image(12, 8);
+  draw_text(image, 0, 0, "€", white);
+  EXPECT_EQ(count(image, white), 2 * 5 + 2 * 5);
+  Image large(12, 16);
+  draw_text(large, 0, 0, "€", white, 2);
+  EXPECT_EQ(count(large, white), 4 * 20);
+}
+
+TEST(Text, TimeLabels) {
+  EXPECT_EQ(time_label(0), "0:00.000");
+  EXPECT_EQ(time_label(7.25), "0:07.250");
+  EXPECT_EQ(time_label(59.9996), "1:00.000");
+  EXPECT_EQ(time_label(3723.5, 1), "1:02:03.5");
+  EXPECT_EQ(time_label(59.6, 0), "1:00");
+  EXPECT_EQ(time_label(-1.5, 1), "-0:01.5");
+  EXPECT_EQ(time_label(NAN), "?");
+}
+
+TEST(Colours, BrightnessRises) {
+  double before = -1;
+  for (int i = 0; i <= 100; ++i) {
+    const Colour colour = heat_colour(i / 100.0);
+    const double brightness = 0.2126 * colour.red + 0.7152 * colour.green + 0.0722 * colour.blue;
+    EXPECT_GT(brightness, before);
+    before = brightness;
+  }
+  EXPECT_EQ(heat_colour(-5), heat_colour(0));
+  EXPECT_EQ(heat_colour(5), heat_colour(1));
+  EXPECT_EQ(heat_colour(NAN), (Colour{128, 128, 128}));
+}
+
+TEST(ContactSheet, PutsFramesInOrder) {
+  ContactSheetOptions options;
+  options.columns = 3;
+  ContactSheet sheet(5, 40, 30, "five frames", options);
+  EXPECT_EQ(sheet.columns(), 3);
+  EXPECT_EQ(sheet.rows(), 2);
+  for (int i = 0; i < 5; ++i) {
+    const Image frame(40, 30, {static_cast<uint8_t>(100 + i), 7, 9});
+    sheet.add(frame.pixels().data(), 120, time_label(i));
+  }
+  const Image& image = sheet.image();
+  std::vector<std::pair<int, int>> corners;
+  for (int i = 0; i < 5; ++i) {
+    const Colour colour = {static_cast<uint8_t>(100 + i), 7, 9};
+    EXPECT_EQ(count(image, colour), 40 * 30);
+    for (int y = 0; y < image.height() && static_cast<int>(corners.size()) == i; ++y)
+      for (int x = 0; x < image.width(); ++x)
+        if (image.at(x, y) == colour) {
+          corners.emplace_back(y, x);
+          break;
+        }
+  }
+  ASSERT_EQ(corners.size(), 5u);
+  EXPECT_TRUE(std::is_sorted(corners.begin(), corners.end()));
+  EXPECT_EQ(corners[0].first, corners[2].first);
+  EXPECT_LT(corners[2].first + 30, corners[3].first);
+}
+
+TEST(ContactSheet, RefusesNonsense) {
+  EXPECT_THROW(ContactSheet(0, 10, 10, ""), Error);
+  EXPECT_THROW(ContactSheet(1 << 19, 448, 448, ""), Error);
+  EXPECT_THROW(ContactSheet(int64_t{1} << 40, 448, 448, ""), Error);
+  ContactSheet one(1, 10, 10, "");
+  const Image frame(10, 10);
+  one.add(frame.pixels().data(), 30, "");
+  EXPECT_THROW(one.add(frame.pixels().data(), 30, ""), Error);
+}
+
+TEST(Charts, HeatMapShowsEveryValue) {
+  const std::vector<float> values = {0, 1, 2, 3, NAN, 5};
+  HeatMapOptions options;
+  options.cell = 10;
+  const Image image = heat_map(values, 2, 3, options);
+  for (int i = 0; i < 6; ++i) {
+    if (std::isnan(values[static_cast<size_t>(i)])) continue;
+    EXPECT_GE(count(image, heat_colour(values[static_cast<size_t>(i)] / 5.0)), 100);
+  }
+  EXPECT_EQ(count(image, heat_colour(NAN)), 100);
+  EXPECT_THROW(heat_map(values, 2, 2), Error);
+  const std::vector<float> large(5000 * 3, 1.0f);
+  EXPECT_GT(heat_map(large, 3, 5000).width(), 2500);
+}
+
+TEST(Charts, BarsAreProportional) {
+  const Image image = bar_chart({{"one", 1, ""}, {"four", 4, ""}, {"none", 0, ""}}, "bars");
+  const int one = count(image, series_colour(0)), four = count(image, series_colour(1));
+  EXPECT_GT(one, 0);
+  EXPECT_NEAR(four, 4 * one, 4 * 14);
+  EXPECT_EQ(count(image, series_colour(2)), 0);
+}
+
+}  // namespace
+}  // namespace kinora
