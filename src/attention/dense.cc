@@ -9,7 +9,7 @@ namespace {
 
 // Rows of one tile in units of (query, head): enough to pay for staging a block of keys, few enough
 // that packed queries and scores stay in the first-level caches.
-constexpr int64_t tile_rows = 128;
+constexpr int64_t tile_rows = 256;
 
 }  // namespace
 

@@ -30,11 +30,12 @@ using namespace kinora::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 constexpr int64_t lanes = hn::MaxLanes(Tag());
+static_assert(lanes >= 4);
 
 constexpr bool many_registers = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3;
 constexpr int strip_vectors = 2;
 constexpr int64_t strip = strip_vectors * lanes;  // queries
-constexpr int key_group = many_registers ? 8 : 4;
+constexpr int key_group = many_registers ? 12 : 4;
 constexpr int value_rows = many_registers ? 8 : 4;  // queries of one step of the third product
 constexpr int value_vectors = many_registers ? 3 : 2;
 
@@ -42,21 +43,23 @@ constexpr int64_t block_keys = job_block;
 
 constexpr int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// 2^x within 2e-7; exactly 1 at 0, exactly 0 below −126.5, −∞ included.
+// 2^x for x ≤ 0, within 2e-7; exactly 1 at 0, exactly 0 below −126.5, −∞ included.
 HWY_INLINE Vector exp2(Vector x) {
   const Tag d;
   const hn::RebindToSigned<Tag> di;
+  // Adding 1.5 · 2^23 leaves the nearest integer in the low bits of a float; 127 more make it the
+  // exponent of the power of two, after a shift.
+  const Vector magic = hn::Set(d, 12582912.0f + 127.0f);
   x = hn::Max(x, hn::Set(d, -127.0f));
-  const auto whole = hn::NearestInt(x);
-  const Vector part = hn::Sub(x, hn::ConvertTo(d, whole));
+  const Vector shifted = hn::Add(x, magic);
+  const Vector part = hn::Sub(x, hn::Sub(shifted, magic));
   Vector y = hn::Set(d, 0.0013264727247022776f);
   y = hn::MulAdd(y, part, hn::Set(d, 0.009671512688154924f));
   y = hn::MulAdd(y, part, hn::Set(d, 0.05550733743574459f));
   y = hn::MulAdd(y, part, hn::Set(d, 0.24022242084635037f));
   y = hn::MulAdd(y, part, hn::Set(d, 0.6931469775987168f));
   y = hn::MulAdd(y, part, hn::Set(d, 1.0f));
-  const auto power = hn::ShiftLeft<23>(hn::Add(whole, hn::Set(di, 127)));
-  return hn::Mul(y, hn::BitCast(d, power));
+  return hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
 // Element `index` of a short run of floats, in every lane.
@@ -71,21 +74,28 @@ HWY_INLINE Vector broadcast(const float* run) {
   }
 }
 
-// Keys packed for `score_strip`: [group of key_group keys][c / 4][key][4]; depth a multiple of 4.
+// Packs four keys (three of them may be null: zeros) for `score_strip`: [c][key_group], from a
+// place that is a multiple of four.
 template <typename T>
-HWY_INLINE void pack_key(const T* key, int64_t head_size, int64_t place, int64_t depth,
-                         float* packed) {
-  const hn::FixedTag<float, 4> d4;
-  float* to = packed + place / key_group * key_group * depth + place % key_group * 4;
-  int64_t c = 0;
-  for (; c + 4 <= head_size; c += 4, to += 4 * key_group) hn::Store(load_f32(d4, key + c), d4, to);
-  if (c < head_size) hn::Store(load_f32_part(d4, key + c, head_size - c), d4, to);
-}
-
-HWY_INLINE void clear_key(int64_t place, int64_t depth, float* packed) {
-  const hn::FixedTag<float, 4> d4;
-  float* to = packed + place / key_group * key_group * depth + place % key_group * 4;
-  for (int64_t c = 0; c < depth; c += 4, to += 4 * key_group) hn::Store(hn::Zero(d4), d4, to);
+HWY_INLINE void pack_keys(const T* const key[4], int64_t head_size, float* packed) {
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> d2;
+  const auto load = [&](int i, int64_t c) HWY_ATTR {
+    if (key[i] == nullptr) return hn::Zero(d);
+    return c + 4 <= head_size ? load_f32(d, key[i] + c)
+                              : load_f32_part(d, key[i] + c, head_size - c);
+  };
+  for (int64_t c = 0; c < head_size; c += 4, packed += 4 * key_group) {
+    const auto k0 = load(0, c), k1 = load(1, c), k2 = load(2, c), k3 = load(3, c);
+    const auto low01 = hn::BitCast(d2, hn::InterleaveLower(d, k0, k1));
+    const auto high01 = hn::BitCast(d2, hn::InterleaveUpper(d, k0, k1));
+    const auto low23 = hn::BitCast(d2, hn::InterleaveLower(d, k2, k3));
+    const auto high23 = hn::BitCast(d2, hn::InterleaveUpper(d, k2, k3));
+    hn::Store(hn::BitCast(d, hn::InterleaveLower(d2, low01, low23)), d, packed);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d2, low01, low23)), d, packed + key_group);
+    hn::Store(hn::BitCast(d, hn::InterleaveLower(d2, high01, high23)), d, packed + 2 * key_group);
+    hn::Store(hn::BitCast(d, hn::InterleaveUpper(d2, high01, high23)), d, packed + 3 * key_group);
+  }
 }
 
 // A panel is `vectors` vectors of every value row: [key][vectors · lanes].
@@ -125,7 +135,8 @@ HWY_INLINE void pack_value(const T* value, int64_t head_size, int64_t place, con
   }
 }
 
-// scores[key][query] for `groups` groups of keys.  queries: [depth][strip]
+// scores[key][query] for `groups` groups of keys.  queries: [depth][strip], keys:
+// [depth][key_group]
 HWY_NOINLINE void score_strip(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys,
                               int64_t groups, int64_t depth, float* HWY_RESTRICT scores) {
   const Tag d;
@@ -135,16 +146,13 @@ HWY_NOINLINE void score_strip(const float* HWY_RESTRICT queries, const float* HW
       repeat<strip_vectors>([&](auto v) HWY_ATTR { sums[k][v] = hn::Zero(d); });
     });
     const float* query = queries;
-    for (int64_t c = 0; c < depth; c += 4, query += 4 * strip, keys += 4 * key_group) {
-      repeat<4>([&](auto lane) HWY_ATTR {
-        Vector q[strip_vectors];
-        repeat<strip_vectors>(
-            [&](auto v) HWY_ATTR { q[v] = hn::Load(d, query + lane * strip + v * lanes); });
-        repeat<key_group>([&](auto k) HWY_ATTR {
-          const Vector key = broadcast<lane>(keys + k * 4);
-          repeat<strip_vectors>([&](auto v)
-                                    HWY_ATTR { sums[k][v] = hn::MulAdd(q[v], key, sums[k][v]); });
-        });
+    for (int64_t c = 0; c < depth; ++c, query += strip, keys += key_group) {
+      Vector q[strip_vectors];
+      repeat<strip_vectors>([&](auto v) HWY_ATTR { q[v] = hn::Load(d, query + v * lanes); });
+      repeat<key_group>([&](auto k) HWY_ATTR {
+        const Vector key = broadcast<k>(keys);
+        repeat<strip_vectors>([&](auto v)
+                                  HWY_ATTR { sums[k][v] = hn::MulAdd(q[v], key, sums[k][v]); });
       });
     }
     repeat<key_group>([&](auto k) HWY_ATTR {

@@ -48,7 +48,7 @@ void check_views(const Context& context, const QueryView& queries, const RowsVie
         "the output must be f32 of the queries' shape");
   if (options.observer != nullptr) {
     const int64_t block = options.observer->block_size();
-    check(block == 32 || block == 64 || block == 128, "an observer's block is 32, 64 or 128 keys");
+    check(block == 32 || block == 64, "an observer's block is 32 or 64 keys");
   }
 }
 
@@ -160,6 +160,9 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
   std::vector<Job> jobs = cut_jobs(plan);
   std::vector<float> buffer;
   attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
+  // Told by the shape of the problem, not of a tile: the two ways differ in the last bits.
+  run.few_rows = plan.query_count * (plan.heads / plan.kv_heads) <= attention_cpu::few_job_rows &&
+                 options.observer == nullptr;
   if (jobs.size() < few_jobs && options.observer == nullptr) {
     const int64_t partial_rows = split_jobs(jobs);
     buffer.resize(static_cast<size_t>(partial_rows * (out.size(2) + 2)));

@@ -20,7 +20,7 @@ struct SoftmaxState {
 class BlockObserver {
  public:
   virtual ~BlockObserver() = default;
-  virtual int64_t block_size() const = 0;  // 32, 64 or 128 keys, counted along a tile's list
+  virtual int64_t block_size() const = 0;  // 32 or 64 keys, counted along a tile's list
   // score[i] = log2 Σ 2^(s · log2 e) over the block's keys for row i of the piece: the query
   // query[i] of head head[i]; −∞ where it reads none of them. `block` counts from 0.
   virtual void observe(int64_t block, int64_t count, const int32_t* query, const int32_t* head,

@@ -12,8 +12,10 @@
 #define HWY_TARGET_INCLUDE "attention/runner_cpu.cc"
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "attention/few_rows-inl.h"
 #include "attention/kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,6 +25,7 @@ namespace HWY_NAMESPACE {
 constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
 constexpr int max_panels = 256;
+constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
 
 // Walks the rows of a tile's list from any place.
 class KeyCursor {
@@ -67,11 +70,12 @@ class Worker {
       at += round_up(count, 16);
       return begin;
     };
-    queries_ = take(rows_ * depth_);
+    queries_ = take(rows_ * std::max(depth_, width_));
     out_ = take(rows_ * width_);
     keys_ = take(block_keys * depth_);
     values_ = take(block_keys * width_);
     scores_ = take(block_keys * strip);
+    std::fill_n(scores_, block_keys * strip, 0.0f);  // lanes beyond few rows are never written
     max_ = take(rows_);
     sum_ = take(rows_);
     correction_ = take(rows_);
@@ -84,7 +88,12 @@ class Worker {
     const bool wide = run_.rows.keys.dtype() == DType::f32;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += block_keys) {
       const int64_t keys = std::min(block_keys, job.key_end - begin);
-      wide ? load_block<float>(cursor, keys) : load_block<bf16>(cursor, keys);
+      find_block(cursor, keys);
+      if (run_.few_rows) {
+        wide ? run_few<float>(keys) : run_few<bf16>(keys);
+        continue;
+      }
+      wide ? load_block<float>(keys) : load_block<bf16>(keys);
       for (int64_t at = 0; at < row_count_; at += strip) run_strip(at, keys);
       if (run_.options.observer != nullptr) observe(begin, keys);
     }
@@ -93,7 +102,8 @@ class Worker {
 
  private:
   int64_t scratch_floats() const {
-    return rows_ * (depth_ + width_ + 3) + block_keys * (depth_ + width_ + strip + rows_) + 16 * 9;
+    return rows_ * (std::max(depth_, width_) + width_ + 3) +
+           block_keys * (depth_ + width_ + strip + rows_) + 16 * 9;
   }
 
   void start(const Job& job) {
@@ -105,10 +115,13 @@ class Worker {
     const float factor = run_.scale * std::numbers::log2e_v<float>;
     const auto* base = queries.data<float>();
     const bool has_ordinals = !run_.queries.ordinals.empty();
+    // Packed: [strips][depth][strip]. Few rows: [rows][width].
+    const int64_t step = run_.few_rows ? 1 : strip;
+    const int64_t size = run_.few_rows ? width_ : depth_;
     for (int64_t i = 0; i < padded; ++i) {
-      float* to = queries_ + i / strip * strip * depth_ + i % strip;
+      float* to = queries_ + (run_.few_rows ? i * width_ : i / strip * strip * depth_ + i % strip);
       if (i >= row_count_) {
-        for (int64_t c = 0; c < depth_; ++c) to[c * strip] = 0;
+        for (int64_t c = 0; c < size; ++c) to[c * step] = 0;
         // Earlier than any key: padding never makes a strip look further.
         ordinals_[i] = std::numeric_limits<int32_t>::min();
         continue;
@@ -119,30 +132,73 @@ class Worker {
       ordinals_[i] =
           has_ordinals ? run_.queries.ordinals[static_cast<size_t>(query_[i])] : seen_by_all;
       const float* from = base + query_[i] * queries.stride(0) + head_[i] * queries.stride(1);
-      for (int64_t c = 0; c < head_size_; ++c) to[c * strip] = from[c] * factor;
-      for (int64_t c = head_size_; c < depth_; ++c) to[c * strip] = 0;
+      for (int64_t c = 0; c < head_size_; ++c) to[c * step] = from[c] * factor;
+      for (int64_t c = head_size_; c < size; ++c) to[c * step] = 0;
     }
     std::fill_n(max_, padded, no_score);
     std::fill_n(sum_, padded, 0.0f);
     std::fill_n(out_, padded * width_, 0.0f);
   }
 
-  template <typename T>
-  void load_block(KeyCursor& cursor, int64_t keys) {
-    const ConstTensorView& k = run_.rows.keys;
-    const ConstTensorView& v = run_.rows.values;
-    const T* key_base = k.data<T>() + kv_head_ * k.stride(1);
-    const T* value_base = v.data<T>() + kv_head_ * v.stride(1);
+  // Which rows the next keys are, and who may see them.
+  void find_block(KeyCursor& cursor, int64_t keys) {
     masked_ = false;
     for (int64_t i = 0; i < keys; ++i) {
       bool masked = false;
-      const int64_t row = cursor.next(masked);
-      key_ordinals_[i] = masked ? run_.rows.ordinals[static_cast<size_t>(row)] : seen_by_all;
+      block_rows_[i] = cursor.next(masked);
+      key_ordinals_[i] =
+          masked ? run_.rows.ordinals[static_cast<size_t>(block_rows_[i])] : seen_by_all;
       masked_ |= masked;
-      pack_key(key_base + row * k.stride(0), head_size_, i, depth_, keys_);
-      pack_value(value_base + row * v.stride(0), head_size_, i, panels_, panel_count_, values_);
     }
-    for (int64_t i = keys; i < round_up(keys, key_group); ++i) clear_key(i, depth_, keys_);
+  }
+
+  template <typename T>
+  const T* key_row(int64_t place) const {
+    const ConstTensorView& k = run_.rows.keys;
+    return k.data<T>() + block_rows_[place] * k.stride(0) + kv_head_ * k.stride(1);
+  }
+  template <typename T>
+  const T* value_row(int64_t place) const {
+    const ConstTensorView& v = run_.rows.values;
+    return v.data<T>() + block_rows_[place] * v.stride(0) + kv_head_ * v.stride(1);
+  }
+
+  template <typename T>
+  void load_block(int64_t keys) {
+    for (int64_t at = 0; at < keys; at += 4) {
+      const T* four[4] = {};
+      const int64_t end = std::min(at + 4, keys);
+      for (int64_t i = at; i < end; ++i) {
+        four[i - at] = key_row<T>(i);
+        if (i + ahead < keys) {
+          fetch_row(key_row<T>(i + ahead), head_size_);
+          fetch_row(value_row<T>(i + ahead), head_size_);
+        }
+      }
+      pack_keys(four, head_size_, keys_ + at / key_group * key_group * depth_ + at % key_group);
+      for (int64_t i = at; i < end; ++i) {
+        pack_value(value_row<T>(i), head_size_, i, panels_, panel_count_, values_);
+      }
+    }
+    // The rest of the last group is computed with the others and ignored; it must be finite.
+    const T* const none[4] = {};
+    for (int64_t at = round_up(keys, 4); at < round_up(keys, key_group); at += 4) {
+      pack_keys(none, head_size_, keys_ + at / key_group * key_group * depth_ + at % key_group);
+    }
+  }
+
+  template <typename T>
+  void run_few(int64_t keys) {
+    const T* key_list[block_keys];
+    const T* value_list[block_keys];
+    for (int64_t i = 0; i < keys; ++i) {
+      key_list[i] = key_row<T>(i);
+      value_list[i] = value_row<T>(i);
+    }
+    score_few_rows(key_list, value_list, keys, queries_, row_count_, head_size_, width_, scores_);
+    if (masked_) mask_strip(ordinals_, key_ordinals_, keys, scores_);
+    weigh_strip(keys, scores_, max_, sum_, correction_, 0, nullptr);
+    add_few_rows(scores_, value_list, keys, row_count_, head_size_, correction_, out_, width_);
   }
 
   void run_strip(int64_t at, int64_t keys) {
@@ -209,7 +265,7 @@ class Worker {
   int64_t kv_head_ = 0;
   int64_t row_count_ = 0;
   bool masked_ = false;
-  float* queries_ = nullptr;     // [strips][depth][strip], scaled by scale · log2 e
+  float* queries_ = nullptr;     // packed, scaled by scale · log2 e
   float* out_ = nullptr;         // [rows][width]
   float* keys_ = nullptr;        // packed block
   float* values_ = nullptr;      // packed block
@@ -222,6 +278,7 @@ class Worker {
   int32_t head_[job_rows];
   int32_t ordinals_[job_rows + strip];
   int32_t key_ordinals_[block_keys];
+  int64_t block_rows_[block_keys];
 };
 
 void run_jobs_here(const Context& context, const Run& run, std::span<const Job> jobs) {

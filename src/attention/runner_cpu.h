@@ -34,12 +34,15 @@ struct Run {
   TensorView out;
   const RunOptions& options;
   Partials partials;
+  bool few_rows = false;  // no job has more than few_job_rows rows
 };
 
 // Most rows that one job may have.
-constexpr int64_t job_rows = 128;
+constexpr int64_t job_rows = 256;
+// With at most this many rows (no strip is narrower) keys are not packed.
+constexpr int64_t few_job_rows = 8;
 // Keys are worked on in blocks of this many; splits of a list fall on multiples of it.
-constexpr int64_t job_block = 128;
+constexpr int64_t job_block = 192;
 
 // Runs the jobs in their order, on all threads.
 void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs);
