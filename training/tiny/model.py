@@ -97,6 +97,19 @@ def layer_after(x, o, o_w, norm, gate_w, up_w, down_w):
     return x + linear(F.silu(linear(h, gate_w)) * linear(h, up_w), down_w)
 
 
+def _compiled(piece, sizes, **options):
+    """Compiles `piece` once for any number of rows; sizes: {argument: its dimensions that change}."""
+    torch.fx.experimental._config.use_duck_shape = False  # sizes that happen to agree stay independent
+    fast = torch.compile(piece, **options)
+
+    def run(*arguments):
+        for i, dimensions in sizes.items():
+            for d in dimensions:
+                torch._dynamo.maybe_mark_dynamic(arguments[i], d)
+        return fast(*arguments)
+    return run
+
+
 class Model(nn.Module):
     def __init__(self, config=Config(), compiled=False):
         super().__init__()
@@ -127,8 +140,10 @@ class Model(nn.Module):
                 deep = c.vision_layers if name.startswith("visual") else c.layers
                 small = ("o_proj" in name or "down_proj" in name or "attn.proj" in name)
                 nn.init.normal_(p, std=0.02 / (math.sqrt(2 * deep) if small else 1))
-        pieces = (vision_before, vision_after, layer_before, layer_after)
-        self._compiled = tuple(torch.compile(f, dynamic=True) for f in pieces) if compiled else pieces
+        self._compiled = (vision_before, vision_after, layer_before, layer_after)
+        if compiled:
+            self._compiled = (_compiled(vision_before, {0: (0, 1), 4: (0,), 5: (0,)}), _compiled(vision_after, {0: (0, 1), 1: (0, 1)}),
+                              _compiled(layer_before, {0: (0,), 8: (0,), 9: (0,)}), _compiled(layer_after, {0: (0,), 1: (0,)}))
         self._grids = {}
 
     # -- vision

@@ -84,7 +84,7 @@ def random_pairs(n, grid, device):
             *rgb.unbind(1), content.float(), on.float(), torch.where(torch.rand(n, device=device) < .5, .03, .97),
             torch.where(light > .45, .04, .96), pick(4).float()]
     p[:, :, scene.CARD0:scene.CARD0 + 12] = torch.stack(card, 1)[:, None]
-    often = [(torch.rand(n, device=device) < 0.5).float() for _ in range(3)]
+    often = [(torch.rand(n, device=device) < 0.65).float() for _ in range(3)]
     style = [often[0] * uniform(0, .03), uniform(.85, 1.12), often[1] * uniform(-.06, .2), often[2] * uniform(.01, .09)]
     p[:, :, scene.STYLE0:scene.STYLE0 + 4] = torch.stack(style, 1)[:, None]
     labels = [background, way, mover_colour, still_colour, torch.where(on, colour + 1, 0)]
@@ -108,8 +108,8 @@ def labels(rows, grid):
         reach = torch.maximum(dx, dy)
         touched = (reach < half[:, None] + cell / 2) & on[:, None]
         centre = (reach <= cell / 2) & on[:, None]
-        out[touched] = IGNORED
-        out[:] = torch.where(centre[..., None], torch.stack(classes, 1)[:, None], out)
+        out.masked_fill_(touched[..., None], IGNORED)
+        out.copy_(torch.where(centre[..., None], torch.stack(classes, 1)[:, None], out))
 
     zero = torch.zeros(n, dtype=torch.long, device=device)
     for i in range(scene.SPRITES):
@@ -127,8 +127,7 @@ def labels(rows, grid):
     frame = torch.stack([label[:, 0], count], 1)
     # a cut inside the pair, or a card in one frame only: not asked
     cut = (p[:, 0, scene.LABEL0] != p[:, 1, scene.LABEL0]) | (p[:, 0, scene.CARD0 + 8] != p[:, 1, scene.CARD0 + 8])
-    out[cut], frame[cut] = IGNORED, IGNORED
-    return out, frame
+    return out.masked_fill_(cut[:, None, None], IGNORED), frame.masked_fill_(cut[:, None], IGNORED)
 
 
 class Heads(nn.Module):

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 from training.tiny import batches, evaluate, export, model as models, seeing
+from training.tiny.muon import Muon
 from training.tiny.tokenizer import Text
 from training.world import render
 
@@ -92,13 +93,14 @@ class Trainer:
             multiprocessing_context="fork" if a.workers else None)
         self.batches = iter(self.loader)  # workers start before the device is touched
         torch.manual_seed(a.seed)
+        torch.set_float32_matmul_precision("high")
         compiled = self.cuda and not a.eager
         self.model = models.Model(compiled=compiled).to(self.device)
         if a.resume:
             self.model.load(a.resume)
             self.log("resumed from", a.resume)
         self.heads = seeing.Heads(self.model.config.hidden).to(self.device)
-        self.renderer = render.Renderer(self.device, compiled)
+        self.renderer, self.drawn = render.Renderer(self.device), 0
         self.log(f"{sum(p.numel() for p in self.model.parameters()) / 1e6:.2f}M parameters, vision "
                  f"{sum(p.numel() for p in self.model.visual.parameters()) / 1e6:.2f}M")
 
@@ -111,13 +113,19 @@ class Trainer:
         vision = list(self.model.visual.parameters())
         text = list(self.model.model.parameters()) if everything else []
         heads = list(self.heads.parameters())
-        groups = []
+        plain, matrices = [], []
+        table = self.model.model.embed_tokens.weight
         for parameters, scale, decay in ((vision, self.a.vision_rate if everything else 1, .05), (text, 1, .05), (heads, 1, 0)):
-            groups.append(dict(params=[p for p in parameters if p.dim() > 1], weight_decay=decay, scale=scale))
-            groups.append(dict(params=[p for p in parameters if p.dim() <= 1], weight_decay=0.0, scale=scale))
-        groups = [g for g in groups if g["params"]]
-        self.trained = [p for g in groups for p in g["params"]]
-        return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.98), fused=self.cuda)
+            large = [p for p in parameters if p.dim() == 2 and p is not table and decay] if self.a.muon else []
+            chosen = {id(p) for p in large}
+            matrices.append(dict(params=large, weight_decay=decay, scale=scale))
+            rest = [p for p in parameters if id(p) not in chosen]
+            plain.append(dict(params=[p for p in rest if p.dim() > 1], weight_decay=decay, scale=scale))
+            plain.append(dict(params=[p for p in rest if p.dim() <= 1], weight_decay=0.0, scale=scale))
+        plain = [g for g in plain if g["params"]]
+        self.trained = [p for g in plain + matrices for p in g["params"]]
+        self.muon = Muon(matrices) if self.a.muon else None
+        return torch.optim.AdamW(plain, lr=1e-3, betas=(0.9, 0.98), fused=self.cuda)
 
     def update(self, optimizer, loss, rate):
         optimizer.zero_grad(set_to_none=True)
@@ -126,12 +134,17 @@ class Trainer:
         for g in optimizer.param_groups:
             g["lr"] = rate * g["scale"]
         optimizer.step()
+        if self.muon:
+            self.muon.step(rate)
         return norm.detach()
 
     @torch.no_grad()
-    def draw(self, rows, grid):
-        frames = self.renderer.draw(rows, grid[0] * 28, grid[1] * 28)
-        return render.patches(self.renderer.worn(frames, rows)).to(self.dtype)
+    def draw(self, rows, grid, videos):
+        """Patches of `videos` videos, about a third of them worn by a scaler and a codec."""
+        self.drawn += 1
+        third = videos // 3 if videos > 2 else videos * (random.random() < 0.33)
+        return self.renderer.model_patches(rows, grid[0] * 28, grid[1] * 28, third * (len(rows) // videos),
+                                           2 * self.drawn + 3).to(self.dtype)
 
     # -- vision alone
     def train_vision(self, seconds):
@@ -142,7 +155,7 @@ class Trainer:
             p = (time.time() - began) / seconds
             grid, n, _ = rng.choices(VISION_GRIDS, [g[2] for g in VISION_GRIDS])[0]
             rows = seeing.random_pairs(8 if self.a.smoke else n, grid, self.device)
-            tokens = self.model.look(self.draw(rows, grid), *grid, fast=True)
+            tokens = self.model.look(self.draw(rows, grid, len(rows) // 2), *grid, fast=True)
             loss = self.heads(tokens, *seeing.labels(rows, grid), score)
             rate = self.a.vision_peak * min(1, (steps + 1) / 150) * (0.25 + 0.75 * 0.5 * (1 + math.cos(math.pi * p)))
             self.update(optimizer, loss, rate)
@@ -165,7 +178,7 @@ class Trainer:
     # -- everything
     def loss(self, name, b, heads_weight, stats):
         shape = self.shapes[name]
-        visual = self.model.look(self.draw(b["drawn"], shape.grid), *shape.grid, fast=True)
+        visual = self.model.look(self.draw(b["drawn"], shape.grid, shape.batch), *shape.grid, fast=True)
         x = self.model.branches(visual.view(shape.batch, -1, visual.shape[-1]), b, fast=True)
         logits = self.model.logits(x.index_select(0, b["source"]))
         each = F.cross_entropy(logits, b["target"], reduction="none")
@@ -238,7 +251,7 @@ class Trainer:
         self.log("saved", *(f"{f.name} {f.stat().st_size}" for f in sorted((self.out / "model").iterdir())))
 
 
-def main():
+def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
     parser.add_argument("--seconds", type=float, default=1260, help="of training with answers")
@@ -254,12 +267,18 @@ def main():
     parser.add_argument("--evaluate-seconds", type=float, default=60, help="no evaluation is started later than this after training")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--muon", type=int, default=1, help="1: matrices by Muon, 0: everything by AdamW")
     parser.add_argument("--eager", action="store_true", help="no torch.compile")
     parser.add_argument("--time-shapes", action="store_true")
     parser.add_argument("--smoke", action="store_true", help="the whole road in seconds, on the CPU")
-    a = parser.parse_args()
+    a = parser.parse_args(words)
     if a.smoke:
         a.device, a.workers = "cpu", 0
+    return a
+
+
+def main():
+    a = arguments()
     t = Trainer(a)
     if a.span[0] == 0 and a.vision_seconds > 0:
         t.train_vision(a.vision_seconds)

@@ -36,26 +36,40 @@ def atlas():
 
 
 class Renderer:
-    def __init__(self, device="cpu", compiled=False):
+    def __init__(self, device="cpu"):
         self.device = torch.device(device)
         # a border of nothing around every cell, so that sampling needs no edge cases
         table = torch.from_numpy(atlas()).permute(0, 3, 1, 2)
         self.table = F.pad(table, (1, 1, 1, 1)).permute(0, 2, 3, 1).reshape(-1, 4).contiguous().to(self.device)
-        cosine = torch.tensor([[np.cos(np.pi * (2 * x + 1) * k / 8) * (0.5 if k else 0.5 ** 0.5 / 2 ** 0.5) * 2 ** 0.5
-                                for x in range(4)] for k in range(4)], dtype=torch.float32)
+        cosine = torch.tensor([[np.cos(np.pi * (2 * x + 1) * k / 8) for x in range(4)] for k in range(4)], dtype=torch.float32)
         self.cosine = (cosine / cosine.norm(dim=1, keepdim=True)).to(self.device)
-        self._draw_frames = torch.compile(_draw, dynamic=True) if compiled else _draw
-        self._worn_frames = torch.compile(_worn, dynamic=True) if compiled else _worn
+        self.fast = None
+        if self.device.type == "cuda":
+            from training.world import render_triton
+            self.fast = render_triton
 
     def draw(self, rows, height, width):
         """rows [F, COLUMNS] -> float32 [F, 3, height, width] in 0..1"""
+        if self.fast:
+            return self.fast.draw(rows, self.table, height, width)
         y = torch.arange(height, device=self.device, dtype=torch.float32).view(1, height, 1)
         x = torch.arange(width, device=self.device, dtype=torch.float32).view(1, 1, width)
-        return self._draw_frames(rows, x, y, self.table, scene.UNITS / min(height, width))
+        return _draw(rows, x, y, self.table, scene.UNITS / min(height, width))
+
+    def model_patches(self, rows, height, width, worn, seed):
+        """[F/2, patches, 1176]: the first `worn` frames as worn as their rows say, the rest with gain and noise only."""
+        if not self.fast:
+            return patches(self.worn(self.draw(rows, height, width), rows))
+        parts = []
+        if worn:
+            parts.append(patches(self.worn(self.draw(rows[:worn], height, width), rows[:worn])).bfloat16())
+        if worn < len(rows):
+            parts.append(self.fast.draw_patches(rows[worn:], self.table, height, width, seed))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def worn(self, frames, rows):
         """What blur, colour subsampling, quantisation and noise leave of `frames`; strengths from `rows`."""
-        return self._worn_frames(frames, rows, self.cosine)
+        return _worn(frames, rows, self.cosine)
 
 
 def _sample(table, cell, u, v):

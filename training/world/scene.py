@@ -243,8 +243,8 @@ def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False):
         seen[id(place)] = seen.get(id(place), 0) + length
         start += length
     world = World(frames, fps, width, height, scenes, [], dict(
-        noise=rng.choice((0.0, rng.uniform(0, 0.03))), gain=rng.uniform(0.85, 1.12), blur=rng.choice((0.0, rng.uniform(-0.06, 0.2))),
-        step=rng.choice((0.0, rng.uniform(0.01, 0.09)))), image)
+        noise=rng.choice((0.0, rng.uniform(0, 0.03))), gain=rng.uniform(0.85, 1.12), blur=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(-0.06, 0.2),
+        step=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(0.01, 0.09)), image)
     if cards is None:
         if image:
             cards = rng.choice((0, 1))
