@@ -24,7 +24,7 @@ struct SamplingRule {
   enum class Kind {
     qwen,     // qwen-vl-utils: round(linspace(first, last, n)), n from fps, even
     every,    // the frame on screen at start, start + 1/fps, start + 2/fps …
-    uniform,  // the middles of `count` equal parts
+    uniform,  // LLaVA's: `count` frames from first to last, equally far apart, rounded down
     indices,  // presentation indices
     times,    // the frames on screen at these times
     all,

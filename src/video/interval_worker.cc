@@ -1,0 +1,162 @@
+#include "video/interval_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+namespace kinora {
+
+namespace {
+
+// Compressed bytes that one worker takes at a time. An interval beyond this keeps the feed until it
+// is read; so long a one leaves little to do in parallel anyway.
+constexpr int64_t batch_bytes = int64_t{32} << 20;
+
+}  // namespace
+
+IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert)
+    : shared_(shared), convert_(std::move(convert)) {}
+
+bool IntervalWorker::decode_next() {
+  std::unique_lock feed_lock(shared_.feed_mutex);
+  const std::vector<Interval>& intervals = shared_.plan.intervals;
+  if (shared_.next_interval >= intervals.size() || shared_.stopped()) return false;
+  const size_t number = shared_.next_interval++;
+  const Interval& interval = intervals[number];
+  const int64_t next_begin = number + 1 < intervals.size() ? intervals[number + 1].begin
+                                                           : std::numeric_limits<int64_t>::max();
+  int64_t from = interval.begin;
+  std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
+  begin(interval, shared_.feed->parameters());
+  while (true) {
+    const bool complete = from > interval.end;
+    if (complete && feed_lock.owns_lock()) feed_lock.unlock();
+    if (decode(packets) == Decoder::Result::enough) break;
+    if (complete) {
+      decoder_->finish(
+          [this](int64_t packet, const AVFrame& frame) { return take(packet, frame); });
+      break;
+    }
+    packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
+  }
+  if (feed_lock.owns_lock()) feed_lock.unlock();
+  end();
+  return !shared_.stopped();
+}
+
+void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& parameters) {
+  interval_ = &interval;
+  done_.assign(interval.targets.size(), false);
+  open_ = interval.targets.size();
+  if (decoder_ && parameters_ == &parameters) {
+    decoder_->restart();
+    return;
+  }
+  decoder_ = std::make_unique<Decoder>(parameters, shared_.plan.threads_per_worker,
+                                       shared_.index.reorder_depth, shared_.limits);
+  parameters_ = &parameters;
+}
+
+Decoder::Result IntervalWorker::decode(std::vector<NumberedPacket>& packets) {
+  for (NumberedPacket& packet : packets) {
+    if (shared_.stopped()) return Decoder::Result::enough;
+    ++tally_.decoded;
+    const Decoder::Result result = decoder_->send(
+        *packet.packet, packet.number,
+        [this](int64_t number, const AVFrame& frame) { return take(number, frame); });
+    packet.packet.reset();
+    if (result == Decoder::Result::broken) note_broken(packet.number);
+    if (result == Decoder::Result::enough) return result;
+  }
+  return Decoder::Result::more;
+}
+
+bool IntervalWorker::take(int64_t number, const AVFrame& frame) {
+  const std::vector<Target>& targets = interval_->targets;
+  const auto place =
+      std::lower_bound(targets.begin(), targets.end(), number,
+                       [](const Target& target, int64_t wanted) { return target.packet < wanted; });
+  if (place == targets.end() || place->packet != number) return true;
+  const size_t target = static_cast<size_t>(place - targets.begin());
+  if (done_[target]) return true;
+  if ((frame.flags & AV_FRAME_FLAG_CORRUPT) != 0 || frame.decode_error_flags != 0) {
+    const int64_t rank = shared_.index.packet(number).frame;
+    tally_.damaged.push_back({time_of(number), end_of_frame(rank), 0});
+  }
+  if (shared_.queue.beyond_window(place->first)) lose_before(target);
+  done_[target] = true;
+  --open_;
+  return deliver(*place, frame) && open_ > 0;
+}
+
+bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
+  // A frame that is sampled several times is converted as often: its places may lie in groups of
+  // which only one is inside the window.
+  for (int64_t i = 0; i < target.count; ++i) {
+    const std::optional<TensorView> room = shared_.queue.reserve(target.first + i);
+    if (!room) return false;
+    const auto before = std::chrono::steady_clock::now();
+    try {
+      convert_(frame, *room);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::bad_input) throw;
+      note_lost({target.packet, target.first + i, target.count - i});
+      return true;
+    }
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - before;
+    tally_.convert_seconds += spent.count();
+    shared_.queue.commit(target.first + i);
+  }
+  Progress* progress = shared_.options.progress;
+  if (progress != nullptr) {
+    progress->update("decode", shared_.queue.finished(), shared_.queue.samples());
+  }
+  return true;
+}
+
+void IntervalWorker::lose_before(size_t target) {
+  const int64_t sample = interval_->targets[target].first;
+  for (size_t i = 0; i < interval_->targets.size(); ++i) {
+    if (done_[i] || interval_->targets[i].first >= sample) continue;
+    done_[i] = true;
+    --open_;
+    note_lost(interval_->targets[i]);
+  }
+}
+
+void IntervalWorker::end() {
+  if (shared_.stopped()) return;
+  for (size_t i = 0; i < done_.size(); ++i) {
+    if (!done_[i]) note_lost(interval_->targets[i]);
+  }
+}
+
+void IntervalWorker::note_lost(const Target& target) {
+  tally_.lost += target.count;
+  const int64_t rank = shared_.index.packet(target.packet).frame;
+  tally_.damaged.push_back({time_of(target.packet), end_of_frame(rank), target.count});
+  for (int64_t i = 0; i < target.count; ++i) shared_.queue.lose(target.first + i);
+}
+
+void IntervalWorker::note_broken(int64_t packet) {
+  const VideoIndex& index = shared_.index;
+  const int64_t count = static_cast<int64_t>(index.packets.size());
+  int64_t next = packet + 1;
+  while (next < count && !index.packet(next).key) ++next;
+  const double to = next < count ? time_of(next) : index.duration;
+  tally_.damaged.push_back({time_of(packet), std::max(to, time_of(packet)), 0});
+}
+
+double IntervalWorker::time_of(int64_t packet) const {
+  while (packet > 0 && shared_.index.packet(packet).frame < 0) --packet;
+  const int64_t frame = std::max(shared_.index.packet(packet).frame, 0);
+  return shared_.index.times[static_cast<size_t>(frame)];
+}
+
+double IntervalWorker::end_of_frame(int64_t frame) const {
+  const size_t next = static_cast<size_t>(std::max<int64_t>(frame, 0)) + 1;
+  return next < shared_.index.times.size() ? shared_.index.times[next] : shared_.index.duration;
+}
+
+}  // namespace kinora

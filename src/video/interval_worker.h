@@ -1,0 +1,73 @@
+// Decodes one interval after another and puts its sampled frames into the queue. The work of one
+// thread; parallel_read.cc starts several over one feed and one queue.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "video/decoder.h"
+#include "video/frame_queue.h"
+#include "video/frame_stream.h"
+#include "video/packet_feed.h"
+#include "video/plan.h"
+
+namespace kinora {
+
+// What the workers of one read share.
+struct SharedWork {
+  const VideoIndex& index;
+  const ReadPlan& plan;
+  const VideoLimits& limits;
+  const ReadOptions& options;
+  FrameQueue& queue;
+  CancelToken stop;
+
+  std::mutex feed_mutex;  // guards the two below
+  std::unique_ptr<PacketFeed> feed;
+  size_t next_interval = 0;
+
+  bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }
+};
+
+class IntervalWorker {
+ public:
+  IntervalWorker(SharedWork& shared, ConvertFrame convert);
+
+  // Takes the next interval; false when there is none left or the work was stopped.
+  bool decode_next();
+
+  struct Tally {
+    int64_t decoded = 0;
+    int64_t lost = 0;
+    double convert_seconds = 0;
+    std::vector<DamagedSpan> damaged;
+  };
+  const Tally& tally() const { return tally_; }
+
+ private:
+  void begin(const Interval& interval, const AVCodecParameters& parameters);
+  Decoder::Result decode(std::vector<NumberedPacket>& packets);
+  bool take(int64_t number, const AVFrame& frame);
+  // False when the queue was stopped.
+  bool deliver(const Target& target, const AVFrame& frame);
+  // Gives up the targets below this one that have not come.
+  void lose_before(size_t target);
+  void end();
+  void note_broken(int64_t packet);
+  void note_lost(const Target& target);
+  double time_of(int64_t packet) const;
+  double end_of_frame(int64_t frame) const;
+
+  SharedWork& shared_;
+  ConvertFrame convert_;
+  std::unique_ptr<Decoder> decoder_;
+  const AVCodecParameters* parameters_ = nullptr;
+  const Interval* interval_ = nullptr;
+  std::vector<bool> done_;  // per target
+  size_t open_ = 0;         // targets not done
+  Tally tally_;
+};
+
+}  // namespace kinora

@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+#include <utility>
+
+#include "video/frame_stream.h"
+#include "video/interval_worker.h"
+
+namespace kinora {
+
+namespace {
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Enough groups for every worker to be busy with an interval of its own and one behind it, within
+// the memory that frames may take.
+int64_t choose_window(const ParallelRead& read, const ReadPlan& plan) {
+  if (read.options.queue_groups > 0) return read.options.queue_groups;
+  const int64_t group = read.options.frames_per_group;
+  const int64_t group_bytes = group * read.size.width * read.size.height * 3;
+  const int64_t affordable = std::max<int64_t>(1, read.limits.max_queue_bytes / group_bytes);
+  const int64_t samples = static_cast<int64_t>(read.samples.size());
+  const int64_t intervals = std::max<int64_t>(1, static_cast<int64_t>(plan.intervals.size()));
+  const int64_t busy = (samples + intervals - 1) / intervals * (2 * plan.workers + 1);
+  return std::min(affordable, std::max<int64_t>(4, busy / group + 2));
+}
+
+class ParallelJob final : public FrameStream::Job {
+ public:
+  explicit ParallelJob(ParallelRead read)
+      : read_(std::move(read)),
+        plan_(make_plan(*read_.index, read_.samples, choose_threads(read_.options))),
+        queue_(read_.samples, read_.size, read_.options.frames_per_group,
+               choose_window(read_, plan_)),
+        shared_{*read_.index, plan_, read_.limits, read_.options, queue_, {}, {}, nullptr, 0} {
+    shared_.feed = read_.open_feed(shared_.stop);
+    report_.intervals = static_cast<int64_t>(plan_.intervals.size());
+    report_.workers = plan_.workers;
+    try {
+      for (int i = 0; i < plan_.workers; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      stop();
+      throw Error(ErrorKind::resource,
+                  fmt::format("{} threads cannot be started: ask for fewer", plan_.workers));
+    }
+  }
+
+  ~ParallelJob() override { stop(); }
+
+  std::optional<FrameGroup> next() override {
+    std::optional<FrameGroup> group = queue_.next(read_.options.cancel);
+    if (group) {
+      delivered_ += group->frames();
+      return group;
+    }
+    join();
+    if (delivered_ == 0 && queue_.samples() > 0) {
+      throw Error(ErrorKind::bad_input,
+                  fmt::format("none of the {} sampled frames could be decoded: the video is "
+                              "damaged",
+                              queue_.samples()));
+    }
+    return group;
+  }
+
+  FrameSize size() const override { return read_.size; }
+  int64_t expected_frames() const override { return queue_.samples(); }
+
+  ReadReport report() const override {
+    const std::lock_guard lock(report_mutex_);
+    ReadReport report = report_;
+    report.delivered = delivered_;
+    report.damaged = join_spans(report.damaged);
+    return report;
+  }
+
+ private:
+  void stop() {
+    shared_.stop.cancel();
+    queue_.stop();
+    join();
+  }
+
+  void join() {
+    for (std::thread& worker : workers_) {
+      if (worker.joinable()) worker.join();
+    }
+  }
+
+  void work() {
+    const double cpu_before = thread_cpu_seconds();
+    IntervalWorker::Tally tally;
+    try {
+      IntervalWorker worker(shared_, read_.make_convert());
+      while (worker.decode_next()) {
+      }
+      tally = worker.tally();
+    } catch (...) {
+      queue_.fail(std::current_exception());
+      shared_.stop.cancel();
+    }
+    const std::lock_guard feed_lock(shared_.feed_mutex);
+    const std::lock_guard lock(report_mutex_);
+    report_.seeks = shared_.feed->seeks();
+    report_.decoded_packets += tally.decoded;
+    report_.lost += tally.lost;
+    report_.convert_seconds += tally.convert_seconds;
+    report_.decode_cpu_seconds += thread_cpu_seconds() - cpu_before;
+    report_.damaged.insert(report_.damaged.end(), tally.damaged.begin(), tally.damaged.end());
+    const int64_t all = static_cast<int64_t>(read_.index->packets.size());
+    report_.skipped_packets = std::max<int64_t>(0, all - report_.decoded_packets);
+  }
+
+  ParallelRead read_;
+  ReadPlan plan_;
+  FrameQueue queue_;
+  SharedWork shared_;
+  int64_t delivered_ = 0;  // the consumer's
+  mutable std::mutex report_mutex_;
+  ReadReport report_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace
+
+std::unique_ptr<FrameStream::Job> start_parallel_read(ParallelRead read) {
+  return std::make_unique<ParallelJob>(std::move(read));
+}
+
+}  // namespace kinora

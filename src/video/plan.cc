@@ -1,0 +1,92 @@
+#include "video/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+
+namespace kinora {
+
+namespace {
+
+// A cut within an open GOP makes both neighbours decode what lies across it. It is worth that when
+// the interval before it is this many times as long.
+constexpr int64_t worthwhile_ratio = 16;
+
+void sort_targets(Interval& interval) {
+  std::sort(interval.targets.begin(), interval.targets.end(),
+            [](const Target& a, const Target& b) { return a.packet < b.packet; });
+}
+
+int64_t count_needed(const VideoIndex& index, const Interval& interval, int64_t begin) {
+  int64_t count = 0;
+  for (int64_t i = begin; i <= interval.end; ++i) {
+    if (is_needed(index, interval, i)) ++count;
+  }
+  return count;
+}
+
+std::map<int64_t, Interval> intervals_by_start(const VideoIndex& index,
+                                               std::span<const SampledFrame> samples) {
+  std::map<int64_t, Interval> intervals;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const int64_t frame = samples[i].index;
+    const bool ordered = i == 0 || samples[i - 1].index <= frame;
+    if (frame < 0 || frame >= index.frames() || !ordered) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("sample {} is frame {}: samples must ascend within 0 to {}", i, frame,
+                              index.frames() - 1));
+    }
+    const int64_t packet = index.frame_packet[static_cast<size_t>(frame)];
+    const int64_t start = std::max<int32_t>(index.packet(packet).start, 0);
+    auto [place, fresh] = intervals.try_emplace(start);
+    Interval& interval = place->second;
+    if (fresh) interval.begin = interval.end = start;
+    interval.end = std::max(interval.end, packet);
+    if (!interval.targets.empty() && interval.targets.back().packet == packet) {
+      ++interval.targets.back().count;
+    } else {
+      interval.targets.push_back({packet, static_cast<int64_t>(i), 1});
+    }
+  }
+  return intervals;
+}
+
+}  // namespace
+
+bool Interval::wants(int64_t packet) const {
+  const auto place =
+      std::lower_bound(targets.begin(), targets.end(), packet,
+                       [](const Target& target, int64_t wanted) { return target.packet < wanted; });
+  return place != targets.end() && place->packet == packet;
+}
+
+ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads) {
+  ReadPlan plan;
+  for (auto& [start, interval] : intervals_by_start(index, samples)) {
+    sort_targets(interval);
+    interval.packets = count_needed(index, interval, interval.begin);
+    const bool overlaps = !plan.intervals.empty() && plan.intervals.back().end >= interval.begin;
+    if (overlaps) {
+      Interval& before = plan.intervals.back();
+      const int64_t twice = before.end - interval.begin + 1;
+      if (threads == 1 || before.packets < worthwhile_ratio * twice) {
+        before.packets += count_needed(index, interval, before.end + 1);
+        before.end = std::max(before.end, interval.end);
+        before.targets.insert(before.targets.end(), interval.targets.begin(),
+                              interval.targets.end());
+        continue;
+      }
+    }
+    plan.intervals.push_back(std::move(interval));
+  }
+  for (Interval& interval : plan.intervals) sort_targets(interval);
+  const int count = static_cast<int>(std::min<size_t>(plan.intervals.size(), 1u << 20));
+  plan.workers = std::clamp(count, 1, std::max(threads, 1));
+  plan.threads_per_worker = std::max(1, threads / plan.workers);
+  return plan;
+}
+
+}  // namespace kinora
