@@ -21,8 +21,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V simd_exp(D d, V x) {
   const hn::RebindToSigned<D> di;
-  // The limit comes first: on x86 the second argument is what survives when one is NaN.
-  const V limited = hn::Max(hn::Set(d, -88.0f), hn::Min(hn::Set(d, 88.3762f), x));
+  // Comparisons, since Min and Max lose NaN on some targets.
+  const V low = hn::Set(d, -88.0f), high = hn::Set(d, 88.3762f);
+  V limited = hn::IfThenElse(hn::Lt(x, low), low, x);
+  limited = hn::IfThenElse(hn::Gt(limited, high), high, limited);
   // x = n ln 2 + r with |r| ≤ ln 2 / 2; ln 2 in two parts keeps r exact.
   const V n = hn::Round(hn::Mul(limited, hn::Set(d, 1.44269504f)));
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), limited);

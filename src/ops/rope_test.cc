@@ -1,0 +1,123 @@
+#include "ops/rope.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/op_test_support.h"
+
+namespace kinora {
+namespace {
+
+using namespace testing;
+
+std::vector<double> host_values(const Tensor& tensor) {
+  const Tensor host = tensor.to(Device::cpu());
+  return {host.data<float>(), host.data<float>() + host.elements()};
+}
+
+TEST(RopeTable, TurnsByPositionTimesFrequency) {
+  KINORA_FRESH_RANDOM(random);
+  const auto frequencies = rope_inverse_frequencies(128, 1e6);
+  ASSERT_EQ(frequencies.size(), 64u);
+  EXPECT_NEAR(frequencies[1], std::pow(1e6, -2.0 / 128), 1e-7);
+  std::vector<int64_t> positions{0, 1, 2, 100'000, 10'000'000, -5};
+  for (int i = 0; i < 100; ++i) positions.push_back(random.below(1'000'000));
+  for_each_context([&](const Context& context) {
+    const RopeTable table = rope_table(context, frequencies, positions, 0.5);
+    ASSERT_EQ(table.cos.shape(), (Shape{static_cast<int64_t>(positions.size()), 64}));
+    const auto cos = host_values(table.cos), sin = host_values(table.sin);
+    for (size_t row = 0; row < positions.size(); ++row) {
+      for (size_t i = 0; i < 64; ++i) {
+        const double angle = static_cast<double>(positions[row]) * frequencies[i];
+        EXPECT_NEAR(cos[row * 64 + i], 0.5 * std::cos(angle), 1e-7);
+        EXPECT_NEAR(sin[row * 64 + i], 0.5 * std::sin(angle), 1e-7);
+      }
+    }
+  });
+}
+
+TEST(RopeTable, MropeTakesEachSectionFromItsAxis) {
+  KINORA_FRESH_RANDOM(random);
+  const auto frequencies = rope_inverse_frequencies(128, 1e6);
+  const std::array<int64_t, 3> sections{16, 24, 24};
+  std::vector<std::array<int64_t, 3>> positions;
+  for (int i = 0; i < 37; ++i) {
+    positions.push_back({random.below(5000), random.below(60), random.below(90)});
+  }
+  for_each_context([&](const Context& context) {
+    const RopeTable table = mrope_table(context, frequencies, positions, sections);
+    const auto sin = host_values(table.sin);
+    for (size_t row = 0; row < positions.size(); ++row) {
+      for (size_t i = 0; i < 64; ++i) {
+        const size_t axis = i < 16 ? 0 : i < 40 ? 1 : 2;
+        const double angle = static_cast<double>(positions[row][axis]) * frequencies[i];
+        EXPECT_NEAR(sin[row * 64 + i], std::sin(angle), 1e-7);
+      }
+    }
+    expect_error("mrope_table: the sections must add up", [&] {
+      mrope_table(context, frequencies, positions, {16, 24, 23});
+    });
+  });
+}
+
+TEST(RopeTable, VisionTakesHeightThenWidth) {
+  const auto frequencies = rope_inverse_frequencies(40, 10000);  // heads of 80
+  const std::vector<std::array<int64_t, 2>> positions{{0, 0}, {3, 7}, {41, 2}};
+  for_each_context([&](const Context& context) {
+    const RopeTable table = vision_rope_table(context, frequencies, positions);
+    ASSERT_EQ(table.cos.shape(), (Shape{3, 40}));
+    const auto cos = host_values(table.cos);
+    for (size_t row = 0; row < 3; ++row) {
+      for (size_t i = 0; i < 40; ++i) {
+        const double angle = static_cast<double>(positions[row][i / 20]) * frequencies[i % 20];
+        EXPECT_NEAR(cos[row * 40 + i], std::cos(angle), 1e-7);
+      }
+    }
+  });
+}
+
+TEST(ApplyRope, RotatesHalvesOfEveryHead) {
+  KINORA_FRESH_RANDOM(random);
+  for (const auto& [rows, heads, d] :
+       {std::array<int64_t, 3>{1, 1, 2}, {5, 3, 6}, {7, 2, 80}, {65, 14, 64}, {3, 5, 126}}) {
+    const int64_t half = d / 2;
+    std::vector<int64_t> positions;
+    for (int64_t row = 0; row < rows; ++row) positions.push_back(random.below(100'000));
+    const auto frequencies = rope_inverse_frequencies(d, 1e4);
+    const auto before = TestTensor::random(random, DType::f32, {rows, heads, d}, 4);
+    const auto x = before.copy().values();
+    std::vector<double> expected(x.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t head = 0; head < heads; ++head) {
+        for (int64_t i = 0; i < half; ++i) {
+          const auto first = static_cast<size_t>((row * heads + head) * d + i);
+          const size_t second = first + static_cast<size_t>(half);
+          const double angle = static_cast<double>(positions[static_cast<size_t>(row)]) *
+                               frequencies[static_cast<size_t>(i)];
+          expected[first] = x[first] * std::cos(angle) - x[second] * std::sin(angle);
+          expected[second] = x[second] * std::cos(angle) + x[first] * std::sin(angle);
+        }
+      }
+    }
+    for_each_context([&](const Context& context) {
+      auto turned = before.copy();
+      apply_rope(context, rope_table(context, frequencies, positions), turned.on(context));
+      expect_close(turned, expected, 2e-7);
+    });
+  }
+}
+
+TEST(ApplyRope, RefusesWhatDoesNotFit) {
+  const ThreadPool pool(1);
+  const Context context(pool);
+  Tensor cos(DType::f32, {2, 3}), x(DType::f32, {2, 1, 6}), odd(DType::f32, {2, 1, 7}),
+      rows(DType::f32, {3, 1, 6});
+  EXPECT_NO_THROW(
+      apply_rope(context, Tensor::zeros(DType::f32, {2, 3}), Tensor::zeros(DType::f32, {2, 3}), x));
+  expect_error("apply_rope: a head must have an even number",
+               [&] { apply_rope(context, cos, cos, odd); });
+  expect_error("apply_rope: cos has shape [2, 3], expected [3, 3]",
+               [&] { apply_rope(context, cos, cos, rows); });
+}
+
+}  // namespace
+}  // namespace kinora

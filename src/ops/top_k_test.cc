@@ -1,0 +1,59 @@
+#include "ops/top_k.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ops/op_test_support.h"
+
+namespace kinora {
+namespace {
+
+using namespace testing;
+
+std::vector<Candidate> sorted(const std::vector<float>& values) {
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isnan(values[i])) all.push_back({static_cast<int32_t>(i), values[i]});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.value > b.value; });
+  return all;
+}
+
+TEST(TopK, EqualsSortingWithTiesAndNaN) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t n : {1, 2, 63, 65, 129, 5001}) {
+    auto values = random_floats(random, n);
+    for (float& value : values) {
+      value = std::round(value * 8) / 8;  // many equal
+      if (n > 2 && random.uniform() < 0.1) value = std::nanf("");
+    }
+    values[static_cast<size_t>(random.below(n))] = 1.0f;
+    auto x = TestTensor::of(values, {n});
+    const auto expected = sorted(values);
+    for_each_context([&](const Context& context) {
+      EXPECT_EQ(argmax(context, x.on(context)), expected[0].index);
+      for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{64}, n, n + 5}) {
+        auto wanted = expected;
+        wanted.resize(std::min(wanted.size(), static_cast<size_t>(k)));
+        EXPECT_EQ(top_k(context, x.on(context), k), wanted) << "k " << k << " of " << n;
+      }
+    });
+  }
+}
+
+TEST(Argmax, FindsTheFirstOfEqualsAndMinusInfinity) {
+  const float low = -std::numeric_limits<float>::infinity();
+  auto equal = TestTensor::of(std::vector<float>(37, 2.0f), {37});
+  auto lowest = TestTensor::of({std::nanf(""), low, low}, {3});
+  auto none = TestTensor::of(std::vector<float>(9, std::nanf("")), {9});
+  for_each_context([&](const Context& context) {
+    EXPECT_EQ(argmax(context, equal.on(context)), 0);
+    EXPECT_EQ(argmax(context, lowest.on(context)), 1);
+    expect_error("argmax: there is no largest", [&] { argmax(context, none.on(context)); });
+  });
+}
+
+}  // namespace
+}  // namespace kinora
