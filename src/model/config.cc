@@ -242,6 +242,16 @@ std::vector<int32_t> read_tokens(const ConfigSection& config, std::string_view k
   return result;
 }
 
+GenerationDefaults read_generation(const ConfigSection& config) {
+  GenerationDefaults result;
+  result.repetition_penalty = config.number("repetition_penalty", 1e-3, 1e3, 1);
+  if (!config.flag("do_sample", false)) return result;
+  result.temperature = config.number("temperature", 0, 1e3, 1);
+  result.top_k = config.integer("top_k", 0, 1 << 24, 50);  // 50 is Hugging Face's default
+  result.top_p = config.number("top_p", 0, 1, 1);
+  return result;
+}
+
 int32_t read_token(const ConfigSection& config, const char* key, const char* older_key) {
   const char* present = config.has(key) ? key : older_key;
   return static_cast<int32_t>(config.integer(present, 0, INT32_MAX));
@@ -295,11 +305,11 @@ ModelConfig read_config(const FileSystem& files, const std::string& directory) {
         type == "qwen2" ? Family::qwen2 : (type == "llama" ? Family::llama : Family::qwen3);
   }
   result.decoder = read_decoder(text, decoder_family);
-  for (const ConfigSection& section : {top, own_text}) {
-    if (!result.decoder.tied && section.has("tie_word_embeddings")) {
-      result.decoder.tied = section.flag("tie_word_embeddings", false);
-    }
-  }
+  const bool top_tied =
+      top.flag("tie_word_embeddings", own_text.flag("tie_word_embeddings", false));
+  const bool text_tied = own_text.flag("tie_word_embeddings", top_tied);
+  // Where the two levels contradict each other, as in some LLaVA directories, the files decide.
+  if (text.has("tie_word_embeddings") && top_tied == text_tied) result.decoder.tied = top_tied;
 
   if (result.family == Family::qwen2_5_vl) {
     result.qwen_vision = read_qwen_vision(top.object("vision_config"), result.decoder.hidden);
@@ -316,8 +326,9 @@ ModelConfig read_config(const FileSystem& files, const std::string& directory) {
   const std::string generation = join_path(directory, "generation_config.json");
   if (files.is_file(generation)) {
     const Json settings = read_json(files, generation);
-    result.stop_tokens =
-        read_tokens(ConfigSection(settings, nullptr, generation, ""), "eos_token_id");
+    const ConfigSection section(settings, nullptr, generation, "");
+    result.stop_tokens = read_tokens(section, "eos_token_id");
+    result.generation = read_generation(section);
   }
   if (result.stop_tokens.empty()) result.stop_tokens = read_tokens(text, "eos_token_id");
   return result;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "model/generation_defaults.h"
 
 namespace kinora {
 
@@ -94,6 +95,7 @@ struct ModelConfig {
   int32_t image_token = -1;
   int32_t video_token = -1;
   std::vector<int32_t> stop_tokens;
+  GenerationDefaults generation;
 };
 
 // Throws not_found when there is no config.json, unsupported for an architecture or a setting that

@@ -101,6 +101,22 @@ TEST_F(ConfigTest, StopTokensOfGenerationWin) {
   expect_error(llama(), ErrorKind::bad_input, "generation_config.json is not valid JSON");
 }
 
+TEST_F(ConfigTest, SamplingDefaultsAreGreedyUnlessTheFileSays) {
+  EXPECT_EQ(read(llama()).generation.temperature, 0);
+  std::ofstream(directory_.file("generation_config.json"))
+      << R"({"do_sample": false, "temperature": 0.7, "repetition_penalty": 1.05})";
+  EXPECT_EQ(read(llama()).generation.temperature, 0);
+  EXPECT_EQ(read(llama()).generation.repetition_penalty, 1.05);
+  std::ofstream(directory_.file("generation_config.json"))
+      << R"({"do_sample": true, "temperature": 0.7, "top_p": 0.8})";
+  EXPECT_EQ(read(llama()).generation.temperature, 0.7);
+  EXPECT_EQ(read(llama()).generation.top_p, 0.8);
+  EXPECT_EQ(read(llama()).generation.top_k, 50);
+  std::ofstream(directory_.file("generation_config.json"))
+      << R"({"do_sample": true, "temperature": -1})";
+  expect_error(llama(), ErrorKind::bad_input, "temperature");
+}
+
 TEST_F(ConfigTest, ReadsBothGenerationsOfRope) {
   json old = llama();
   old["rope_scaling"] = {{"rope_type", "llama3"},
@@ -164,6 +180,19 @@ TEST_F(ConfigTest, ReadsLlava) {
   video["multimodal_projector_bias"] = false;
   EXPECT_EQ(read(video).llava->feature_layers, 2);
   EXPECT_FALSE(read(video).llava->projector_bias);
+}
+
+TEST_F(ConfigTest, LetsTheFilesDecideAboutTyingWhereTheConfigDoesNot) {
+  json config = llava();
+  EXPECT_EQ(read(config).decoder.tied, false);
+  config["tie_word_embeddings"] = true;
+  EXPECT_FALSE(read(config).decoder.tied);
+  config["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_EQ(read(config).decoder.tied, true);
+  config.erase("tie_word_embeddings");
+  EXPECT_EQ(read(config).decoder.tied, true);
+  config["text_config"].erase("tie_word_embeddings");
+  EXPECT_FALSE(read(config).decoder.tied);
 }
 
 TEST_F(ConfigTest, SaysWhatIsWrong) {

@@ -18,19 +18,11 @@
 #include "memory/row_store.h"
 #include "model/conversation.h"
 #include "model/decoder.h"
+#include "model/generation_defaults.h"
 #include "model/tokenizer.h"
 #include "model/visual_plan.h"
 
 namespace kinora {
-
-// How the model's authors sample from it, by generation_config.json. Greedy unless it says
-// do_sample.
-struct GenerationDefaults {
-  double temperature = 0;
-  int64_t top_k = 0;
-  double top_p = 1;
-  double repetition_penalty = 1;
-};
 
 // What `kinora info` shows and the engine plans with.
 struct ModelInfo {

@@ -1,0 +1,20 @@
+// One linear layer: out = x · weightᵀ + bias, or added to what out holds. Used by the decoder and
+// the vision towers.
+#pragma once
+
+#include "base/context.h"
+#include "base/tensor.h"
+#include "model/weights.h"
+#include "ops/matmul.h"
+
+namespace kinora {
+
+inline void apply_linear(const Context& context, ConstTensorView x, const LinearWeights& linear,
+                         TensorView out, bool accumulate = false) {
+  MatmulOptions options;
+  if (linear.bias.defined()) options.bias = linear.bias.view();
+  options.accumulate = accumulate;
+  matmul(context, x, linear.weight, out, options);
+}
+
+}  // namespace kinora

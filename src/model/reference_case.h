@@ -1,0 +1,140 @@
+// Test support: the cases under tests/fixtures/ (formats in tests/reference/README.md), each one
+// prompt through a small model of Hugging Face's own classes and everything measured on the way.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attention/dense.h"
+#include "base/context.h"
+#include "base/file.h"
+#include "base/threads.h"
+#include "memory/row_store.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "model/safetensors.h"
+#include "model/transformer_decoder.h"
+#include "model/weights.h"
+#include "ops/top_k.h"
+#include "support/compare.h"
+
+namespace kinora::testing {
+
+struct CaseName {
+  std::string model;  // directory under fixtures/models
+  std::string cases;  // directory under fixtures/cases
+  std::string name;
+};
+
+inline std::string model_directory(const std::string& model) {
+  return std::string(KINORA_FIXTURES) + "/models/" + model;
+}
+
+// Every case of every model whose name begins with `prefix`.
+inline std::vector<CaseName> find_cases(const std::string& prefix = "") {
+  const FileSystem& files = real_files();
+  const std::string root = std::string(KINORA_FIXTURES) + "/cases";
+  std::vector<CaseName> result;
+  for (const std::string& model : files.list(root)) {
+    if (!model.starts_with(prefix)) continue;
+    for (const std::string& file : files.list(join_path(root, model))) {
+      if (!file.ends_with(".json")) continue;
+      const std::string name = file.substr(0, file.size() - 5);
+      result.push_back({model, model, name});
+      // The same weights and results under a config of the newest generation.
+      if (model == "qwen2_5_vl_tied_new") result.push_back({"qwen2_5_vl_tied_v5", model, name});
+    }
+  }
+  return result;
+}
+
+inline std::string case_label(const ::testing::TestParamInfo<CaseName>& info) {
+  return info.param.model + "__" + info.param.name;
+}
+inline void PrintTo(const CaseName& name, std::ostream* out) {
+  *out << name.model << "/" << name.name;
+}
+
+class ReferenceCase {
+ public:
+  explicit ReferenceCase(const CaseName& name)
+      : json_(nlohmann::json::parse(real_files().read(base(name) + ".json"))),
+        tensors_(SafetensorsFile::open(real_files(), base(name) + ".safetensors")) {}
+
+  const nlohmann::json& json() const { return json_; }
+  bool has(const std::string& name) const { return tensors_.entries().contains(name); }
+  Tensor tensor(const std::string& name) const { return tensors_.tensor(name); }
+
+  std::vector<int32_t> ids() const { return integers("input_ids"); }
+  std::vector<int32_t> greedy() const { return json_.at("greedy").get<std::vector<int32_t>>(); }
+  int64_t rope_delta() const { return json_.at("rope_delta").get<int64_t>(); }
+
+  // Positions and modalities of the whole prompt.
+  std::vector<TokenInfo> tokens(const ModelConfig& config) const {
+    const Tensor positions = tensor("position_ids");
+    const std::vector<int32_t> input = ids();
+    const auto count = static_cast<int64_t>(input.size());
+    std::vector<TokenInfo> result(input.size());
+    for (int64_t i = 0; i < count; ++i) {
+      TokenInfo& token = result[static_cast<size_t>(i)];
+      for (int64_t axis = 0; axis < 3; ++axis) {
+        const int64_t row = positions.rank() == 2 ? axis : 0;
+        token.position[static_cast<size_t>(axis)] = positions.data<int32_t>()[row * count + i];
+      }
+      const int32_t id = input[static_cast<size_t>(i)];
+      if (id == config.image_token) token.modality = Modality::image;
+      if (id == config.video_token) token.modality = Modality::video;
+    }
+    return result;
+  }
+
+ private:
+  static std::string base(const CaseName& name) {
+    return std::string(KINORA_FIXTURES) + "/cases/" + name.cases + "/" + name.name;
+  }
+  std::vector<int32_t> integers(const std::string& name) const {
+    const Tensor tensor = tensors_.tensor(name);
+    return {tensor.data<int32_t>(), tensor.data<int32_t>() + tensor.elements()};
+  }
+
+  nlohmann::json json_;
+  SafetensorsFile tensors_;
+};
+
+// The worst relative error of any row.
+inline double row_error(ConstTensorView actual, ConstTensorView expected) {
+  if (!(actual.shape() == expected.shape())) return INFINITY;
+  double worst = 0;
+  const auto width = static_cast<size_t>(expected.size(1));
+  for (int64_t row = 0; row < expected.size(0); ++row) {
+    worst = std::max(worst, relative_error<float, float>({actual.row<float>(row), width},
+                                                         {expected.row<float>(row), width}));
+  }
+  return worst;
+}
+
+// Token ids that a model prefers one after another, starting from a hidden row.
+inline std::vector<int32_t> greedy_tokens(const Context& context, const Decoder& decoder,
+                                          RowStore& store, Attention& attention, Tensor hidden,
+                                          int32_t next_position, size_t count) {
+  std::vector<int32_t> result;
+  while (true) {
+    const Tensor logits = decoder.logits(context, hidden.view().rows(hidden.size(0) - 1, 1));
+    result.push_back(argmax(context, logits.view()[0]));
+    if (result.size() == count) return result;
+    TokenGroup group;
+    group.embeddings = decoder.embed(context, {&result.back(), 1});
+    group.tokens.resize(1);
+    group.tokens[0].position = {next_position, next_position, next_position};
+    ++next_position;
+    hidden = decoder.prefill(context, group, store, attention, {});
+  }
+}
+
+}  // namespace kinora::testing

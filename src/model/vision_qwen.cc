@@ -1,0 +1,201 @@
+#include "model/vision_qwen.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "attention/window_attention.h"
+#include "base/error.h"
+#include "model/linear.h"
+#include "ops/activation.h"
+#include "ops/gather.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+
+namespace kinora {
+namespace {
+
+constexpr float norm_epsilon = 1e-6f;
+constexpr double rotary_base = 10000;
+// Patches that run through the tower together, so that scratch stays small on long videos.
+constexpr int64_t patches_at_once = 8192;
+constexpr int64_t feed_forward_rows = 1024;
+
+}  // namespace
+
+WindowOrder window_order(int64_t rows, int64_t columns, int64_t side) {
+  WindowOrder order;
+  order.offsets.push_back(0);
+  for (int64_t top = 0; top < rows; top += side) {
+    for (int64_t left = 0; left < columns; left += side) {
+      for (int64_t row = top; row < std::min(rows, top + side); ++row) {
+        for (int64_t column = left; column < std::min(columns, left + side); ++column) {
+          order.tokens.push_back(static_cast<int32_t>(row * columns + column));
+        }
+      }
+      order.offsets.push_back(static_cast<int32_t>(order.tokens.size()));
+    }
+  }
+  return order;
+}
+
+// What all layers need to know of the units that run together.
+struct QwenVisionTower::Layout {
+  std::vector<int32_t> tokens;          // window order, all units
+  std::vector<int32_t> patches;         // the same, patch by patch
+  std::vector<int32_t> window_offsets;  // in patches
+  std::vector<int32_t> unit_offsets;    // in patches: the windows of full layers
+  RopeTable rope;
+};
+
+struct QwenVisionTower::Scratch {
+  Tensor hidden;  // [patches, hidden]: the residual stream, window order
+  Tensor normed;  // [patches, hidden]
+  Tensor qkv;     // [patches, 3 × hidden]
+  Tensor gate;    // [strip, intermediate]
+  Tensor up;      // the same
+};
+
+QwenVisionTower::QwenVisionTower(const QwenVisionConfig& config, QwenVisionWeights weights)
+    : config_(config), weights_(std::move(weights)) {}
+
+QwenVisionTower::Layout QwenVisionTower::layout(const Context& context, int64_t units, int64_t rows,
+                                                int64_t columns) const {
+  const int64_t merge = config_.merge;
+  const int64_t block = merge * merge;
+  const int64_t token_columns = columns / merge;
+  const int64_t unit_tokens = rows / merge * token_columns;
+  const WindowOrder order =
+      window_order(rows / merge, token_columns, config_.window / merge / config_.patch);
+
+  Layout result;
+  std::vector<std::array<int64_t, 2>> positions;  // (row, column) of every patch
+  result.window_offsets.push_back(0);
+  result.unit_offsets.push_back(0);
+  for (int64_t unit = 0; unit < units; ++unit) {
+    for (const int32_t token : order.tokens) {
+      const int64_t place = unit * unit_tokens + token;
+      result.tokens.push_back(static_cast<int32_t>(place));
+      for (int64_t inside = 0; inside < block; ++inside) {
+        result.patches.push_back(static_cast<int32_t>(place * block + inside));
+        positions.push_back({token / token_columns * merge + inside / merge,
+                             token % token_columns * merge + inside % merge});
+      }
+    }
+    const auto begin = static_cast<int32_t>(unit * unit_tokens * block);
+    for (size_t window = 1; window < order.offsets.size(); ++window) {
+      result.window_offsets.push_back(begin + order.offsets[window] * static_cast<int32_t>(block));
+    }
+    result.unit_offsets.push_back(result.window_offsets.back());
+  }
+  const int64_t head_size = config_.hidden / config_.heads;
+  result.rope =
+      vision_rope_table(context, rope_inverse_frequencies(head_size / 2, rotary_base), positions);
+  return result;
+}
+
+Tensor QwenVisionTower::encode(const Context& context, ConstTensorView patches, int64_t units,
+                               int64_t rows, int64_t columns, const Watcher& watcher) const {
+  const int64_t unit_patches = rows * columns;
+  const int64_t block = config_.merge * config_.merge;
+  if (units < 1 || unit_patches < 1 || rows % config_.merge != 0 || columns % config_.merge != 0 ||
+      !(patches.shape() == Shape{units * unit_patches, weights_.patch.size(1)})) {
+    throw Error(ErrorKind::internal, "patches do not fit the vision tower");
+  }
+  Tensor result(DType::f32, Shape{units * unit_patches / block, config_.output}, context.device);
+  const int64_t at_once =
+      watcher ? units : std::clamp<int64_t>(patches_at_once / unit_patches, 1, units);
+  Layout current;
+  int64_t laid_out = 0;
+  for (int64_t unit = 0; unit < units; unit += at_once) {
+    const int64_t count = std::min(at_once, units - unit);
+    if (count != laid_out) current = layout(context, laid_out = count, rows, columns);
+    encode_units(context, patches.rows(unit * unit_patches, count * unit_patches), current, watcher,
+                 result.view().rows(unit * unit_patches / block, count * unit_patches / block));
+  }
+  return result;
+}
+
+void QwenVisionTower::encode_units(const Context& context, ConstTensorView patches,
+                                   const Layout& layout, const Watcher& watcher,
+                                   TensorView out) const {
+  const int64_t count = patches.size(0);
+  const int64_t strip = std::min(count, feed_forward_rows);
+  const auto make = [&](int64_t rows, int64_t width) {
+    return Tensor(DType::f32, Shape{rows, width}, context.device);
+  };
+  Scratch scratch{make(count, config_.hidden), make(count, config_.hidden),
+                  make(count, 3 * config_.hidden), make(strip, config_.intermediate),
+                  make(strip, config_.intermediate)};
+  apply_linear(context, patches, {weights_.patch, {}}, scratch.normed);
+  gather_rows(context, scratch.normed, layout.patches, scratch.hidden);
+
+  for (int layer = 0; layer < static_cast<int>(weights_.layers.size()); ++layer) {
+    const QwenVisionLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+    const bool full = std::find(config_.full_layers.begin(), config_.full_layers.end(), layer) !=
+                      config_.full_layers.end();
+    attend(context, weights, layout, full, scratch);
+    feed_forward(context, weights, scratch);
+    if (watcher) {
+      scatter_rows(context, scratch.hidden, layout.patches, scratch.normed);
+      watcher(layer, scratch.normed);
+    }
+  }
+  merge(context, layout, scratch, out);
+}
+
+void QwenVisionTower::attend(const Context& context, const QwenVisionLayerWeights& weights,
+                             const Layout& layout, bool full, Scratch& scratch) const {
+  const int64_t count = scratch.hidden.size(0);
+  const int64_t hidden = config_.hidden;
+  const int64_t head_size = hidden / config_.heads;
+  rms_norm(context, scratch.hidden, weights.attention_norm, norm_epsilon, scratch.normed);
+  apply_linear(context, scratch.normed, weights.qkv, scratch.qkv);
+
+  // Queries, keys and values lie side by side in each row.
+  const Shape shape{count, config_.heads, head_size};
+  const TensorView::Strides strides{3 * hidden, head_size, 1};
+  const auto part = [&](int64_t index) {
+    std::byte* data = scratch.qkv.view().raw() + index * hidden * dtype_size(DType::f32);
+    return TensorView(data, DType::f32, shape, strides, context.device);
+  };
+  apply_rope(context, layout.rope, part(0));
+  apply_rope(context, layout.rope, part(1));
+  attend_windows(
+      context, part(0), part(1), part(2), full ? layout.unit_offsets : layout.window_offsets,
+      1.0f / std::sqrt(static_cast<float>(head_size)), scratch.normed.view().reshaped(shape));
+  apply_linear(context, scratch.normed, weights.output, scratch.hidden, true);
+}
+
+void QwenVisionTower::feed_forward(const Context& context, const QwenVisionLayerWeights& weights,
+                                   Scratch& scratch) const {
+  const int64_t count = scratch.hidden.size(0);
+  rms_norm(context, scratch.hidden, weights.mlp_norm, norm_epsilon, scratch.normed);
+  for (int64_t begin = 0; begin < count; begin += feed_forward_rows) {
+    const int64_t rows = std::min(feed_forward_rows, count - begin);
+    const TensorView gate = scratch.gate.view().rows(0, rows);
+    const TensorView up = scratch.up.view().rows(0, rows);
+    const TensorView input = scratch.normed.view().rows(begin, rows);
+    apply_linear(context, input, weights.gate, gate);
+    apply_linear(context, input, weights.up, up);
+    silu_mul(context, gate, up, gate);
+    apply_linear(context, gate, weights.down, scratch.hidden.view().rows(begin, rows), true);
+  }
+}
+
+// The patches of one token lie side by side in window order too, so that merging is a reshape.
+void QwenVisionTower::merge(const Context& context, const Layout& layout, Scratch& scratch,
+                            TensorView out) const {
+  const int64_t block = config_.merge * config_.merge;
+  const Shape merged{scratch.hidden.size(0) / block, block * config_.hidden};
+  rms_norm(context, scratch.hidden, weights_.merger_norm, norm_epsilon, scratch.normed);
+  const TensorView wide = scratch.hidden.view().reshaped(merged);
+  apply_linear(context, scratch.normed.view().reshaped(merged), weights_.merger_in, wide);
+  gelu_erf(context, wide, wide);
+  Tensor tokens(DType::f32, out.shape(), context.device);
+  apply_linear(context, wide, weights_.merger_out, tokens);
+  scatter_rows(context, tokens, layout.tokens, out);
+}
+
+}  // namespace kinora
