@@ -10,6 +10,8 @@
 namespace kinora {
 namespace {
 
+constexpr int32_t max_passes = 8;  // bits of the map of what was seen
+
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(ErrorKind::bad_input, "attention plan: " + what);
 }
@@ -23,6 +25,9 @@ void check_tile(const Plan& plan, size_t index, int32_t group) {
   if (tile.head / group != (tile.head + tile.heads - 1) / group) {
     refuse(fmt::format("tile {} has heads [{}, {}) of different kv heads", index, tile.head,
                        tile.head + tile.heads));
+  }
+  if (tile.pass < 0 || tile.pass >= max_passes) {
+    refuse(fmt::format("tile {} is in pass {} of at most {}", index, tile.pass, max_passes));
   }
   const auto query_rows = static_cast<int64_t>(plan.query_rows.size());
   if (tile.query_begin < 0 || tile.query_begin > tile.query_end || tile.query_end > query_rows) {
@@ -102,16 +107,20 @@ void validate(const Plan& plan, const QueryView& queries, const RowsView& rows) 
       refuse(fmt::format("gathered row {} of {}", row, plan.row_count));
     }
   }
-  std::vector<bool> seen(static_cast<size_t>(plan.query_count * plan.heads));
+  std::vector<uint8_t> seen(static_cast<size_t>(plan.query_count * plan.heads));
   bool masked = false;
   for (size_t i = 0; i < plan.tiles.size(); ++i) {
     check_tile(plan, i, plan.heads / plan.kv_heads);
     const Tile& tile = plan.tiles[i];
     for (const int32_t query : tile_queries(plan, tile)) {
       for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
-        auto bit = seen[static_cast<size_t>(int64_t{query} * plan.heads + head)];
-        if (bit) refuse(fmt::format("query row {} of head {} is in two tiles", query, head));
-        bit = true;
+        uint8_t& passes = seen[static_cast<size_t>(int64_t{query} * plan.heads + head)];
+        const auto bit = static_cast<uint8_t>(1u << tile.pass);
+        if (passes & bit) {
+          refuse(fmt::format("query row {} of head {} is in two tiles of pass {}", query, head,
+                             tile.pass));
+        }
+        passes |= bit;
       }
     }
     for (const Segment& segment : tile_segments(plan, tile)) masked |= segment.masked;
@@ -234,9 +243,10 @@ void PlanBuilder::add_gathered(std::span<const int32_t> rows) {
   add_segment(begin + full, any - full, 0, true);
 }
 
-void PlanBuilder::add_tile(int head, int heads) {
-  plan_.tiles.push_back({head, heads, query_begin_, static_cast<int64_t>(plan_.query_rows.size()),
-                         segment_begin_, static_cast<int64_t>(plan_.segments.size())});
+void PlanBuilder::add_tile(int head, int heads, int pass) {
+  plan_.tiles.push_back({head, heads, pass, query_begin_,
+                         static_cast<int64_t>(plan_.query_rows.size()), segment_begin_,
+                         static_cast<int64_t>(plan_.segments.size())});
 }
 
 }  // namespace kinora

@@ -25,10 +25,12 @@ struct Segment {
 };
 
 // Query rows query_rows[query_begin … query_end) of heads [head, head + heads), which share one kv
-// head, and segments [segment_begin, segment_end). Tiles may share lists of either kind.
+// head, and segments [segment_begin, segment_end). Tiles may share lists of either kind. A query
+// may read disjoint sets of keys through tiles of different passes; their results are merged.
 struct Tile {
   int32_t head = 0;
   int32_t heads = 1;
+  int32_t pass = 0;
   int64_t query_begin = 0;
   int64_t query_end = 0;
   int64_t segment_begin = 0;
@@ -49,7 +51,7 @@ struct Plan {
 };
 
 // Throws a bad_input error that names the first fault: a count that does not match, a tile that
-// crosses kv heads, a list or row outside its array, a query of a head in two tiles.
+// crosses kv heads, a list or row outside its array, a query of a head twice in one pass.
 void validate(const Plan& plan, const QueryView& queries, const RowsView& rows);
 
 // Number of (query, head, row) triples that the plan computes, causality taken into account.
@@ -85,8 +87,11 @@ class PlanBuilder {
   // Increasing rows, treated the same way.
   void add_gathered(std::span<const int32_t> rows);
 
+  // Whether the list under way holds any row; a tile without rows is legal and reads nothing.
+  bool has_segments() const { return static_cast<int64_t>(plan_.segments.size()) > segment_begin_; }
+
   // A tile over the current lists.
-  void add_tile(int head, int heads = 1);
+  void add_tile(int head, int heads = 1, int pass = 0);
 
   Plan take() { return std::move(plan_); }
 

@@ -97,7 +97,9 @@ TEST(Plan, RefusesWhatDoesNotFit) {
   refuses([](Plan& p) { p.heads = 6; }, "made for 6 heads");
   refuses([](Plan& p) { p.query_rows[2] = 9; }, "query row 9 of 9");
   refuses([](Plan& p) { p.query_rows[2] = -1; }, "query row -1");
-  refuses([](Plan& p) { p.query_rows[1] = p.query_rows[0]; }, "in two tiles");
+  refuses([](Plan& p) { p.query_rows[1] = p.query_rows[0]; }, "in two tiles of pass 0");
+  refuses([](Plan& p) { p.tiles[0].pass = 8; }, "pass 8");
+  refuses([](Plan& p) { p.tiles[0].pass = -1; }, "pass -1");
   refuses([](Plan& p) { p.tiles[0].heads = 3; }, "different kv heads");
   refuses([](Plan& p) { p.tiles[0].heads = 5; }, "tile 0 has heads [0, 5) of 4");
   refuses([](Plan& p) { p.tiles[0].head = -1; }, "tile 0 has heads");

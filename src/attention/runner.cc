@@ -60,10 +60,11 @@ int64_t list_length(const Plan& plan, const Tile& tile) {
   return keys;
 }
 
-std::vector<Job> cut_jobs(const Plan& plan) {
+std::vector<Job> cut_jobs(const Plan& plan, int32_t pass) {
   std::vector<Job> jobs;
   for (size_t t = 0; t < plan.tiles.size(); ++t) {
     const Tile& tile = plan.tiles[t];
+    if (tile.pass != pass) continue;
     const int64_t rows = tile.queries() * tile.heads;
     const int64_t keys = list_length(plan, tile);
     const int64_t pieces = (rows + job_rows - 1) / job_rows;
@@ -116,15 +117,20 @@ void merge_parts(const attention_cpu::Run& run, std::span<const Job> jobs) {
         const int64_t query =
             run.plan.query_rows[static_cast<size_t>(tile.query_begin + row / tile.heads)];
         const int64_t head = tile.head + row % tile.heads;
+        const int64_t place = query * run.plan.heads + head;
         PartialRow target;
         target.out = run.out.data<float>() + query * run.out.stride(0) + head * run.out.stride(1);
-        std::fill_n(target.out, head_size, 0.0f);
+        if (run.merge) {
+          target.max = run.options.state.max[place];
+          target.sum = run.options.state.sum[place];
+        } else {
+          std::fill_n(target.out, head_size, 0.0f);
+        }
         for (size_t part = first; part < end; ++part) {
           const int64_t from = jobs[part].partial + row - job.row_begin;
           merge_row(target, run.partials.out + from * head_size, run.partials.max[from],
                     run.partials.sum[from], head_size);
         }
-        const int64_t place = query * run.plan.heads + head;
         if (run.options.state.max != nullptr) run.options.state.max[place] = target.max;
         if (run.options.state.sum != nullptr) run.options.state.sum[place] = target.sum;
       }
@@ -136,7 +142,9 @@ void merge_parts(const attention_cpu::Run& run, std::span<const Job> jobs) {
 // Queries that no tile mentions read nothing.
 void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state) {
   int64_t covered = 0;
-  for (const Tile& tile : plan.tiles) covered += tile.queries() * tile.heads;
+  for (const Tile& tile : plan.tiles) {
+    if (tile.pass == 0) covered += tile.queries() * tile.heads;
+  }
   if (covered == plan.query_count * plan.heads) return;
   for (int64_t query = 0; query < plan.query_count; ++query) {
     for (int64_t head = 0; head < plan.heads; ++head) {
@@ -149,25 +157,15 @@ void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& s
   if (state.sum) std::fill_n(state.sum, pairs, 0.0f);
 }
 
-}  // namespace
-
-void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
-              const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
-  check_views(context, queries, rows, out, options);
-  validate(plan, queries, rows);
-  clear_output(plan, out, options.state);
-
-  std::vector<Job> jobs = cut_jobs(plan);
-  std::vector<float> buffer;
-  attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
-  // Told by the shape of the problem, not of a tile: the two ways differ in the last bits.
-  run.few_rows = plan.query_count * (plan.heads / plan.kv_heads) <= attention_cpu::few_job_rows &&
-                 options.observer == nullptr;
-  if (jobs.size() < few_jobs && options.observer == nullptr) {
+// Runs the tiles of one pass.
+void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
+  std::vector<Job> jobs = cut_jobs(run.plan, pass);
+  if (jobs.size() < few_jobs && run.options.observer == nullptr) {
+    const int64_t head_size = run.out.size(2);
     const int64_t partial_rows = split_jobs(jobs);
-    buffer.resize(static_cast<size_t>(partial_rows * (out.size(2) + 2)));
+    std::vector<float> buffer(static_cast<size_t>(partial_rows * (head_size + 2)));
     run.partials.out = buffer.data();
-    run.partials.max = run.partials.out + partial_rows * out.size(2);
+    run.partials.max = run.partials.out + partial_rows * head_size;
     run.partials.sum = run.partials.max + partial_rows;
     attention_cpu::run_jobs(context, run, jobs);
     merge_parts(run, jobs);
@@ -178,6 +176,35 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
     return (a.row_end - a.row_begin) * a.key_end > (b.row_end - b.row_begin) * b.key_end;
   });
   attention_cpu::run_jobs(context, run, jobs);
+}
+
+}  // namespace
+
+void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
+              const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
+  check_views(context, queries, rows, out, options);
+  validate(plan, queries, rows);
+  int32_t last_pass = 0;
+  for (const Tile& tile : plan.tiles) last_pass = std::max(last_pass, tile.pass);
+  check(last_pass == 0 || (options.observer == nullptr && options.clear),
+        "a plan of several passes can be neither observed nor left uncleared");
+
+  attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
+  // Told by the shape of the problem, not of a tile: the two ways differ in the last bits.
+  run.few_rows = plan.query_count * (plan.heads / plan.kv_heads) <= attention_cpu::few_job_rows &&
+                 options.observer == nullptr;
+  std::vector<float> state;
+  if (last_pass > 0) {
+    const auto pairs = static_cast<size_t>(plan.query_count * plan.heads);
+    state.resize(2 * pairs);
+    if (run.options.state.max == nullptr) run.options.state.max = state.data();
+    if (run.options.state.sum == nullptr) run.options.state.sum = state.data() + pairs;
+  }
+  if (options.clear) clear_output(plan, out, run.options.state);
+  for (int32_t pass = 0; pass <= last_pass; ++pass) {
+    run.merge = pass > 0;
+    run_pass(context, run, pass);
+  }
 }
 
 }  // namespace kinora

@@ -27,14 +27,16 @@ class BlockObserver {
                        const float* score) = 0;
 };
 
+// How a plan is run.
 struct RunOptions {
   SoftmaxState state{};               // filled when its pointers are set
   BlockObserver* observer = nullptr;  // CPU only
+  bool clear = true;                  // false leaves queries that no tile mentions as they are
 };
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where
-// it gives none. Checks shapes and validates the plan before any arithmetic. Results do not depend
-// on the number of threads.
+// it gives none (see `clear`). Checks shapes and validates the plan before any arithmetic. Results
+// do not depend on the number of threads.
 //   queries [count, heads, d] f32; rows [n, kv heads, d] f32 or bf16; out [count, heads, d] f32
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowsView& rows, float scale, TensorView out, const RunOptions& options = {});

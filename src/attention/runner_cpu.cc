@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "attention/merge.h"
 #include "ops/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -246,6 +247,15 @@ class Worker {
         run_.partials.sum[row] = sum;
       } else {
         const int64_t place = query_[i] * run_.plan.heads + head_[i];
+        if (run_.merge) {
+          float* mine = out_ + i * width_;
+          for (int64_t c = 0; c < head_size_; ++c) mine[c] *= factor;
+          PartialRow row{to, state.max[place], state.sum[place]};
+          merge_row(row, mine, max, sum, head_size_);
+          state.max[place] = row.max;
+          state.sum[place] = row.sum;
+          continue;
+        }
         if (state.max != nullptr) state.max[place] = max;
         if (state.sum != nullptr) state.sum[place] = sum;
       }

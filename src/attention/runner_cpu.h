@@ -32,8 +32,10 @@ struct Run {
   const RowsView& rows;
   float scale;
   TensorView out;
-  const RunOptions& options;
+  RunOptions options;
   Partials partials;
+  // The output holds an earlier pass; jobs merge into it. Needs options.state.
+  bool merge = false;
   bool few_rows = false;  // no job has more than few_job_rows rows
 };
 

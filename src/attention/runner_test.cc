@@ -211,6 +211,37 @@ TEST(Runner, PartsMergeToTheWhole) {
   EXPECT_EQ(std::memcmp(b.data(), a.data(), 64 * sizeof(float)), 0);
 }
 
+TEST(Runner, PassesMergeInPlace) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const int64_t count : {3, 300}) {
+    const Problem problem = make_problem(
+        random, {.queries = count, .earlier = 4000, .heads = 4, .kv_heads = 2, .head_size = 72});
+    PlanBuilder builder(problem.queries(), problem.memory());
+    // Odd rows, then even rows for all but the first query: another order, another tiling.
+    for (int head = 0; head < 4; head += 2) {
+      builder.begin_queries();
+      builder.add_query_range(0, count);
+      builder.begin_segments();
+      builder.add_rows(1, problem.rows() / 2, 2);
+      builder.add_tile(head, 2, 0);
+      builder.begin_queries();
+      builder.add_query_range(1, count);
+      builder.begin_segments();
+      builder.add_rows(0, (problem.rows() + 1) / 2, 2);
+      builder.add_tile(head, 1, 1);
+      builder.add_tile(head + 1, 1, 1);
+    }
+    auto out = poisoned(problem);
+    run_plan(Context(pool), builder.take(), problem.queries(), problem.memory(), problem.scale,
+             TensorView::of(out.data(), problem.out_shape()));
+    const auto expected = reference(problem, [&](int64_t q, int64_t, int64_t row) {
+      return testing::causal(problem, q, row) && (q > 0 || row % 2 == 1);
+    });
+    EXPECT_LT(error_of(out, expected.out), tolerance) << count;
+  }
+}
+
 TEST(Runner, SurvivesScoresFarApart) {
   const ThreadPool pool(1);
   KINORA_FRESH_RANDOM(random);

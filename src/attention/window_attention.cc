@@ -44,7 +44,8 @@ void attend_windows(const Context& context, ConstTensorView q, ConstTensorView k
     const auto segment = static_cast<int64_t>(plan.segments.size()) - 1;
     for (int64_t row = begin; row < end; row += tile_rows) {
       for (int32_t head = 0; head < plan.heads; ++head) {
-        plan.tiles.push_back({head, 1, row, std::min(row + tile_rows, end), segment, segment + 1});
+        plan.tiles.push_back(
+            {head, 1, 0, row, std::min(row + tile_rows, end), segment, segment + 1});
       }
     }
   }
