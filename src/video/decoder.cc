@@ -17,7 +17,7 @@ const AVCodec* find_decoder(AVCodecID id) {
 
 }  // namespace
 
-Decoder::Decoder(const AVCodecParameters& parameters, int threads, int reorder_depth,
+Decoder::Decoder(const AVCodecParameters& parameters, int threads, int reorder_depth, bool show_all,
                  const VideoLimits& limits)
     : frame_(make_frame()) {
   const AVCodec* decoder = find_decoder(parameters.codec_id);
@@ -31,6 +31,7 @@ Decoder::Decoder(const AVCodecParameters& parameters, int threads, int reorder_d
   codec_->thread_count = threads;
   codec_->thread_type = threads > 1 ? FF_THREAD_FRAME | FF_THREAD_SLICE : 0;
   codec_->has_b_frames = std::max(codec_->has_b_frames, reorder_depth);
+  if (show_all && decoder->id == AV_CODEC_ID_H264) codec_->flags |= AV_CODEC_FLAG_OUTPUT_CORRUPT;
   codec_->max_pixels = limits.max_pixels;
   const int opened = copied < 0 ? copied : avcodec_open2(codec_.get(), decoder, nullptr);
   if (opened < 0) {
@@ -57,6 +58,13 @@ Decoder::Result Decoder::send(AVPacket& packet, int64_t number, const Take& take
 Decoder::Result Decoder::finish(const Take& take) {
   if (avcodec_send_packet(codec_.get(), nullptr) < 0) return Result::more;
   return receive(take);
+}
+
+bool Decoder::is_damaged(const AVFrame& frame) const {
+  if (frame.decode_error_flags != 0) return true;
+  // Where unvouched pictures are let through, the flag marks those and nothing else.
+  const bool vouches = (codec_->flags & AV_CODEC_FLAG_OUTPUT_CORRUPT) == 0;
+  return vouches && (frame.flags & AV_FRAME_FLAG_CORRUPT) != 0;
 }
 
 void Decoder::restart() { avcodec_flush_buffers(codec_.get()); }

@@ -13,8 +13,10 @@ namespace kinora {
 class Decoder {
  public:
   // `threads` above 1 decodes several pictures of one interval at once. `reorder_depth` comes from
-  // the index, so that the decoder never has to find it out by dropping a picture.
-  Decoder(const AVCodecParameters& parameters, int threads, int reorder_depth,
+  // the index, so that the decoder never has to find it out by dropping a picture. With
+  // `show_all`, a decoder that begins at an open GOP does not hold back pictures that it cannot
+  // vouch for; the index knows better which are good.
+  Decoder(const AVCodecParameters& parameters, int threads, int reorder_depth, bool show_all,
           const VideoLimits& limits);
 
   // Called for each picture that comes out, with the number of its packet. Returns false when no
@@ -28,6 +30,9 @@ class Decoder {
   Result finish(const Take& take);
   // Forgets everything; the next packet must be one that decoding can begin at.
   void restart();
+
+  // The decoder itself says that the picture is not as it was meant.
+  bool is_damaged(const AVFrame& frame) const;
 
  private:
   Result receive(const Take& take);

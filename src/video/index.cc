@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t progress_step = 4096;  // packets
 constexpr int64_t max_settled = 1024;    // packets that are decoded to see what they show
+constexpr int64_t settling_margin = 32;  // and more behind, as in full decoding
 
 // Picture order numbers and field parities of H.264 and HEVC, by FFmpeg's parser.
 class OrderReader {
@@ -56,13 +57,13 @@ class OrderReader {
 // Which of the first packets give a frame when decoding begins with the first.
 std::set<int64_t> decode_first(Demuxer& demuxer, int64_t count, const OpenOptions& options) {
   std::set<int64_t> shown;
-  Decoder decoder(demuxer.parameters(), 1, 0, options.limits);
+  Decoder decoder(demuxer.parameters(), 1, 0, false, options.limits);
   const auto take = [&](int64_t number, const AVFrame&) {
     shown.insert(number);
     return true;
   };
   const PacketPtr packet = make_packet();
-  for (int64_t i = 0; i < count && demuxer.read(*packet); ++i) {
+  for (int64_t i = 0; i < count + settling_margin && demuxer.read(*packet); ++i) {
     options.cancel.check();
     decoder.send(*packet, i, take);
   }
@@ -80,16 +81,9 @@ double nominal_rate(const AVStream& stream) {
   return 0;
 }
 
-}  // namespace
-
-VideoIndex make_index(Demuxer& demuxer, const OpenOptions& options,
-                      const std::function<std::unique_ptr<Demuxer>()>& open_again) {
-  const AVStream& stream = demuxer.stream();
+std::vector<PacketFacts> collect_facts(Demuxer& demuxer, OrderReader* order,
+                                       const OpenOptions& options) {
   const auto inspector = make_packet_inspector(demuxer.parameters());
-  // Containers with exact times need no order numbers and keep both fields in one packet.
-  std::unique_ptr<OrderReader> order;
-  if (!demuxer.self_describing()) order = std::make_unique<OrderReader>(demuxer.parameters());
-
   std::vector<PacketFacts> facts;
   const PacketPtr packet = make_packet();
   while (demuxer.read(*packet)) {
@@ -107,26 +101,46 @@ VideoIndex make_index(Demuxer& demuxer, const OpenOptions& options,
     fact.size = packet->size;
     fact.discarded = (packet->flags & AV_PKT_FLAG_DISCARD) != 0;
     fact.traits = inspector->inspect(*packet);
-    if (order) order->read(*packet, fact);
+    if (order != nullptr) order->read(*packet, fact);
     facts.push_back(fact);
     const int64_t count = static_cast<int64_t>(facts.size());
     if (options.progress != nullptr && count % progress_step == 0) {
-      options.progress->update("index", count, std::max<int64_t>(stream.nb_frames, 0));
+      const int64_t expected = std::max<int64_t>(demuxer.stream().nb_frames, 0);
+      options.progress->update("index", count, expected);
     }
   }
+  return facts;
+}
 
+}  // namespace
+
+VideoIndex make_index(Demuxer& demuxer, const OpenOptions& options,
+                      const std::function<std::unique_ptr<Demuxer>()>& open_again) {
+  const AVStream& stream = demuxer.stream();
   const TimeBase base{stream.time_base.num, stream.time_base.den};
-  const bool numbered = order && order->known();
-  VideoIndex index = build_index(facts, base, nominal_rate(stream), numbered);
+  const double rate = nominal_rate(stream);
+  // Containers with exact times need no order numbers and keep both fields in one packet; should
+  // times be missing all the same, a second pass reads the numbers.
+  OrderReader order(demuxer.parameters());
+  bool numbered = order.known() && !demuxer.self_describing();
+  std::vector<PacketFacts> facts = collect_facts(demuxer, numbered ? &order : nullptr, options);
+  VideoIndex index = build_index(facts, base, rate, numbered);
+  if (index.repaired_times && order.known() && !numbered) {
+    numbered = true;
+    facts = collect_facts(*open_again(), &order, options);
+    index = build_index(facts, base, rate, numbered);
+  }
+
   const int64_t uncertain = std::min(uncertain_packets(index), max_settled);
   if (uncertain > 0) {
-    const std::unique_ptr<Demuxer> again = open_again();
-    const std::set<int64_t> shown = decode_first(*again, uncertain, options);
+    const std::set<int64_t> shown = decode_first(*open_again(), uncertain, options);
     for (int64_t i = 0; i < uncertain; ++i) {
-      const bool missing = index.packet(i).start < 0 && !shown.contains(i);
-      if (missing) facts[static_cast<size_t>(i)].traits.shown = false;
+      PictureTraits& traits = facts[static_cast<size_t>(i)].traits;
+      if (index.packet(i).start < 0 && !shown.contains(i)) traits.shown = false;
+      // Without a proper start a decoder's guesses depend on all that it has seen.
+      traits.disposable = false;
     }
-    index = build_index(facts, base, nominal_rate(stream), numbered);
+    index = build_index(facts, base, rate, numbered);
     for (IndexedPacket& one : index.packets) one.start = std::max(one.start, 0);
   }
   index.ended_badly = demuxer.ended_badly();

@@ -54,7 +54,7 @@ void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& pa
     return;
   }
   decoder_ = std::make_unique<Decoder>(parameters, shared_.plan.threads_per_worker,
-                                       shared_.index.reorder_depth, shared_.limits);
+                                       shared_.index.reorder_depth, true, shared_.limits);
   parameters_ = &parameters;
 }
 
@@ -80,7 +80,7 @@ bool IntervalWorker::take(int64_t number, const AVFrame& frame) {
   if (place == targets.end() || place->packet != number) return true;
   const size_t target = static_cast<size_t>(place - targets.begin());
   if (done_[target]) return true;
-  if ((frame.flags & AV_FRAME_FLAG_CORRUPT) != 0 || frame.decode_error_flags != 0) {
+  if (decoder_->is_damaged(frame)) {
     const int64_t rank = shared_.index.packet(number).frame;
     tally_.damaged.push_back({time_of(number), end_of_frame(rank), 0});
   }

@@ -82,7 +82,7 @@ class LiveJob final : public FrameStream::Job {
     frame_seconds_ = stream.avg_frame_rate.num > 0 ? 1 / av_q2d(stream.avg_frame_rate) : 0.04;
     convert_ = read_.make_convert();
     // Packets are numbered here, too; their times wait in a short list.
-    Decoder decoder(demuxer.parameters(), 1, 0, read_.limits);
+    Decoder decoder(demuxer.parameters(), 1, 0, false, read_.limits);
     const auto take = [this](int64_t number, const AVFrame& frame) {
       return arrive(number, frame);
     };

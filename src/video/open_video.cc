@@ -102,7 +102,7 @@ void describe_index(const VideoIndex& index, VideoInfo& info) {
 // Photographs keep their orientation inside the picture.
 Orientation picture_orientation(Demuxer& demuxer, const VideoLimits& limits) {
   Orientation orientation;
-  Decoder decoder(demuxer.parameters(), 1, 0, limits);
+  Decoder decoder(demuxer.parameters(), 1, 0, false, limits);
   const PacketPtr packet = make_packet();
   const auto take = [&](int64_t, const AVFrame& frame) {
     const AVFrameSideData* data = av_frame_get_side_data(&frame, AV_FRAME_DATA_DISPLAYMATRIX);
