@@ -2,8 +2,8 @@
 #include <array>
 #include <utility>
 
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_cpu.h"
-#include "ops/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/matmul_blocked_cpu.cc"
@@ -14,11 +14,6 @@
 
 #include "ops/matmul_pack-inl.h"
 #include "ops/vector-inl.h"
-
-// How the product is cut. Rows of `a` are packed once, in panels of `tile_rows`, shared by all
-// threads. A task takes some columns of out, and for every block of k packs the weights of those
-// columns (into a cache of its own thread) and runs over all panels of `a`: a panel of `a` stays in
-// the first-level cache while the packed weights stream from the second.
 
 HWY_BEFORE_NAMESPACE();
 namespace kinora::cpu {
@@ -38,8 +33,8 @@ constexpr int64_t tile_columns = tile_vectors * lanes;
 
 constexpr int64_t block_k = 512;
 // Packed weights of one task: about half of a second-level cache of 1 MiB.
-constexpr int64_t block_panels = std::max<int64_t>(1, 128 * 1024 / (block_k * tile_columns));
-constexpr int64_t chunk_elements = int64_t{4} << 20;  // packed rows of `a`, 16 MiB
+constexpr BlockShape shape{tile_rows, tile_columns, 4, block_k,
+                           std::max<int64_t>(1, 128 * 1024 / (block_k * tile_columns))};
 
 // Row `row` of the panel's tile_rows values at `a`, in every lane.
 template <int row>
@@ -126,22 +121,14 @@ RunTile tile_kernel(int64_t rows, int64_t vectors) {
   return kernels[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Rows [row_begin, row_end) of the chunk × columns [column_begin, column_end), all of k.
-struct Task {
-  int64_t row_begin, row_end;
-  int64_t column_begin, column_end;
-};
-
 template <typename T>
-void run_task(const MatmulWork& work, const float* packed_a, const Task& task, int64_t first_row,
+void run_task(const MatmulWork& work, const BlockTask& task, const float* packed_a,
               float* packed_w) {
   const T* weight = static_cast<const T*>(work.weight);
-  const int64_t k_blocks = std::max<int64_t>(1, divide_up(work.k, block_k));
-  const int64_t k_step = std::max<int64_t>(4, divide_up(divide_up(work.k, k_blocks), 4) * 4);
-  for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += k_step) {
-    const int64_t k = std::min(k_step, work.k - k_begin);
+  const int64_t packed_k = std::max<int64_t>(4, round_up(work.k, 4));
+  const int64_t step = block_step(shape, work.k);
+  for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += step) {
+    const int64_t k = std::min(step, work.k - k_begin);
     for (int64_t column = task.column_begin; column < task.column_end; column += tile_columns) {
       pack_panel(weight + column * work.weight_stride + k_begin, work.weight_stride,
                  std::min(tile_columns, task.column_end - column), tile_columns, k,
@@ -149,11 +136,12 @@ void run_task(const MatmulWork& work, const float* packed_a, const Task& task, i
     }
     for (int64_t row = task.row_begin; row < task.row_end; row += tile_rows) {
       const int64_t rows = std::min<int64_t>(tile_rows, task.row_end - row);
-      const float* a = packed_a + row * work.k + k_begin * tile_rows;
+      const float* a = packed_a + row * packed_k + k_begin * tile_rows;
       for (int64_t column = task.column_begin; column < task.column_end; column += tile_columns) {
         const int64_t columns = std::min(tile_columns, task.column_end - column);
-        const TileOut to{work.out + (first_row + row) * work.out_stride + column, work.out_stride,
-                         columns, k_begin == 0 && work.bias ? work.bias + column : nullptr,
+        const TileOut to{work.out + (task.first_row + row) * work.out_stride + column,
+                         work.out_stride, columns,
+                         k_begin == 0 && work.bias ? work.bias + column : nullptr,
                          work.accumulate || k_begin > 0};
         tile_kernel(rows, divide_up(columns, lanes))(a, packed_w + (column - task.column_begin) * k,
                                                      k, to);
@@ -162,74 +150,22 @@ void run_task(const MatmulWork& work, const float* packed_a, const Task& task, i
   }
 }
 
-void run_any_task(const MatmulWork& work, const float* packed_a, const Task& task,
-                  int64_t first_row, float* packed_w) {
-  switch (work.weight_type) {
-    case DType::bf16:
-      return run_task<bf16>(work, packed_a, task, first_row, packed_w);
-    case DType::f16:
-      return run_task<f16>(work, packed_a, task, first_row, packed_w);
-    default:
-      return run_task<float>(work, packed_a, task, first_row, packed_w);
-  }
-}
-
-// How the rows of a chunk and the columns of out are shared out: at least one task a thread where
-// the matrix allows, and tasks of one size.
-struct Cut {
-  int64_t row_blocks, rows_per_block;       // rows in multiples of a tile
-  int64_t column_blocks, panels_per_block;  // columns in panels of a tile
-};
-
-Cut cut_tasks(int64_t rows, int64_t columns, int64_t threads) {
-  const int64_t panels = divide_up(columns, tile_columns);
-  const int64_t row_tiles = divide_up(rows, tile_rows);
-  int64_t column_blocks = divide_up(panels, block_panels);
-  column_blocks = std::min(panels, divide_up(column_blocks, threads) * threads);
-  Cut cut;
-  cut.panels_per_block = divide_up(panels, column_blocks);
-  cut.column_blocks = divide_up(panels, cut.panels_per_block);
-  const int64_t row_blocks = std::min(row_tiles, divide_up(threads, cut.column_blocks));
-  cut.rows_per_block = divide_up(row_tiles, row_blocks) * tile_rows;
-  cut.row_blocks = divide_up(rows, cut.rows_per_block);
-  return cut;
-}
-
 void blocked(const Context& context, const MatmulWork& work) {
-  const int64_t threads = context.threads->threads();
-  const int64_t chunk_limit =
-      std::clamp<int64_t>(chunk_elements / std::max<int64_t>(1, work.k), 256, 4096);
-  const int64_t chunks = divide_up(work.m, chunk_limit);
-  const int64_t chunk_rows = divide_up(divide_up(work.m, chunks), tile_rows) * tile_rows;
-  ScratchLease packed(static_cast<size_t>(chunk_rows * work.k) * sizeof(float));
-  float* packed_a = packed.as<float>();
-
-  for (int64_t first = 0; first < work.m; first += chunk_rows) {
-    const int64_t rows = std::min(chunk_rows, work.m - first);
-    const int64_t row_tiles = divide_up(rows, tile_rows);
-    context.threads->parallel_for(
-        row_tiles, divide_up(row_tiles, 4 * threads), [&](int64_t begin, int64_t end) {
-          for (int64_t tile = begin; tile < end; ++tile) {
-            const int64_t row = tile * tile_rows;
-            pack_panel(work.a + (first + row) * work.a_stride, work.a_stride,
-                       std::min<int64_t>(tile_rows, rows - row), tile_rows, work.k,
-                       packed_a + row * work.k);
-          }
-        });
-    const Cut cut = cut_tasks(rows, work.n, threads);
-    const int64_t tasks = cut.row_blocks * cut.column_blocks;
-    context.threads->parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
-      ScratchLease weights(static_cast<size_t>(cut.panels_per_block * tile_columns * block_k) *
-                           sizeof(float));
-      for (int64_t index = begin; index < end; ++index) {
-        const int64_t row = index % cut.row_blocks * cut.rows_per_block;
-        const int64_t column = index / cut.row_blocks * cut.panels_per_block * tile_columns;
-        const Task task{row, std::min(rows, row + cut.rows_per_block), column,
-                        std::min(work.n, column + cut.panels_per_block * tile_columns)};
-        run_any_task(work, packed_a, task, first, weights.as<float>());
-      }
-    });
-  }
+  run_blocks<float>(
+      context, work, shape,
+      [&](int64_t row, int64_t count, float* panel) {
+        pack_panel(work.a + row * work.a_stride, work.a_stride, count, tile_rows, work.k, panel);
+      },
+      [&](const BlockTask& task, const float* packed_a, float* scratch) {
+        switch (work.weight_type) {
+          case DType::bf16:
+            return run_task<bf16>(work, task, packed_a, scratch);
+          case DType::f16:
+            return run_task<f16>(work, task, packed_a, scratch);
+          default:
+            return run_task<float>(work, task, packed_a, scratch);
+        }
+      });
 }
 
 }  // namespace HWY_NAMESPACE
