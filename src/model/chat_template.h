@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "model/conversation.h"
 
 namespace kinora {
@@ -32,6 +33,10 @@ struct ChatPiece {
   int visual = -1;
   bool operator==(const ChatPiece&) const = default;
 };
+
+// The template that a model directory publishes: chat_template.jinja, chat_template.json, or the
+// chat_template of tokenizer_config.json (of several, the one named "default"); empty when none.
+std::string read_chat_template(const FileSystem& files, const std::string& directory);
 
 class ChatTemplate {
  public:

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "support/temp_dir.h"
 
 namespace kinora {
 namespace {
@@ -90,12 +92,8 @@ TEST(ChatTemplate, ChoosesByTheDirectory) {
   int compared = 0;
   for (const std::string& name : files.list(fixtures + "/cases")) {
     const std::string directory = fixtures + "/models/" + name;
-    const std::string jinja = directory + "/chat_template.jinja";
-    const std::string published =
-        files.is_file(jinja)
-            ? files.read(jinja)
-            : json::parse(files.read(directory + "/chat_template.json"))["chat_template"]
-                  .get<std::string>();
+    const std::string published = read_chat_template(files, directory);
+    EXPECT_FALSE(published.empty());
     const json config = json::parse(files.read(directory + "/config.json"));
     const ChatTemplate chat =
         ChatTemplate::choose(config["model_type"].get<std::string>(), published);
@@ -109,6 +107,26 @@ TEST(ChatTemplate, ChoosesByTheDirectory) {
     }
   }
   EXPECT_GE(compared, 30);
+}
+
+TEST(ChatTemplate, IsFoundWhereverTheDirectoryKeepsIt) {
+  FileSystem& files = real_files();
+  const testing::TempDir folder;
+  EXPECT_EQ(read_chat_template(files, folder.path()), "");
+  const std::string config = folder.file("tokenizer_config.json");
+  files.write(config, R"({"chat_template": "one"})");
+  EXPECT_EQ(read_chat_template(files, folder.path()), "one");
+  files.write(config, R"({"chat_template": [{"name": "tools", "template": "x"}, 3,
+                          {"name": "default", "template": "two"}]})");
+  EXPECT_EQ(read_chat_template(files, folder.path()), "two");
+  files.write(folder.file("chat_template.json"), R"({"chat_template": "three"})");
+  EXPECT_EQ(read_chat_template(files, folder.path()), "three");
+  files.write(folder.file("chat_template.jinja"), "four");
+  EXPECT_EQ(read_chat_template(files, folder.path()), "four");
+  files.write(folder.file("chat_template.json"), "{");
+  EXPECT_EQ(read_chat_template(files, folder.path()), "four");
+  std::filesystem::remove(folder.file("chat_template.jinja"));
+  EXPECT_THROW(read_chat_template(files, folder.path()), Error);
 }
 
 TEST(ChatTemplate, TellsVariantsApart) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/processor_files.h"
 
 namespace kinora {
 namespace {
@@ -115,6 +116,11 @@ int64_t LlavaProcessor::Config::pooled() const {
   // Interpolation keeps a last odd row, pooling windows drop it.
   return pooling == VideoPooling::bilinear ? (grid() + pool_stride - 1) / pool_stride
                                            : grid() / pool_stride;
+}
+
+LlavaProcessor LlavaProcessor::read(const FileSystem& files, const std::string& directory) {
+  return parse(files.read(join_path(directory, "config.json"), 1 << 20),
+               read_processor_files(files, directory).image, directory);
 }
 
 LlavaProcessor LlavaProcessor::parse(const std::string& model_config,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/context.h"
+#include "base/file.h"
 #include "base/tensor.h"
 #include "model/processor_pixels.h"
 #include "model/visual_plan.h"
@@ -51,6 +52,8 @@ class LlavaProcessor {
   LlavaProcessor(Config config, const PixelNormalizer& normalizer)
       : config_(std::move(config)), normalizer_(normalizer) {}
 
+  // The settings in a model directory.
+  static LlavaProcessor read(const FileSystem& files, const std::string& directory);
   // The contents of config.json and preprocessor_config.json; `directory` for errors.
   static LlavaProcessor parse(const std::string& model_config,
                               const std::string& preprocessor_config, const std::string& directory);

@@ -23,9 +23,7 @@ const std::string fixtures = KINORA_FIXTURES;
 json read_json(const std::string& name) { return json::parse(real_files().read(fixtures + name)); }
 
 LlavaProcessor processor_of(const std::string& model) {
-  const std::string folder = fixtures + "/models/" + model;
-  return LlavaProcessor::parse(real_files().read(folder + "/config.json"),
-                               real_files().read(folder + "/preprocessor_config.json"), folder);
+  return LlavaProcessor::read(real_files(), fixtures + "/models/" + model);
 }
 
 // A processor with the published sizes.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/processor_files.h"
 
 namespace kinora {
 namespace {
@@ -27,6 +28,22 @@ double round_half_even(double value) {
   const double low = std::floor(value), rest = value - low;
   if (rest != 0.5) return rest < 0.5 ? low : low + 1;
   return std::fmod(low, 2) == 0 ? low : low + 1;
+}
+
+// Older files have min_pixels and max_pixels, newer ones a size.
+void read_limits(const nlohmann::json& json, int64_t& least, int64_t& most,
+                 const std::string& where) {
+  const auto size = json.find("size");
+  if (size != json.end() && size->is_object()) {
+    least = positive_integer(*size, "shortest_edge", least, where);
+    most = positive_integer(*size, "longest_edge", most, where);
+  }
+  least = positive_integer(json, "min_pixels", least, where);
+  most = positive_integer(json, "max_pixels", most, where);
+  if (least > most) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: min_pixels ({}) is over max_pixels ({})", where, least, most));
+  }
 }
 
 }  // namespace
@@ -66,29 +83,30 @@ Size smart_resize(Size source, int64_t factor, double min_pixels, double max_pix
   return {static_cast<int64_t>(rounded_width), static_cast<int64_t>(rounded_height)};
 }
 
-QwenProcessor QwenProcessor::parse(const std::string& text, const std::string& where) {
+QwenProcessor QwenProcessor::read(const FileSystem& files, const std::string& directory) {
+  const ProcessorFiles found = read_processor_files(files, directory);
+  return parse(found.image, found.where, found.video);
+}
+
+QwenProcessor QwenProcessor::parse(const std::string& text, const std::string& where,
+                                   const std::string& video_text) {
   const nlohmann::json json = parse_processor_json(text, where);
   Config config;
   config.patch = positive_integer(json, "patch_size", config.patch, where);
   config.temporal_patch =
       positive_integer(json, "temporal_patch_size", config.temporal_patch, where);
   config.merge = positive_integer(json, "merge_size", config.merge, where);
-  // Newer files write the limits as a size.
-  const auto size = json.find("size");
-  if (size != json.end() && size->is_object()) {
-    config.min_pixels = positive_integer(*size, "shortest_edge", config.min_pixels, where);
-    config.max_pixels = positive_integer(*size, "longest_edge", config.max_pixels, where);
-  }
-  config.min_pixels = positive_integer(json, "min_pixels", config.min_pixels, where);
-  config.max_pixels = positive_integer(json, "max_pixels", config.max_pixels, where);
-  if (config.min_pixels > config.max_pixels) {
-    throw Error(ErrorKind::bad_input, fmt::format("{}: min_pixels ({}) is over max_pixels ({})",
-                                                  where, config.min_pixels, config.max_pixels));
-  }
   if (config.patch > 256 || config.merge > 16 || config.temporal_patch > 16) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("{}: patches of {} pixels × {} frames, merged {}: too large", where,
                             config.patch, config.temporal_patch, config.merge));
+  }
+  read_limits(json, config.min_pixels, config.max_pixels, where);
+  if (!video_text.empty()) {
+    config.video_min_pixels = config.min_pixels;
+    config.video_max_pixels = config.max_pixels;
+    read_limits(parse_processor_json(video_text, where), config.video_min_pixels,
+                config.video_max_pixels, where);
   }
   return QwenProcessor(config, normalizer_from(json, clip_mean, clip_deviation, where));
 }
@@ -96,9 +114,10 @@ QwenProcessor QwenProcessor::parse(const std::string& text, const std::string& w
 VisualPlan QwenProcessor::plan(const VisualSource& source, const VisualLimits& limits) const {
   const int64_t factor = config_.patch * config_.merge;
   const double token_pixels = static_cast<double>(factor * factor);
-  double least = static_cast<double>(config_.min_pixels);
-  double most = static_cast<double>(config_.max_pixels);
   const bool video = source.modality == Modality::video;
+  const bool own_limits = video && config_.video_max_pixels > 0;
+  double least = static_cast<double>(own_limits ? config_.video_min_pixels : config_.min_pixels);
+  double most = static_cast<double>(own_limits ? config_.video_max_pixels : config_.max_pixels);
   if (source.frames < 1) {
     throw Error(ErrorKind::bad_input, "the video has no frames in the chosen span");
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/context.h"
+#include "base/file.h"
 #include "base/tensor.h"
 #include "model/processor_pixels.h"
 #include "model/visual_plan.h"
@@ -28,13 +29,19 @@ class QwenProcessor {
     int64_t merge = 2;
     int64_t min_pixels = 56 * 56;
     int64_t max_pixels = 28 * 28 * 1280;
+    int64_t video_min_pixels = 0;  // of a frame; 0: as of an image
+    int64_t video_max_pixels = 0;
   };
 
   QwenProcessor(const Config& config, const PixelNormalizer& normalizer)
       : config_(config), normalizer_(normalizer) {}
 
-  // `text` is the content of preprocessor_config.json, `where` its path.
-  static QwenProcessor parse(const std::string& text, const std::string& where);
+  // The settings in a model directory.
+  static QwenProcessor read(const FileSystem& files, const std::string& directory);
+  // `text` is the content of preprocessor_config.json, `where` its path; `video_text` that of the
+  // video processor's own file, if any.
+  static QwenProcessor parse(const std::string& text, const std::string& where,
+                             const std::string& video_text = "");
 
   const Config& config() const { return config_; }
 

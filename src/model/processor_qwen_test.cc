@@ -23,8 +23,7 @@ const std::string fixtures = KINORA_FIXTURES;
 json read_json(const std::string& name) { return json::parse(real_files().read(fixtures + name)); }
 
 QwenProcessor processor_of(const std::string& model) {
-  const std::string path = fixtures + "/models/" + model + "/preprocessor_config.json";
-  return QwenProcessor::parse(real_files().read(path), path);
+  return QwenProcessor::read(real_files(), fixtures + "/models/" + model);
 }
 
 Size size_of(const json& pair) { return {pair[1].get<int64_t>(), pair[0].get<int64_t>()}; }
@@ -88,7 +87,9 @@ TEST(QwenProcessor, SmartResizeFollowsBothPublishedRules) {
 TEST(QwenProcessor, VideoFramesShareABudget) {
   const QwenProcessor processor = QwenProcessor::parse(
       R"({"min_pixels": 3136, "max_pixels": 12845056})", "preprocessor_config.json");
-  for (const json& one : read_json("/processor/qwen_sampling.json")["budget"]) {
+  const json table = read_json("/processor/qwen_sampling.json");
+  ASSERT_GE(table["budget"].size(), 40u);
+  for (const json& one : table["budget"]) {
     SCOPED_TRACE(one.dump());
     VisualSource source{Modality::video, size_of(one["size"]), one["frames"], 2.0};
     const VisualPlan plan = processor.plan(source, {});
@@ -196,6 +197,23 @@ TEST(QwenProcessor, GivesThePatchesOfBigPictures) {
       begin = end;
     }
   }
+}
+
+TEST(QwenProcessor, ReadsBothGenerationsOfFiles) {
+  const QwenProcessor::Config older = processor_of("qwen2_5_vl_tied_new").config();
+  const QwenProcessor::Config newer = processor_of("qwen2_5_vl_tied_v5").config();
+  EXPECT_EQ(older.min_pixels, newer.min_pixels);
+  EXPECT_EQ(older.max_pixels, newer.max_pixels);
+  EXPECT_EQ(newer.video_max_pixels, older.max_pixels);
+  EXPECT_EQ(older.video_max_pixels, 0);
+  EXPECT_THROW(QwenProcessor::read(real_files(), fixtures + "/tokenizers/qwen"), Error);
+  // A video processor of its own sets the limits of frames and leaves those of images.
+  const QwenProcessor own = QwenProcessor::parse(
+      R"({"min_pixels": 3136, "max_pixels": 1000000})", "preprocessor_config.json",
+      R"({"size": {"shortest_edge": 3136, "longest_edge": 50176}})");
+  const VisualPlan video = own.plan({Modality::video, {640, 640}, 4, 2.0}, {});
+  EXPECT_EQ(video.frame_size, (Size{224, 224}));
+  EXPECT_EQ(own.plan({Modality::image, {640, 640}, 1, 0}, {}).frame_size, (Size{644, 644}));
 }
 
 TEST(QwenProcessor, CallerLimitsCount) {

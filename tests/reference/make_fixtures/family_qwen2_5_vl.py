@@ -87,24 +87,38 @@ def flat_config(shape: str, dtype: str, tied: bool) -> dict:
 
 
 def v5_config(nested: dict) -> dict:
-    """As transformers 5.x writes it: `rope_parameters` inside text_config, `dtype`, no copies at the top."""
-    text = dict(nested["text_config"])
+    """As transformers 5.17 writes it: `rope_parameters` inside both parts, `dtype`, no copies at the top."""
+    text = {**nested["text_config"], "dtype": "float32", "pad_token_id": None}
     theta = text.pop("rope_theta")
     text.pop("rope_scaling")
-    text.pop("torch_dtype", None)
-    text["dtype"] = "float32"
     text["rope_parameters"] = {"mrope_section": SECTION, "rope_theta": theta, "rope_type": "default", "type": "default"}
-    vision = dict(nested["vision_config"])
-    vision.pop("torch_dtype", None)
-    vision["dtype"] = "float32"
+    vision = {**nested["vision_config"], "dtype": "float32", "model_type": "qwen2_5_vl_vision",
+              "rope_parameters": {"rope_theta": 10000.0, "rope_type": "axial"}}
     keep = ("architectures", "model_type", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id",
-            "vision_token_id", "tie_word_embeddings")
+            "vision_token_id")
     return {
-        **{key: nested[key] for key in keep if key in nested},
+        **{key: nested[key] for key in keep},
         "dtype": "float32",
         "text_config": text,
-        "vision_config": vision,
+        "tie_word_embeddings": True,
         "transformers_version": "5.17.0",
+        "vision_config": vision,
+    }
+
+
+def v5_processor_config(own: dict) -> dict:
+    """5.x keeps all processors in processor_config.json, limits as a size, and has no preprocessor_config.json."""
+    common = {
+        "do_convert_rgb": True, "do_normalize": True, "do_rescale": True, "do_resize": True,
+        "image_mean": own["image_mean"], "image_std": own["image_std"], "merge_size": 2, "patch_size": 14, "resample": 3,
+        "rescale_factor": 0.00392156862745098,
+        "size": {"longest_edge": own["max_pixels"], "shortest_edge": own["min_pixels"]}, "temporal_patch_size": 2,
+    }
+    return {
+        "image_processor": {**common, "image_processor_type": "Qwen2VLImageProcessor"},
+        "processor_class": "Qwen2_5_VLProcessor",
+        "video_processor": {**common, "do_sample_frames": False, "max_frames": 768, "max_video_tokens": 128000, "min_frames": 4,
+                            "return_metadata": False, "video_processor_type": "Qwen2VLVideoProcessor"},
     }
 
 
@@ -325,10 +339,13 @@ def make(chosen) -> None:
 
 
 def make_v5() -> None:
-    """The weights and cases of qwen2_5_vl_tied_new under the newer config."""
+    """The weights and cases of qwen2_5_vl_tied_new under the files that 5.x writes."""
     source, folder = MODELS / "qwen2_5_vl_tied_new", MODELS / "qwen2_5_vl_tied_v5"
     shutil.rmtree(folder, ignore_errors=True)
-    for file in source.iterdir():
-        if file.name != "config.json":
-            link(folder / file.name, file)
+    for name in ("model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        link(folder / name, source / name)
     write_json(folder / "config.json", v5_config(json.loads((source / "config.json").read_text())))
+    write_json(
+        folder / "processor_config.json", v5_processor_config(json.loads((source / "preprocessor_config.json").read_text()))
+    )
+    (folder / "chat_template.jinja").write_text(QWEN2_5_VL)
