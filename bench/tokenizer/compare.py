@@ -80,12 +80,14 @@ def main():
                 seconds, count, checksum = ours.stdout.readline().split()
                 speeds["ours"].append(len(data) / float(seconds) / 1e6)
                 start = time.perf_counter()
-                encoded = [theirs.encode(text, add_special_tokens=False) for text in texts]
+                for i in range(0, len(texts), 16):  # the fast way of theirs: no offsets
+                    theirs.encode_batch_fast(texts[i : i + 16], add_special_tokens=False)
                 speeds["theirs"].append(len(data) / (time.perf_counter() - start) / 1e6)
             total, expected = 0, 0
-            for one in encoded:
-                total += len(one.ids)
-                for i in one.ids:
+            for text in texts:
+                ids = theirs.encode(text, add_special_tokens=False).ids
+                total += len(ids)
+                for i in ids:
                     expected = (expected * 31 + i) & 0xFFFFFFFF
             equal = "equal" if (int(count), int(checksum)) == (total, expected) else "DIFFERENT"
             shown = {

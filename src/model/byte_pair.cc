@@ -14,17 +14,25 @@ constexpr size_t kShortWord = 40;
 
 BytePair::BytePair(const std::array<int32_t, 256>& byte_tokens, std::span<const Merge> merges)
     : byte_tokens_(byte_tokens) {
-  const size_t size = std::bit_ceil(std::max<size_t>(merges.size() * 2, 16));
+  const size_t size = std::bit_ceil(std::max<size_t>(merges.size() * 3 / 2, 16));
   slots_.resize(size);
   mask_ = size - 1;
   shift_ = 64 - std::countr_zero(size);
+  maybe_.resize(size / 8);  // eight bits a slot
+  maybe_shift_ = 64 - std::countr_zero(maybe_.size());
   results_.reserve(merges.size());
   for (const Merge& merge : merges) {
     const uint64_t pair = pair_of(merge.left, merge.right);
-    size_t i = (pair * 0x9e3779b97f4a7c15u) >> shift_;
+    const uint64_t hash = pair * 0x9e3779b97f4a7c15u;
+    maybe_[hash >> maybe_shift_] |= uint64_t{1} << ((hash >> (maybe_shift_ - 6)) & 63);
+    size_t i = hash >> shift_;
     while (slots_[i].rank != kNoRank && slots_[i].pair != pair) i = (i + 1) & mask_;
     slots_[i] = {pair, static_cast<uint32_t>(results_.size())};
     results_.push_back(merge.result);
+  }
+  byte_ranks_.resize(size_t{256} * 256);
+  for (size_t i = 0; i < byte_ranks_.size(); ++i) {
+    byte_ranks_[i] = rank_of(byte_tokens[i >> 8], byte_tokens[i & 255]);
   }
 }
 
@@ -56,9 +64,9 @@ void BytePair::encode(std::string_view word, Scratch& scratch, std::vector<int32
   if (ids.empty()) {
     for (const char c : word) ids.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
     if (ids.size() <= kShortWord) {
-      merge_short(scratch);
+      merge_short(word, scratch);
     } else {
-      merge_long(scratch);
+      merge_long(word, scratch);
     }
   }
   out.insert(out.end(), ids.begin(), ids.end());
@@ -69,12 +77,12 @@ void BytePair::encode(std::string_view word, Scratch& scratch, std::vector<int32
   }
 }
 
-void BytePair::merge_short(Scratch& scratch) const {
+void BytePair::merge_short(std::string_view word, Scratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
   std::vector<uint32_t>& ranks = scratch.ranks;  // of (ids[i], ids[i + 1]); the last is kNoRank
   ranks.resize(ids.size());
   size_t count = ids.size();
-  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = rank_of(ids[i], ids[i + 1]);
+  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = rank_of_bytes(word[i], word[i + 1]);
   ranks[count - 1] = kNoRank;
   for (;;) {
     size_t best = 0;
@@ -98,7 +106,7 @@ void BytePair::merge_short(Scratch& scratch) const {
   ids.resize(count);
 }
 
-void BytePair::merge_long(Scratch& scratch) const {
+void BytePair::merge_long(std::string_view word, Scratch& scratch) const {
   constexpr uint32_t kNone = 0xffffffffu;
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   std::vector<uint64_t>& heap = scratch.heap;  // rank << 32 | place: the earliest pair on top
@@ -108,7 +116,7 @@ void BytePair::merge_long(Scratch& scratch) const {
   const size_t count = scratch.ids.size();
   for (size_t i = 0; i < count; ++i) {
     const bool is_last = i + 1 == count;
-    const uint32_t rank = is_last ? kNoRank : rank_of(scratch.ids[i], scratch.ids[i + 1]);
+    const uint32_t rank = is_last ? kNoRank : rank_of_bytes(word[i], word[i + 1]);
     symbols.push_back({scratch.ids[i], rank, static_cast<uint32_t>(i) - 1,
                        is_last ? kNone : static_cast<uint32_t>(i + 1)});
     if (rank != kNoRank) heap.push_back(static_cast<uint64_t>(rank) << 32 | i);

@@ -62,18 +62,31 @@ class BytePair {
   static uint64_t pair_of(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
+  // Most neighbours were never merged; a small table of bits, which stays in the cache, says so
+  // for nearly all of them.
   uint32_t rank_of(int32_t left, int32_t right) const {
     const uint64_t pair = pair_of(left, right);
-    for (size_t i = (pair * 0x9e3779b97f4a7c15u) >> shift_;; i = (i + 1) & mask_) {
+    const uint64_t hash = pair * 0x9e3779b97f4a7c15u;
+    if (!(maybe_[hash >> maybe_shift_] >> ((hash >> (maybe_shift_ - 6)) & 63) & 1)) return kNoRank;
+    for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
       if (slots_[i].pair == pair) return slots_[i].rank;
       if (slots_[i].rank == kNoRank) return kNoRank;
     }
   }
-  void merge_short(Scratch& scratch) const;
-  void merge_long(Scratch& scratch) const;
+  // The same for two bytes that stand side by side in a word.
+  uint32_t rank_of_bytes(char left, char right) const {
+    return byte_ranks_[static_cast<size_t>(static_cast<unsigned char>(left)) << 8 |
+                       static_cast<unsigned char>(right)];
+  }
+  // Both expect the bytes' tokens in scratch.ids and leave the word's tokens there.
+  void merge_short(std::string_view word, Scratch& scratch) const;
+  void merge_long(std::string_view word, Scratch& scratch) const;
 
   std::array<int32_t, 256> byte_tokens_;
-  std::vector<Slot> slots_;  // open addressing, at most half full
+  std::vector<uint32_t> byte_ranks_;  // [256, 256]
+  std::vector<uint64_t> maybe_;       // bit h is set where a pair with the hash h was merged
+  int maybe_shift_ = 0;
+  std::vector<Slot> slots_;  // open addressing, at most two thirds full
   int shift_ = 0;
   size_t mask_ = 0;
   std::vector<int32_t> results_;  // by rank

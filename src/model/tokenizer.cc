@@ -69,11 +69,6 @@ struct Step {
   bool prefix_space = false;
 };
 
-std::unordered_map<std::string, int32_t> map_of(
-    std::vector<std::pair<std::string, int32_t>>& pairs) {
-  return {std::make_move_iterator(pairs.begin()), std::make_move_iterator(pairs.end())};
-}
-
 }  // namespace
 
 class Tokenizer::Parts {
@@ -81,10 +76,10 @@ class Tokenizer::Parts {
   explicit Parts(TokenizerFile file)
       : nfc(file.nfc),
         byte_pair(file.byte_tokens, file.merges),
-        ids(map_of(file.names)),
+        ids(std::move(file.ids)),
         prefix(std::move(file.prefix)),
         suffix(std::move(file.suffix)) {
-    if (file.ignore_merges) byte_pair.set_whole_words(map_of(file.words));
+    if (file.ignore_merges) byte_pair.set_whole_words(std::move(file.whole_words));
     for (tokenizer::PreTokenizerStep& step : file.steps) {
       Step& made = steps.emplace_back();
       made.prefix_space = step.prefix_space;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -97,17 +96,23 @@ class Reader {
     return value.get<int32_t>();
   }
 
-  void put_token(int32_t id, const std::string& token) {
+  // Whether the token is written in the byte-level alphabet, so that merging may reach it.
+  bool put_token(int32_t id, const std::string& token) {
     const auto place = static_cast<size_t>(id);
     if (place >= file_.tokens.size()) file_.tokens.resize(place + 1);
     TokenizerFile::Token& entry = file_.tokens[place];
     if (entry.present) {
       fail(fmt::format("two tokens have the id {}; one is {}", id, shown(token)));
     }
-    const std::optional<std::string> bytes = byte_level_to_bytes(token);
-    entry.bytes = bytes ? *bytes : token;
+    std::optional<std::string> bytes = byte_level_to_bytes(token);
     entry.present = true;
-    ids_.emplace(token, id);
+    file_.ids.emplace(token, id);
+    if (!bytes) {
+      entry.bytes = token;
+      return false;
+    }
+    entry.bytes = std::move(*bytes);
+    return true;
   }
 
   void read_vocabulary(const json& root) {
@@ -128,6 +133,7 @@ class Reader {
     if (!vocabulary.is_object()) fail("has no model.vocab");
     if (vocabulary.empty()) fail("model.vocab is empty");
     file_.tokens.reserve(vocabulary.size());
+    file_.ids.reserve(vocabulary.size());
     file_.ignore_merges = flag(model, "ignore_merges", false);
     file_.byte_tokens.fill(-1);
     for (const auto& [token, value] : vocabulary.items()) {
@@ -136,11 +142,10 @@ class Reader {
                          kMaxTokenBytes));
       }
       const int32_t id = checked_id(value, token);
-      put_token(id, token);
-      const std::optional<std::string> bytes = byte_level_to_bytes(token);
-      if (!bytes) continue;
-      if (bytes->size() == 1) file_.byte_tokens[static_cast<unsigned char>((*bytes)[0])] = id;
-      file_.words.emplace_back(*bytes, id);
+      if (!put_token(id, token)) continue;
+      const std::string& bytes = file_.tokens[static_cast<size_t>(id)].bytes;
+      if (bytes.size() == 1) file_.byte_tokens[static_cast<unsigned char>(bytes[0])] = id;
+      if (file_.ignore_merges) file_.whole_words.emplace(bytes, id);
     }
     for (int byte = 0; byte < 256; ++byte) {
       const bool occurs = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
@@ -176,8 +181,8 @@ class Reader {
       token.single_word = flag(entry, "single_word", false);
       token.strip_left = flag(entry, "lstrip", false);
       token.strip_right = flag(entry, "rstrip", false);
-      const auto known = ids_.find(token.content);
-      if (known == ids_.end()) {
+      const auto known = file_.ids.find(token.content);
+      if (known == file_.ids.end()) {
         put_token(token.id, token.content);
       } else if (known->second != token.id) {
         fail(fmt::format("the added token {} has the id {}, but {} in model.vocab",
@@ -186,12 +191,11 @@ class Reader {
       file_.tokens[static_cast<size_t>(token.id)].special = token.special;
       file_.added.push_back(std::move(token));
     }
-    file_.names.assign(ids_.begin(), ids_.end());
   }
 
   int32_t merge_part(const std::string& part, size_t number) const {
-    const auto found = ids_.find(part);
-    if (found == ids_.end()) {
+    const auto found = file_.ids.find(part);
+    if (found == file_.ids.end()) {
       fail(fmt::format("merge {} names the token {}, which model.vocab does not have", number,
                        shown(part)));
     }
@@ -201,7 +205,7 @@ class Reader {
   void read_merges(const json& model) {
     const json& merges = member(model, "merges");
     if (!merges.is_array()) fail("has no model.merges");
-    if (merges.empty() && file_.words.size() > 256 && !file_.ignore_merges) {
+    if (merges.empty() && file_.ids.size() > 256 && !file_.ignore_merges) {
       fail("model.merges is empty, though model.vocab has more than single bytes");
     }
     file_.merges.reserve(merges.size());
@@ -346,7 +350,6 @@ class Reader {
   std::string directory_;
   std::string path_;
   TokenizerFile file_;
-  std::unordered_map<std::string, int32_t> ids_;
   bool byte_level_ = false;
 };
 

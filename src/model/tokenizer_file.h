@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -31,9 +32,9 @@ struct TokenizerFile {
   std::array<int32_t, 256> byte_tokens{};
   std::vector<BytePair::Merge> merges;
   bool ignore_merges = false;
-  std::vector<std::pair<std::string, int32_t>> words;  // bytes → id, where merging may reach it
+  std::unordered_map<std::string, int32_t> whole_words;  // bytes → id, for ignore_merges only
   std::vector<AddedToken> added;
-  std::vector<std::pair<std::string, int32_t>> names;  // as written in the file → id
+  std::unordered_map<std::string, int32_t> ids;  // by the token as the file writes it
   bool nfc = false;
   std::vector<PreTokenizerStep> steps;
   std::vector<int32_t> prefix, suffix;  // put around a text by the post-processor
