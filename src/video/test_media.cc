@@ -125,7 +125,8 @@ uint64_t hash_frame(const AVFrame& frame) {
   return hash;
 }
 
-std::vector<PlainFrame> decode_plainly(const std::string& path) {
+void for_each_plain_frame(const std::string& path,
+                          const std::function<void(const AVFrame& frame)>& use) {
   AVFormatContext* opened = nullptr;
   if (avformat_open_input(&opened, path.c_str(), nullptr, nullptr) < 0) {
     throw std::runtime_error("cannot open " + path);
@@ -140,12 +141,11 @@ std::vector<PlainFrame> decode_plainly(const std::string& path) {
   codec->thread_count = 1;
   if (avcodec_open2(codec.get(), decoder, nullptr) < 0) throw std::runtime_error(path);
 
-  std::vector<PlainFrame> frames;
   const PacketPtr packet = make_packet();
   const FramePtr frame = make_frame();
   const auto drain = [&] {
     while (avcodec_receive_frame(codec.get(), frame.get()) == 0) {
-      frames.push_back({hash_frame(*frame), frame->best_effort_timestamp});
+      use(*frame);
       av_frame_unref(frame.get());
     }
   };
@@ -158,7 +158,20 @@ std::vector<PlainFrame> decode_plainly(const std::string& path) {
   }
   avcodec_send_packet(codec.get(), nullptr);
   drain();
+}
+
+std::vector<PlainFrame> decode_plainly(const std::string& path) {
+  std::vector<PlainFrame> frames;
+  for_each_plain_frame(path, [&](const AVFrame& frame) {
+    frames.push_back({hash_frame(frame), frame.best_effort_timestamp});
+  });
   return frames;
+}
+
+std::string small_clip() {
+  return make_media("small_clip.mp4",
+                    "-f lavfi -i testsrc2=size=128x96:rate=24:duration=5 -c:v libx264 -preset "
+                    "veryfast -g 12");
 }
 
 }  // namespace kinora

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,11 @@ struct PlainFrame {
 };
 
 // Every frame that FFmpeg gives, in its order: one thread, nothing skipped, no seeks.
+void for_each_plain_frame(const std::string& path,
+                          const std::function<void(const AVFrame& frame)>& use);
 std::vector<PlainFrame> decode_plainly(const std::string& path);
+
+// A small clip with closed groups of 12 frames at 24 fps, 5 s.
+std::string small_clip();
 
 }  // namespace kinora

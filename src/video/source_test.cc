@@ -1,0 +1,327 @@
+// Sources other than healthy files: pipes, HTTP, silence, limits and things that are no videos.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "video/test_media.h"
+#include "video/video.h"
+
+namespace kinora {
+namespace {
+
+template <typename Action>
+std::string error_of(ErrorKind kind, const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+// All frames at a small size.
+std::vector<uint8_t> read_all(Video& video, const SamplingRule& rule) {
+  ReadOptions options;
+  options.frames_per_group = 7;
+  options.target_size = [](FrameSize, int64_t) { return FrameSize{16, 12}; };
+  FrameStream stream = video.read(rule, options);
+  std::vector<uint8_t> bytes;
+  while (const auto group = stream.next()) {
+    const auto* begin = group->pixels.data<uint8_t>();
+    bytes.insert(bytes.end(), begin, begin + group->pixels.elements());
+  }
+  return bytes;
+}
+
+// Writes a file into a FIFO from a thread of its own.
+class FifoWriter {
+ public:
+  FifoWriter(const std::string& path, std::string bytes)
+      : thread_([path, bytes = std::move(bytes)] {
+          const int fifo = open(path.c_str(), O_WRONLY);
+          size_t at = 0;
+          while (at < bytes.size()) {
+            const ssize_t done = write(fifo, bytes.data() + at, bytes.size() - at);
+            if (done <= 0) break;
+            at += static_cast<size_t>(done);
+          }
+          close(fifo);
+        }) {}
+  ~FifoWriter() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+std::string make_fifo() {
+  const std::string path = scratch_directory() + "/fifo";
+  EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
+TEST(SourceTest, PipesAreKeptAndIndexed) {
+  const std::string clip = small_clip();
+  const auto expected = read_all(*open_video(clip), SamplingRule::qwen(3));
+  const std::string fifo = make_fifo();
+  const FifoWriter writer(fifo, read_whole(clip));
+  const auto video = open_video(fifo);
+  EXPECT_FALSE(video->live());
+  EXPECT_EQ(video->info().frames, 120);
+  EXPECT_EQ(read_all(*video, SamplingRule::qwen(3)), expected);
+}
+
+TEST(SourceTest, LivePipesAreReadAsTheyCome) {
+  const std::string clip =
+      make_media("live.ts",
+                 "-f lavfi -i testsrc2=size=128x96:rate=24:duration=3 -c:v libx264 -preset "
+                 "veryfast -g 12");
+  for (const SamplingRule& rule :
+       {SamplingRule::every(4), SamplingRule::all_frames(), SamplingRule::at_indices({3, 40}),
+        SamplingRule::every(2).within(1, 2)}) {
+    const auto expected = read_all(*open_video(clip), rule);
+    const std::string fifo = make_fifo();
+    const FifoWriter writer(fifo, read_whole(clip));
+    OpenOptions options;
+    options.live = true;
+    const auto video = open_video(fifo, options);
+    EXPECT_TRUE(video->live());
+    EXPECT_EQ(video->info().size, (FrameSize{128, 96}));
+    EXPECT_EQ(read_all(*video, rule), expected);
+    error_of(ErrorKind::usage, [&] { read_all(*video, rule); });
+  }
+}
+
+TEST(SourceTest, LiveSourcesHaveNoLength) {
+  const std::string clip =
+      make_media("live.ts",
+                 "-f lavfi -i testsrc2=size=128x96:rate=24:duration=3 -c:v libx264 -preset "
+                 "veryfast -g 12");
+  const std::string fifo = make_fifo();
+  const FifoWriter writer(fifo, read_whole(clip));
+  OpenOptions options;
+  options.live = true;
+  const auto video = open_video(fifo, options);
+  error_of(ErrorKind::usage, [&] { video->sample(SamplingRule::every(1)); });
+  error_of(ErrorKind::usage, [&] { read_all(*video, SamplingRule::qwen(1)); });
+  EXPECT_FALSE(read_all(*video, SamplingRule::every(1)).empty());
+}
+
+TEST(SourceTest, SilentPipesAreGivenUp) {
+  for (const bool live : {false, true}) {
+    const std::string fifo = make_fifo();
+    const int writer = open(fifo.c_str(), O_RDWR);  // open, and never a byte
+    OpenOptions options;
+    options.live = live;
+    options.stall_timeout = 0.2;
+    options.open_timeout = 0.2;
+    error_of(ErrorKind::network, [&] { open_video(fifo, options); });
+    close(writer);
+  }
+}
+
+TEST(SourceTest, WaitingEndsWithCancelling) {
+  const std::string fifo = make_fifo();
+  const int writer = open(fifo.c_str(), O_RDWR);
+  OpenOptions options;
+  options.stall_timeout = 3600;
+  options.open_timeout = 3600;
+  std::thread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    options.cancel.cancel();
+  });
+  error_of(ErrorKind::cancelled, [&] { open_video(fifo, options); });
+  canceller.join();
+  close(writer);
+}
+
+// Answers every request with the same bytes, all of them or the first `sent` and then silence.
+class TinyServer {
+ public:
+  TinyServer(std::string bytes, size_t sent) : bytes_(std::move(bytes)), sent_(sent) {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_, generic, size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    getsockname(listener_, generic, &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~TinyServer() {
+    stop_ = true;
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  std::string url(const std::string& name) const {
+    return "http://127.0.0.1:" + std::to_string(port_) + "/" + name;
+  }
+
+ private:
+  void serve() {
+    std::vector<int> open_ends;
+    while (!stop_) {
+      const int client = accept(listener_, nullptr, nullptr);
+      if (client < 0) break;
+      open_ends.push_back(client);
+      char request[4096];
+      if (recv(client, request, sizeof request, 0) <= 0) continue;
+      const std::string head =
+          "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(bytes_.size()) +
+          "\r\nConnection: close\r\n\r\n";
+      send(client, head.data(), head.size(), MSG_NOSIGNAL);
+      send(client, bytes_.data(), std::min(sent_, bytes_.size()), MSG_NOSIGNAL);
+      if (sent_ >= bytes_.size()) shutdown(client, SHUT_RDWR);
+    }
+    for (const int client : open_ends) close(client);
+  }
+
+  std::string bytes_;
+  size_t sent_;
+  int listener_ = -1;
+  int port_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST(SourceTest, DownloadsAreKeptAndIndexed) {
+  const std::string clip = small_clip();
+  const auto expected = read_all(*open_video(clip), SamplingRule::uniform(9));
+  const TinyServer server(read_whole(clip), SIZE_MAX);
+  const auto video = open_video(server.url("clip.mp4"));
+  EXPECT_EQ(video->info().frames, 120);
+  EXPECT_EQ(read_all(*video, SamplingRule::uniform(9)), expected);
+}
+
+TEST(SourceTest, StalledDownloadsAreGivenUp) {
+  const TinyServer server(read_whole(small_clip()), 1000);
+  OpenOptions options;
+  options.stall_timeout = 0.2;
+  const std::string message =
+      error_of(ErrorKind::network, [&] { open_video(server.url("clip.mp4"), options); });
+  EXPECT_NE(message.find("silent"), std::string::npos) << message;
+}
+
+TEST(SourceTest, NobodyListens) {
+  OpenOptions options;
+  options.open_timeout = 2;
+  error_of(ErrorKind::network, [&] { open_video("http://127.0.0.1:9/clip.mp4", options); });
+  error_of(ErrorKind::network, [&] { open_video("rtsp://127.0.0.1:9/camera", options); });
+  error_of(ErrorKind::usage, [&] { open_video("gopher://127.0.0.1/clip.mp4", options); });
+}
+
+TEST(SourceTest, ThingsThatAreNoVideos) {
+  const std::string folder = scratch_directory();
+  error_of(ErrorKind::not_found, [&] { open_video(folder + "/missing.mp4"); });
+  error_of(ErrorKind::bad_input, [&] { open_video(folder); });
+  error_of(ErrorKind::usage, [&] { open_video(""); });
+
+  write_file(folder + "/empty.mp4", "");
+  error_of(ErrorKind::bad_input, [&] { open_video(folder + "/empty.mp4"); });
+
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "Some lines of text, by no means a film.\n";
+  write_file(folder + "/text.mp4", text);
+  error_of(ErrorKind::bad_input, [&] { open_video(folder + "/text.mp4")->info(); });
+
+  write_file(folder + "/list.mp4", "ffconcat version 1.0\nfile '/etc/passwd'\n");
+  error_of(ErrorKind::bad_input, [&] { open_video(folder + "/list.mp4")->info(); });
+
+  const std::string sound = make_media("sound.m4a", "-f lavfi -i sine=duration=1 -c:a aac");
+  const std::string message = error_of(ErrorKind::bad_input, [&] { open_video(sound); });
+  EXPECT_NE(message.find("only sound"), std::string::npos) << message;
+}
+
+TEST(SourceTest, NamesAreNoPatterns) {
+  const std::string folder = scratch_directory();
+  for (const char* name : {"a%03d.png", "b*.png", "c:d.png", "-e.png", "f g'.png"}) {
+    const std::string path = folder + "/" + name;
+    std::filesystem::copy_file(
+        make_media("picture.png",
+                   "-f lavfi -i testsrc2=size=50x30:rate=1:duration=1 -frames:v 1 -update 1"),
+        path);
+    EXPECT_EQ(open_video(path)->info().frames, 1) << name;
+  }
+}
+
+TEST(SourceTest, SmallestAndLargestPictures) {
+  const std::string tiny =
+      make_media("tiny.png",
+                 "-f lavfi -i color=red:size=2x2:rate=1:duration=1 -vf format=rgb24,crop=1:1 "
+                 "-frames:v 1 -update 1");
+  const auto video = open_video(tiny);
+  EXPECT_EQ(video->info().size, (FrameSize{1, 1}));
+  ReadOptions options;
+  options.target_size = [](FrameSize, int64_t) { return FrameSize{28, 28}; };
+  EXPECT_EQ(video->read_packed(video->sample(SamplingRule::all_frames()), options).frames(), 1);
+
+  const std::string huge = make_media(
+      "huge.png",
+      "-f lavfi -i color=black:size=20000x20000:rate=1:duration=1 -pix_fmt monob -frames:v 1 "
+      "-update 1");
+  const std::string message = error_of(ErrorKind::resource, [&] { open_video(huge); });
+  EXPECT_NE(message.find("20000 × 20000"), std::string::npos) << message;
+}
+
+TEST(SourceTest, LimitsNameTheirNumbers) {
+  OpenOptions options;
+  options.limits.max_packets = 100;
+  const std::string packets =
+      error_of(ErrorKind::resource, [&] { open_video(small_clip(), options)->info(); });
+  EXPECT_NE(packets.find("100"), std::string::npos);
+
+  options = {};
+  options.limits.max_pixels = 1000;
+  const std::string pixels =
+      error_of(ErrorKind::resource, [&] { open_video(small_clip(), options); });
+  EXPECT_NE(pixels.find("128 × 96"), std::string::npos);
+
+  options = {};
+  options.limits.max_spool_bytes = 1000;
+  const std::string fifo = make_fifo();
+  {
+    const FifoWriter writer(fifo, read_whole(small_clip()).substr(0, 60000));
+    error_of(ErrorKind::resource, [&] { open_video(fifo, options); });
+  }
+
+  options = {};
+  options.limits.max_samples = 10;
+  error_of(ErrorKind::resource,
+           [&] { open_video(small_clip(), options)->sample(SamplingRule::all_frames()); });
+}
+
+TEST(SourceTest, NonsenseInReadOptions) {
+  const auto video = open_video(small_clip());
+  ReadOptions options;
+  options.target_size = [](FrameSize, int64_t) { return FrameSize{0, 10}; };
+  const std::string message =
+      error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+  EXPECT_NE(message.find("0 × 10"), std::string::npos);
+  options = {};
+  options.frames_per_group = 0;
+  error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+  options = {};
+  options.threads = -1;
+  error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+}
+
+}  // namespace
+}  // namespace kinora
