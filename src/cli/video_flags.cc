@@ -73,6 +73,8 @@ SamplingRule FrameChoice::sampling() const {
   } else if (fps) {
     sampling = SamplingRule::every(*fps);
   } else if (every) {
+    if (!(*every > 0))
+      throw Error(ErrorKind::usage, fmt::format("--every {} s: must be above 0", *every));
     sampling = SamplingRule::every(1 / *every);
   } else if (frames) {
     sampling = SamplingRule::uniform(*frames);
