@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/safetensors.h"
+#include "support/procedural_pixels.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
 
@@ -81,12 +82,15 @@ class SessionOnFixtures : public ::testing::TestWithParam<Case> {
   }
 
   void add(Session& session, const std::string& kind, int index) {
-    const Tensor source = tensors_.tensor(kind + "." + std::to_string(index) + ".source");
+    const auto& picture = json_.at(kind + "s").at(static_cast<size_t>(index));
+    const int64_t frames = kind == "image" ? 1 : picture.at("frames").get<int64_t>();
+    const Tensor source = testing::procedural_clip(picture.at("seed"), frames, picture.at("height"),
+                                                   picture.at("width"));
     const std::string name = directory_.file(kind + std::to_string(index));
     InputOptions options;
     options.all_frames = true;
     if (kind == "image") {
-      write_picture(name + ".ppm", source);
+      write_picture(name + ".ppm", ConstTensorView(source)[0]);
       session.add(name + ".ppm", options);
       return;
     }
@@ -94,7 +98,7 @@ class SessionOnFixtures : public ::testing::TestWithParam<Case> {
     for (int64_t i = 0; i < source.size(0); ++i) {
       write_picture(name + "/" + std::to_string(1000 + i) + ".ppm", ConstTensorView(source)[i]);
     }
-    options.folder_fps = json_.at("videos").at(static_cast<size_t>(index)).at("fps");
+    options.folder_fps = picture.at("fps");
     session.add(name, options);
   }
 

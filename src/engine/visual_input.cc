@@ -47,6 +47,10 @@ double sampled_rate(Video& video, const VisualRequest& request, size_t samples) 
 }  // namespace
 
 VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options) {
+  if (!model.info().sees) {
+    throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
+                                                    model.info().name, request.source));
+  }
   const SamplingRule rule = choose_rule(model, request);
   check_rule(rule);
   VisualInput input;

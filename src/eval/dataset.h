@@ -1,0 +1,57 @@
+// Questions about videos with known answers: one JSON object a line (docs/eval.md). A line that
+// makes no sense is named by its number and left out; the rest goes on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace kinora {
+
+// A stretch of the prompt before the question: a video or picture by path, or text.
+struct EvalPart {
+  std::string source;  // empty for text
+  std::string text;
+};
+
+struct EvalItem {
+  int64_t line = 0;  // in its file, from 1
+  std::string id;    // unique in its file; the line number when none is given
+  std::vector<EvalPart> parts;
+  std::string question;
+  std::vector<std::string> options;  // empty: an open question
+  std::vector<std::string> answers;  // accepted ones; with options, exactly one of them
+  std::vector<std::string> events;   // for captions: what the answer should mention, in sentences
+  std::string type;
+  double start = 0;
+  double end = std::numeric_limits<double>::infinity();
+  std::optional<double> fps;
+  std::optional<int64_t> frames;
+
+  // Items with the same key can share one prefill.
+  std::string prefix_key() const;
+};
+
+struct EvalProblem {
+  int64_t line = 0;
+  std::string message;
+};
+
+struct EvalData {
+  std::vector<EvalItem> items;
+  std::vector<EvalProblem> problems;
+};
+
+// Paths of videos are relative to the file's directory. Throws not_found for an absent file and
+// bad_input when no line at all can be used.
+EvalData read_eval_data(const FileSystem& files, const std::string& path);
+
+// One line of the format, without the end of line.
+std::string eval_line(const EvalItem& item);
+
+}  // namespace kinora

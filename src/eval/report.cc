@@ -1,0 +1,178 @@
+#include "eval/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "eval/score.h"
+
+namespace kinora {
+namespace {
+
+struct Tally {
+  double score = 0;
+  int64_t count = 0;
+  std::vector<double> seconds;
+
+  void add(const EvalRecord& record) {
+    score += record.score;
+    ++count;
+    seconds.push_back(record.seconds);
+  }
+};
+
+std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::vector<std::string> tally_cells(const Tally& tally) {
+  const Interval interval = wilson_interval(tally.score, tally.count);
+  return {fmt::format("{}", tally.count),
+          percent(tally.score / static_cast<double>(std::max<int64_t>(1, tally.count))),
+          fmt::format("{}–{}", percent(interval.low), percent(interval.high)),
+          fmt::format("{:.3f}", median(tally.seconds))};
+}
+
+ReportTable accuracy_table(const EvalOutcome& outcome, const std::string& policy) {
+  // By type and number of frames; the empty type collects all.
+  std::map<std::pair<std::string, int64_t>, Tally> tallies;
+  Tally all;
+  for (const EvalRecord& record : outcome.records) {
+    if (record.policy != policy) continue;
+    tallies[{record.type, record.frames}].add(record);
+    all.add(record);
+  }
+  ReportTable table{"Accuracy, " + policy,
+                    {"type", "frames", "questions", "right, %", "95 % interval", "answer, s"},
+                    {}};
+  const auto row = [&](const std::string& type, const std::string& frames, const Tally& tally) {
+    std::vector<std::string> cells{type, frames};
+    for (std::string& cell : tally_cells(tally)) cells.push_back(std::move(cell));
+    table.rows.push_back(std::move(cells));
+  };
+  for (const auto& [key, tally] : tallies) row(key.first, std::to_string(key.second), tally);
+  row("all", "", all);
+  return table;
+}
+
+ReportTable comparison_table(const EvalOutcome& outcome, const std::string& first,
+                             const std::string& second) {
+  std::map<std::string, std::pair<const EvalRecord*, const EvalRecord*>> pairs;
+  for (const EvalRecord& record : outcome.records) {
+    if (record.policy == first) pairs[record.id].first = &record;
+    if (record.policy == second) pairs[record.id].second = &record;
+  }
+  struct Pair {
+    Tally one, two;
+    int64_t only_one = 0, only_two = 0, same = 0;
+  };
+  std::map<std::string, Pair> types;
+  for (const auto& [id, pair] : pairs) {
+    const auto [one, two] = pair;
+    if (one == nullptr || two == nullptr) continue;
+    for (const std::string& type : {one->type, std::string("all")}) {
+      Pair& sum = types[type];
+      sum.one.add(*one);
+      sum.two.add(*two);
+      sum.only_one += one->score > two->score;
+      sum.only_two += two->score > one->score;
+      sum.same += one->answer == two->answer;
+    }
+  }
+  ReportTable table{first + " against " + second + ", the same questions",
+                    {"type", "pairs", first + ", %", second + ", %", "better by first",
+                     "better by second", "same text, %", "probability of chance"},
+                    {}};
+  for (const auto& [type, pair] : types) {
+    const auto count = static_cast<double>(pair.one.count);
+    table.rows.push_back({type, std::to_string(pair.one.count), percent(pair.one.score / count),
+                          percent(pair.two.score / count), std::to_string(pair.only_one),
+                          std::to_string(pair.only_two),
+                          percent(static_cast<double>(pair.same) / count),
+                          fmt::format("{:.3f}", paired_probability(pair.only_one, pair.only_two))});
+  }
+  return table;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
+                                       const std::vector<std::string>& policies) {
+  std::vector<ReportTable> tables;
+  for (const std::string& policy : policies) tables.push_back(accuracy_table(outcome, policy));
+  for (size_t i = 1; i < policies.size(); ++i) {
+    tables.push_back(comparison_table(outcome, policies[0], policies[i]));
+  }
+  return tables;
+}
+
+std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title) {
+  std::string out = "# " + title + "\n";
+  for (const ReportTable& table : tables) {
+    out += "\n## " + table.title + "\n\n|";
+    for (const std::string& column : table.columns) out += " " + column + " |";
+    out += "\n|";
+    for (size_t i = 0; i < table.columns.size(); ++i) out += "---|";
+    out += "\n";
+    for (const auto& row : table.rows) {
+      out += "|";
+      for (std::string cell : row) {
+        std::replace(cell.begin(), cell.end(), '|', '/');
+        out += " " + cell + " |";
+      }
+      out += "\n";
+    }
+  }
+  return out;
+}
+
+std::string as_html(const std::vector<ReportTable>& tables, const std::string& title) {
+  std::string out =
+      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" + escaped(title) +
+      "</title><style>body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;"
+      "padding:0 1rem;color:#1c2430}table{border-collapse:collapse;margin:1rem 0}"
+      "th,td{padding:.3rem .8rem;border-bottom:1px solid #d8dee6;text-align:right}"
+      "th:first-child,td:first-child{text-align:left}tr:last-child "
+      "td{font-weight:600}</style><h1>" +
+      escaped(title) + "</h1>";
+  for (const ReportTable& table : tables) {
+    out += "<h2>" + escaped(table.title) + "</h2><table><tr>";
+    for (const std::string& column : table.columns) out += "<th>" + escaped(column) + "</th>";
+    out += "</tr>";
+    for (const auto& row : table.rows) {
+      out += "<tr>";
+      for (const std::string& cell : row) out += "<td>" + escaped(cell) + "</td>";
+      out += "</tr>";
+    }
+    out += "</table>";
+  }
+  return out + "</html>\n";
+}
+
+}  // namespace kinora

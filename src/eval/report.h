@@ -1,0 +1,24 @@
+// Tables of an evaluation: share of right answers by type and length with its 95 % interval, and,
+// for two policies, how they differ on the same questions. As Markdown and as one HTML page.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "eval/run.h"
+
+namespace kinora {
+
+struct ReportTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
+
+std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
+                                       const std::vector<std::string>& policies);
+
+std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title);
+std::string as_html(const std::vector<ReportTable>& tables, const std::string& title);
+
+}  // namespace kinora

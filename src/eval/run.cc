@@ -1,0 +1,136 @@
+#include "eval/run.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "eval/results_file.h"
+#include "eval/score.h"
+
+namespace kinora {
+namespace {
+
+// Items that share one prefill, in the order of the data.
+struct Prefix {
+  std::vector<const EvalItem*> items;
+};
+
+std::vector<Prefix> group_by_prefix(const EvalData& data) {
+  std::vector<Prefix> groups;
+  std::map<std::string, size_t> places;
+  for (const EvalItem& item : data.items) {
+    const auto [found, fresh] = places.emplace(item.prefix_key(), groups.size());
+    if (fresh) groups.emplace_back();
+    groups[found->second].items.push_back(&item);
+  }
+  return groups;
+}
+
+InputOptions input_options(const EvalItem& item, const CancelToken& cancel) {
+  InputOptions options;
+  options.fps = item.fps;
+  options.frames = item.frames;
+  options.start = item.start;
+  options.end = item.end;
+  options.cancel = cancel;
+  return options;
+}
+
+// A session that has seen the parts in front of the questions of one prefix.
+class PrefixSession {
+ public:
+  PrefixSession(const Engine& engine, const EvalPolicy& policy, const EvalItem& source,
+                const CancelToken& cancel)
+      : session_(engine, policy.session), source_(source) {
+    const InputOptions options = input_options(source, cancel);
+    for (const EvalPart& part : source.parts) {
+      if (!part.source.empty()) {
+        frames_ += static_cast<int64_t>(session_.add(part.source, options).times.size());
+      }
+    }
+  }
+
+  int64_t frames() const { return frames_; }
+
+  Answer ask(const EvalItem& item, const AnswerOptions& options) {
+    session_.clear();
+    std::vector<QuestionPart> parts;
+    for (const EvalPart& part : source_.parts) {
+      parts.push_back(part.source.empty() ? QuestionPart{part.text} : QuestionPart{});
+    }
+    parts.push_back({eval_prompt(item)});
+    return session_.ask(parts, options);
+  }
+
+ private:
+  Session session_;
+  const EvalItem& source_;
+  int64_t frames_ = 0;
+};
+
+}  // namespace
+
+EvalOutcome run_eval(const Engine& engine, const EvalData& data,
+                     const std::vector<EvalPolicy>& policies, const EvalOptions& options) {
+  const ModelDescription model = engine.describe();
+  const std::string setting = fmt::format("{} {} {} {}", model.name, model.parameters,
+                                          options.max_tokens, options.wrong_video ? "wrong" : "");
+  ResultsFile results(options.results, setting);
+  EvalOutcome outcome;
+  outcome.records = results.earlier();
+  outcome.resumed = static_cast<int64_t>(outcome.records.size());
+
+  const std::vector<Prefix> groups = group_by_prefix(data);
+  if (options.wrong_video && groups.size() < 2) {
+    throw Error(ErrorKind::usage, "the wrong-video control needs at least two videos");
+  }
+  AnswerOptions answering;
+  answering.temperature = 0;
+  answering.max_tokens = options.max_tokens;
+  answering.cancel = options.cancel;
+
+  const auto total = static_cast<int64_t>(data.items.size() * policies.size());
+  int64_t done = 0;
+  const auto tell = [&] {
+    if (options.progress) options.progress(done, total);
+  };
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Prefix& group = groups[g];
+    const EvalItem& source =
+        *(options.wrong_video ? groups[(g + 1) % groups.size()] : group).items.front();
+    for (const EvalPolicy& policy : policies) {
+      std::unique_ptr<PrefixSession> session;
+      for (const EvalItem* item : group.items) {
+        options.cancel.check();
+        ++done;
+        if (results.holds(policy.name, item->id)) continue;
+        try {
+          if (!session) {
+            session = std::make_unique<PrefixSession>(engine, policy, source, options.cancel);
+          }
+          const Answer answer = session->ask(*item, answering);
+          if (answer.visual_tokens > 0) {
+            outcome.prefill_seconds += answer.timings.total - answer.timings.generate;
+            outcome.prefill_tokens += answer.prompt_tokens;
+          }
+          EvalRecord record{policy.name, item->id,    item->type, session->frames(),
+                            0,           answer.text, 0,          answer.timings.generate};
+          record.tokens = answer.prompt_tokens;
+          record.score = score_answer(*item, answer.text);
+          results.append(record);
+          outcome.records.push_back(std::move(record));
+        } catch (const Error& error) {
+          if (error.kind() == ErrorKind::cancelled) throw;
+          outcome.problems.push_back({item->line, error.what()});
+          session.reset();
+        }
+        tell();
+      }
+    }
+  }
+  return outcome;
+}
+
+}  // namespace kinora
