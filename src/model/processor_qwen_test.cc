@@ -222,7 +222,7 @@ TEST(QwenProcessor, CallerLimitsCount) {
   const VisualPlan small = processor.plan(video, {0, 50 * 28 * 28});
   EXPECT_LE(small.frame_size.width * small.frame_size.height, 50 * 28 * 28);
   const VisualPlan image = processor.plan({Modality::image, {20000, 20000}, 1, 0}, {});
-  EXPECT_LE(image.frame_size.width * image.frame_size.height, 16384 * 28 * 28);
+  EXPECT_LE(image.frame_size.width * image.frame_size.height, 96 * 28 * 28);
   EXPECT_EQ(processor.plan({Modality::image, {1, 1}, 1, 0}, {}).frame_size, (Size{56, 56}));
   EXPECT_THROW(processor.plan(video, {5000, 4000}), Error);
   EXPECT_THROW(processor.plan({Modality::video, {64, 64}, 8, 0}, {}), Error);

@@ -334,7 +334,7 @@ def make(chosen) -> None:
         run_cases("qwen2_5_vl_tied_new", prompts.qwen_cases, ["text", "image_odd", "video_odd_frames", "image_and_video"])
         make_v5()
     if chosen("models/qwen2_5_vl_demo"):
-        build("qwen2_5_vl_demo", "demo", tied=False, dtype="bfloat16", old=False, shards=1, seed=3, max_pixels=16384 * 28 * 28)
+        build("qwen2_5_vl_demo", "demo", tied=False, dtype="bfloat16", old=False, shards=1, seed=3, max_pixels=96 * 28 * 28)
         run_cases("qwen2_5_vl_demo", prompts.demo_cases)
 
 
