@@ -92,6 +92,10 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   open.cancel = cancel;
   open.progress = progress_.get();
   inputs_.push_back(open_visual(model(), request, open));
+  const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
+    return input.plan.source.modality == Modality::image;
+  });
+  for (size_t i = inputs_asked_; i < inputs_.size(); ++i) inputs_[i].plan_among(model(), images);
   return inputs_.back();
 }
 

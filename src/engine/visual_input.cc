@@ -46,6 +46,12 @@ double sampled_rate(Video& video, const VisualRequest& request, size_t samples) 
 
 }  // namespace
 
+void VisualInput::plan_among(const Model& model, int64_t images) {
+  VisualSource described = plan.source;
+  described.images_in_prompt = images;
+  plan = model.plan_visual(described, limits);
+}
+
 VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options) {
   if (!model.info().sees) {
     throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
@@ -55,6 +61,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
   check_rule(rule);
   VisualInput input;
   input.source = request.source;
+  input.limits = request.limits;
   options.folder_fps = request.folder_fps;
   input.video = open_video(request.source, options);
   if (input.video->live()) {

@@ -29,7 +29,11 @@ struct VisualInput {
   std::string source;
   std::unique_ptr<Video> video;
   std::vector<SampledFrame> samples;
+  VisualLimits limits;
   VisualPlan plan;
+
+  // Plans anew for a prompt with so many pictures: some models look closer at a single one.
+  void plan_among(const Model& model, int64_t images);
 };
 
 // Opens and plans. Throws usage errors for an fps or count that makes no sense, and whatever
