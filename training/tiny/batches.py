@@ -76,7 +76,7 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
         visual_rows.append(np.arange(prefix.visual_start, len(prefix.ids)))
 
     if shape.passages:
-        cuts = _cuts(rng, world, rng.randint(1, 4 if shape.frames <= 64 else 8)) or [world.frames]
+        cuts = _cuts(rng, world, rng.randint(1, min(8, shape.passages // 64))) or [world.frames]
         closing = rng.random() < 0.5 or cuts[-1] == world.frames
         stops = cuts + [world.frames] * (cuts[-1] != world.frames)
         texts, facts = passages.write(rng, stops if closing else stops[:-1], [0] * len(stops))
@@ -96,7 +96,7 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
                         questions.VIDEO_SKILLS + ["chat", "text"] if facts else questions.VIDEO_SKILLS + ["chat"])
     items = questions.ask_many(rng, world, count, wanted, facts)
     branches = []
-    if not shape.image and (skills is None or "caption" in skills) and rng.random() < (0.4 if vary else 1):
+    if not shape.image and (skills is None or "caption" in skills) and rng.random() < (0.5 if vary else 1):
         branches.append((len(prefix.ids), prefix.next + gap, [questions.Asker(rng, world).ask("caption")]))
     if vary and is_open and not shape.passages and not shape.image and shape.frames >= 32 and rng.random() < 0.5:
         frame = 2 * rng.randint(4, shape.pairs - 1)
@@ -155,6 +155,8 @@ def collate(samples, shape, text):
     for n, s in enumerate(samples):
         b["drawn"][n] = scene.parameters(s.world)
         ids, positions = s.prefix.arrays()
+        if len(ids) > prefix:
+            raise ValueError(f"{shape.name}: a prompt of {len(ids)} tokens where {prefix} fit")
         b["prefix_ids"][n, :len(ids)] = ids
         b["prefix_positions"][:, n, :len(ids)] = positions
         b["visual_rows"][n] = s.visual_rows + n * prefix

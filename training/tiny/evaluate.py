@@ -22,9 +22,9 @@ LENGTHS = [(batches.Shape(64, (4, 4), 16, 512), 192), (batches.Shape(256, (4, 4)
            (batches.Shape(1024, (4, 4), 2, 512), 96), (batches.Shape(4096, (4, 4), 1, 512), 40)]
 OTHERS = [(batches.Shape(2, (4, 4), 64, 240, image=True), 256), (batches.Shape(2, (8, 8), 32, 240, image=True), 96),
           (batches.Shape(64, (4, 7), 8, 512), 64), (batches.Shape(64, (8, 5), 8, 512), 64), (batches.Shape(64, (8, 8), 4, 512), 48),
-          (batches.Shape(256, (6, 6), 4, 512), 32), (batches.Shape(64, (4, 4), 16, 512, passages=170), 128),
+          (batches.Shape(256, (6, 6), 4, 512), 32), (batches.Shape(64, (4, 4), 16, 512, passages=260), 128),
           (batches.Shape(256, (4, 4), 8, 512, passages=680), 64), (batches.Shape(1024, (4, 4), 2, 512, passages=2700), 32)]
-SMOKE = [(batches.Shape(16, (4, 4), 2, 200), 4), (batches.Shape(16, (4, 4), 2, 200, passages=100), 2),
+SMOKE = [(batches.Shape(16, (4, 4), 2, 200), 4), (batches.Shape(16, (4, 4), 2, 200, passages=160), 2),
          (batches.Shape(2, (4, 4), 2, 120, image=True), 2)]
 
 

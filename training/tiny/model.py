@@ -144,7 +144,7 @@ class Model(nn.Module):
         if compiled:
             self._compiled = (_compiled(vision_before, {0: (0, 1), 4: (0,), 5: (0,)}), _compiled(vision_after, {0: (0, 1), 1: (0, 1)}),
                               _compiled(layer_before, {0: (0,), 8: (0,), 9: (0,)}), _compiled(layer_after, {0: (0,), 1: (0,)}))
-        self._grids = {}
+        self._grids, self._axes = {}, {}
 
     # -- vision
     def _grid(self, rows, columns, device):
@@ -184,14 +184,24 @@ class Model(nn.Module):
     # -- text
     def turns(self, positions):
         """positions [3, rows] -> cos, sin [rows, 1, 64]"""
-        axis = torch.repeat_interleave(torch.arange(3), torch.tensor(self.config.sections)).to(positions.device)
-        inverse = 1.0 / (self.config.theta ** (torch.arange(0, 64, 2, dtype=torch.float32, device=positions.device) / 64))
+        if positions.device not in self._axes:
+            axis = torch.repeat_interleave(torch.arange(3), torch.tensor(self.config.sections))
+            inverse = 1.0 / (self.config.theta ** (torch.arange(0, 64, 2, dtype=torch.float32) / 64))
+            self._axes[positions.device] = axis.to(positions.device), inverse.to(positions.device)
+        axis, inverse = self._axes[positions.device]
         angle = positions.float()[axis].T * inverse
         angle = torch.cat([angle, angle], -1)[:, None]
         return angle.cos(), angle.sin()
 
     def embed(self, ids):
         return F.embedding(ids, self.model.embed_tokens.weight)
+
+    def _table_rows(self, ids, dtype):
+        """Embeddings as a product: its gradient needs neither sorting nor thousands of adds to one row."""
+        if not torch.is_grad_enabled():
+            return self.embed(ids).to(dtype)
+        one = torch.arange(self.config.vocabulary, device=ids.device) == ids.unsqueeze(-1)
+        return one.to(dtype) @ self.model.embed_tokens.weight.to(dtype)
 
     def _before(self, run, layer, x, cos, sin):
         a = layer.self_attn
@@ -218,9 +228,9 @@ class Model(nn.Module):
         batch, prefix = b["prefix_ids"].shape
         rows = b["ids"].shape[1]
         total, dtype, width = prefix + rows, visual.dtype, self.config.hidden
-        start = self.embed(b["prefix_ids"]).to(dtype).reshape(batch * prefix, width)
+        start = self._table_rows(b["prefix_ids"], dtype).reshape(batch * prefix, width)
         start = start.index_copy(0, b["visual_rows"].reshape(-1), visual.reshape(-1, width)).view(batch, prefix, width)
-        x = torch.cat([start, self.embed(b["ids"]).to(dtype)], 1).reshape(batch * total, width)
+        x = torch.cat([start, self._table_rows(b["ids"], dtype)], 1).reshape(batch * total, width)
         positions = torch.cat([b["prefix_positions"], b["positions"].unsqueeze(0).expand(3, -1, -1)], 2)
         cos, sin = self.turns(positions.reshape(3, -1))
         mask = branch_mask(b, prefix).to(dtype).expand(batch, self.config.heads, rows, total)

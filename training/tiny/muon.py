@@ -33,11 +33,12 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate):
+        """rate: a tensor, so that a captured step follows it"""
         for parameters, buffer, scale, decay in self.stacks:
             g = torch.stack([p.grad for p in parameters])
             buffer.lerp_(g, 1 - self.momentum)
             update = orthogonal(g.lerp(buffer, self.momentum))
             # the size of AdamW's usual update: about 0.2 per element
-            update = update.float() * (0.2 * max(buffer.shape[1:]) ** 0.5)
-            torch._foreach_mul_(parameters, 1 - rate * scale * decay)
-            torch._foreach_add_(parameters, list(update.unbind(0)), alpha=-rate * scale)
+            update = update.float() * (rate * (-scale * 0.2 * max(buffer.shape[1:]) ** 0.5))
+            torch._foreach_mul_(parameters, 1 - rate * (scale * decay))
+            torch._foreach_add_(parameters, list(update.unbind(0)))

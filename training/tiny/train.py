@@ -14,12 +14,15 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import time
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from training.tiny import batches, evaluate, export, model as models, seeing
+from training.tiny.graphs import Steps
 from training.tiny.muon import Muon
 from training.tiny.tokenizer import Text
 from training.world import render
@@ -31,8 +34,9 @@ SHAPES = {s.name: s for s in [
     S(64, (4, 4), 40, 408), S(64, (4, 7), 24, 408), S(64, (6, 4), 28, 408), S(64, (8, 5), 16, 408), S(64, (6, 6), 18, 408), S(64, (8, 8), 10, 408),
     S(256, (4, 4), 14, 432), S(256, (4, 6), 9, 432), S(256, (6, 6), 6, 432), S(256, (8, 8), 3, 432),
     S(1024, (4, 4), 4, 440), S(1024, (4, 7), 2, 440), S(4096, (4, 4), 1, 440),
-    S(64, (4, 4), 36, 408, passages=170), S(256, (4, 4), 12, 432, passages=680), S(1024, (4, 4), 3, 440, passages=2700)]}
-SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 4, 120, image=True), S(16, (4, 4), 4, 200), S(16, (4, 6), 2, 200, passages=100)]}
+    S(16, (4, 4), 48, 408, passages=200), S(64, (4, 4), 36, 408, passages=260), S(256, (4, 4), 12, 432, passages=680),
+    S(1024, (4, 4), 3, 440, passages=2700)]}
+SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 4, 120, image=True), S(16, (4, 4), 4, 200), S(16, (4, 6), 2, 200, passages=160)]}
 
 # (until this progress, {shape: weight})
 CURRICULUM = [
@@ -40,20 +44,39 @@ CURRICULUM = [
     (0.25, {"image2x4x4": .06, "image2x6x6": .03, "image2x8x8": .02, "image2x5x8": .02, "video16x4x4": .2, "video16x4x7": .05, "video16x8x5": .04,
             "video16x6x6": .05, "video16x8x8": .03, "video64x4x4": .3, "video64x4x7": .06, "video64x6x4": .04, "video64x6x6": .03,
             "mixed64x4x4": .07}),
-    (0.45, {"image2x4x4": .03, "image2x6x6": .02, "image2x8x8": .02, "image2x5x8": .02, "video16x4x4": .06, "video16x4x7": .03, "video16x8x5": .03,
+    (0.42, {"image2x4x4": .03, "image2x6x6": .02, "image2x8x8": .02, "image2x5x8": .02, "video16x4x4": .06, "video16x4x7": .03, "video16x8x5": .03,
             "video16x6x6": .03, "video16x8x8": .03, "video64x4x4": .2, "video64x4x7": .05, "video64x6x4": .04, "video64x8x5": .04,
             "video64x6x6": .04, "video64x8x8": .03, "video256x4x4": .22, "video256x4x6": .03, "video256x6x6": .02, "mixed64x4x4": .06,
             "mixed256x4x4": .04}),
-    (1.00, {"image2x4x4": .02, "image2x6x6": .015, "image2x8x8": .015, "image2x5x8": .015, "video16x4x4": .04, "video16x4x7": .02, "video16x8x5": .02,
-            "video16x6x6": .02, "video16x8x8": .02, "video64x4x4": .12, "video64x4x7": .04, "video64x6x4": .03, "video64x8x5": .03,
-            "video64x6x6": .03, "video64x8x8": .03, "video256x4x4": .12, "video256x4x6": .03, "video256x6x6": .03, "video256x8x8": .02,
-            "video1024x4x4": .2, "video1024x4x7": .02, "video4096x4x4": .03, "mixed64x4x4": .04, "mixed256x4x4": .04, "mixed1024x4x4": .03}),
+    (0.62, {"image2x4x4": .015, "image2x6x6": .01, "image2x8x8": .02, "image2x5x8": .01, "video16x4x4": .02, "video16x4x7": .01, "video16x8x5": .01,
+            "video16x6x6": .01, "video16x8x8": .015, "video64x4x4": .10, "video64x4x7": .03, "video64x6x4": .02, "video64x8x5": .02,
+            "video64x6x6": .03, "video64x8x8": .04, "video256x4x4": .13, "video256x4x6": .03, "video256x6x6": .03, "video256x8x8": .02,
+            "video1024x4x4": .17, "video1024x4x7": .02, "video4096x4x4": .02, "mixed16x4x4": .08, "mixed64x4x4": .08, "mixed256x4x4": .06,
+            "mixed1024x4x4": .03}),
+    (1.00, {"image2x4x4": .015, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .02, "video16x4x7": .01, "video16x8x5": .01,
+            "video16x6x6": .01, "video16x8x8": .01, "video64x4x4": .09, "video64x4x7": .02, "video64x6x4": .02, "video64x8x5": .02,
+            "video64x6x6": .02, "video64x8x8": .03, "video256x4x4": .13, "video256x4x6": .03, "video256x6x6": .03, "video256x8x8": .02,
+            "video1024x4x4": .22, "video1024x4x7": .02, "video4096x4x4": .06, "mixed16x4x4": .03, "mixed64x4x4": .05, "mixed256x4x4": .05,
+            "mixed1024x4x4": .04}),
 ]
 VISION_GRIDS = [((4, 4), 1024, .6), ((4, 7), 576, .1), ((6, 6), 448, .1), ((8, 5), 400, .1), ((8, 8), 256, .1)]
 
 
 def mixture(progress):
     return next(m for until, m in CURRICULUM if progress < until or until == 1.0)
+
+
+def fixed(b, shape):
+    """Pads what differs from batch to batch, so that every batch of a shape has the same sizes."""
+    answers, items = shape.batch * shape.rows * 11 // 20, shape.batch * (shape.rows // 8)
+    b.pop("kinds")
+    for name, size, filler in (("source", answers, 0), ("target", answers, 0), ("weight", answers, 0), ("item_of", answers, items - 1),
+                               ("skill", items, len(batches.SKILLS))):
+        padded = np.full(size, filler, b[name].dtype)
+        count = min(size, len(b[name]))
+        padded[:count] = b[name][:count]
+        b[name] = padded
+    return b
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -71,9 +94,8 @@ class Stream(torch.utils.data.IterableDataset):
             m = {n: 1 for n in self.shapes} if self.smoke else mixture(self.progress.value)
             name = rng.choices(list(m), list(m.values()))[0]
             b = batches.make(f"train/{self.seed}/{worker}/{count}", self.shapes[name], text)
-            b.pop("kinds")
             count += 1
-            yield name, {k: torch.from_numpy(v) for k, v in b.items()}
+            yield name, {k: torch.from_numpy(v) for k, v in fixed(b, self.shapes[name]).items()}
 
 
 class Trainer:
@@ -109,13 +131,16 @@ class Trainer:
         print(line, flush=True)
         print(line, file=self.log_file, flush=True)
 
-    def optimizer(self, everything):
+    def prepare(self, everything):
+        """Optimizers for vision and heads, or for everything; learning rates are tensors that captured steps read."""
+        self.rate = torch.zeros((), device=self.device)
+        self.sums = torch.zeros(3, device=self.device)  # loss, gradient norm, steps
         vision = list(self.model.visual.parameters())
         text = list(self.model.model.parameters()) if everything else []
-        heads = list(self.heads.parameters())
-        plain, matrices = [], []
         table = self.model.model.embed_tokens.weight
-        for parameters, scale, decay in ((vision, self.a.vision_rate if everything else 1, .05), (text, 1, .05), (heads, 1, 0)):
+        plain, matrices = [], []
+        for parameters, scale, decay in ((vision, self.a.vision_rate if everything else 1, .05), (text, 1, .05),
+                                         (list(self.heads.parameters()), 1, 0)):
             large = [p for p in parameters if p.dim() == 2 and p is not table and decay] if self.a.muon else []
             chosen = {id(p) for p in large}
             matrices.append(dict(params=large, weight_decay=decay, scale=scale))
@@ -123,62 +148,78 @@ class Trainer:
             plain.append(dict(params=[p for p in rest if p.dim() > 1], weight_decay=decay, scale=scale))
             plain.append(dict(params=[p for p in rest if p.dim() <= 1], weight_decay=0.0, scale=scale))
         plain = [g for g in plain if g["params"]]
+        for g in plain:
+            g["lr"] = torch.zeros((), device=self.device) if self.cuda else 0.0
         self.trained = [p for g in plain + matrices for p in g["params"]]
+        for p in self.trained:
+            p.grad = torch.zeros_like(p)
         self.muon = Muon(matrices) if self.a.muon else None
-        return torch.optim.AdamW(plain, lr=1e-3, betas=(0.9, 0.98), fused=self.cuda)
+        self.adam = torch.optim.AdamW(plain, betas=(0.9, 0.98), fused=self.cuda, capturable=self.cuda)
 
-    def update(self, optimizer, loss, rate):
-        optimizer.zero_grad(set_to_none=True)
+    def set_rate(self, rate):
+        self.rate.fill_(rate)
+        for g in self.adam.param_groups:
+            if self.cuda:
+                g["lr"].fill_(rate * g["scale"])
+            else:
+                g["lr"] = rate * g["scale"]
+
+    def update(self, loss, shown):
+        """One optimizer step on `loss`; `shown` goes to the log. Captured, so nothing here waits for the device."""
+        torch._foreach_zero_([p.grad for p in self.trained])
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
-        for g in optimizer.param_groups:
-            g["lr"] = rate * g["scale"]
-        optimizer.step()
+        self.adam.step()
         if self.muon:
-            self.muon.step(rate)
-        return norm.detach()
+            self.muon.step(self.rate)
+        self.sums += torch.stack([shown.detach(), norm.detach(), torch.ones_like(norm)])
 
     @torch.no_grad()
     def draw(self, rows, grid, videos):
-        """Patches of `videos` videos, about a third of them worn by a scaler and a codec."""
+        """Patches of `videos` videos; in two of five steps a third of them is worn by a scaler and a codec."""
         self.drawn += 1
         third = videos // 3 if videos > 2 else videos * (random.random() < 0.33)
+        third *= random.random() < 0.4
         return self.renderer.model_patches(rows, grid[0] * 28, grid[1] * 28, third * (len(rows) // videos),
                                            2 * self.drawn + 3).to(self.dtype)
 
     # -- vision alone
+    def vision_step(self, grid, b):
+        tokens = self.model.look(b["patches"], *grid, fast=True)
+        loss = self.heads(tokens, *seeing.labels(b["rows"], grid), self.seen)
+        self.update(loss, loss)
+
     def train_vision(self, seconds):
-        optimizer, score = self.optimizer(False), torch.zeros(5, 2, device=self.device)
+        self.prepare(False)
+        self.seen = torch.zeros(5, 2, device=self.device)
+        steps = Steps(self.vision_step, self.device, self.log, not self.a.eager)
         began = last = time.time()
-        steps, rng = 0, random.Random(self.a.seed)
+        count, rng = 0, random.Random(self.a.seed)
         while time.time() - began < seconds:
             p = (time.time() - began) / seconds
             grid, n, _ = rng.choices(VISION_GRIDS, [g[2] for g in VISION_GRIDS])[0]
             rows = seeing.random_pairs(8 if self.a.smoke else n, grid, self.device)
-            tokens = self.model.look(self.draw(rows, grid, len(rows) // 2), *grid, fast=True)
-            loss = self.heads(tokens, *seeing.labels(rows, grid), score)
-            rate = self.a.vision_peak * min(1, (steps + 1) / 150) * (0.25 + 0.75 * 0.5 * (1 + math.cos(math.pi * p)))
-            self.update(optimizer, loss, rate)
-            steps += 1
-            if self.cuda and steps % 8 == 0:
-                torch.cuda.synchronize()
+            self.set_rate(self.a.vision_peak * min(1, (count + 1) / 150) * (0.2 + 0.8 * 0.5 * (1 + math.cos(math.pi * p))))
+            steps.run(grid, dict(rows=rows, patches=self.draw(rows, grid, len(rows) // 2)))
+            count += 1
             if time.time() - last > self.a.every:
                 last = time.time()
-                self.log(f"vision step {steps} loss {loss.item():.3f} {self.seen(score)}")
-                score.zero_()
-            if self.a.smoke and steps >= 2:
+                self.log(f"vision step {count} loss {self.sums[0] / self.sums[2]:.3f} {self.sight()}")
+            if self.a.smoke and count >= 2:
                 break
-        self.log(f"vision done: {steps} steps, {self.seen(score)}")
+        self.log(f"vision done: {count} steps, {self.sight()}")
 
-    @staticmethod
-    def seen(score):
-        return " ".join(f"{n}:{100 * a / max(1, c):.1f}" for n, (a, c) in
-                        zip(("what", "colour", "motion", "background", "count"), score.tolist()))
+    def sight(self):
+        words = " ".join(f"{n}:{100 * a / max(1, c):.1f}" for n, (a, c) in
+                         zip(("what", "colour", "motion", "background", "count"), self.seen.tolist()))
+        self.seen.zero_()
+        self.sums.zero_()
+        return words
 
     # -- everything
-    def loss(self, name, b, heads_weight, stats):
+    def answer_step(self, name, b):
         shape = self.shapes[name]
-        visual = self.model.look(self.draw(b["drawn"], shape.grid, shape.batch), *shape.grid, fast=True)
+        visual = self.model.look(b["patches"], *shape.grid, fast=True)
         x = self.model.branches(visual.view(shape.batch, -1, visual.shape[-1]), b, fast=True)
         logits = self.model.logits(x.index_select(0, b["source"]))
         each = F.cross_entropy(logits, b["target"], reduction="none")
@@ -186,64 +227,66 @@ class Trainer:
         with torch.no_grad():
             ok = (logits.argmax(-1) == b["target"]).float()
             right = torch.ones(len(b["skill"]), device=self.device).scatter_reduce_(0, b["item_of"], ok, "amin")
-            key = name.split("x")[0]
-            if key not in stats:
-                stats[key] = torch.zeros(len(batches.SKILLS), 2, device=self.device)
-            stats[key].index_add_(0, b["skill"], torch.stack([right, torch.ones_like(right)], 1))
-        if heads_weight > 0 and shape.frames <= 256:
-            some = slice(0, 512)
-            rows = b["drawn"].view(-1, 2 * b["drawn"].shape[1])[some].reshape(-1, b["drawn"].shape[1])
-            total = loss + heads_weight * self.heads(visual[some], *seeing.labels(rows, shape.grid))
-            return total, loss.detach()
-        return loss, loss.detach()
+            self.stats[name].index_add_(0, b["skill"], torch.stack([right, torch.ones_like(right)], 1))
+        total = loss
+        if shape.frames <= 16:
+            total = loss + self.heads_weight * self.heads(visual, *seeing.labels(b["drawn"], shape.grid))
+        self.update(total, loss)
 
     def train(self, seconds):
         a, (first, last_progress) = self.a, self.a.span
-        optimizer, stats = self.optimizer(True), {}
-        began = last = time.time()
-        sums, seen, times, steps, waited, done = torch.zeros(2, device=self.device), {}, {}, 0, 0.0, 0
+        self.prepare(True)
+        self.stats = {n: torch.zeros(len(batches.SKILLS) + 1, 2, device=self.device) for n in self.shapes}
+        self.heads_weight = torch.zeros((), device=self.device)
+        steps = Steps(self.answer_step, self.device, self.log, not a.eager)
+        began = last = saved = time.time()
+        seen, count, done, waited = {}, 0, 0, 0.0
         while time.time() - began < seconds:
             p = first + (last_progress - first) * (time.time() - began) / seconds
             self.progress.value = p
             t = time.time()
             name, b = next(self.batches)
             waited += time.time() - t
+            rate = (a.low + (a.peak - a.low) * 0.5 * (1 + math.cos(math.pi * p))) * min(1, (count + 1) / 150)
+            self.set_rate(rate)
+            self.heads_weight.fill_(0.3 * max(0.0, 1 - p / 0.45) if first == 0 else 0.0)
             b = {k: v.to(self.device, non_blocking=True) for k, v in b.items()}
-            rate = (a.low + (a.peak - a.low) * 0.5 * (1 + math.cos(math.pi * p))) * min(1, (steps + 1) / 150)
-            loss, answer_loss = self.loss(name, b, 0.3 * max(0.0, 1 - p / 0.4), stats)
-            norm = self.update(optimizer, loss, rate)
-            sums += torch.stack([answer_loss, norm])
+            b["patches"] = self.draw(b["drawn"], self.shapes[name].grid, self.shapes[name].batch)
+            steps.run(name, b)
             seen[name] = seen.get(name, 0) + 1
-            steps += 1
-            if self.cuda and steps % 4 == 0:
-                torch.cuda.synchronize()
-            if a.time_shapes:
-                torch.cuda.synchronize()
-                times.setdefault(name, []).append(time.time() - t)
+            count += 1
             if time.time() - last > a.every:
-                last = time.time()
-                k = max(1, steps - done)
-                s = sums.tolist()
-                self.log(f"step {steps} p={p:.3f} rate {rate:.1e} loss {s[0] / k:.4f} norm {s[1] / k:.2f} "
-                         f"{1e3 * a.every / k:.0f} ms/step, waited {1e3 * waited / k:.1f}")
-                for key in sorted(stats):
-                    self.log(f"   {key}: " + " ".join(f"{n}:{100 * r / c:.0f}" for n, (r, c) in zip(batches.SKILLS, stats[key].tolist()) if c))
-                sums.zero_()
-                stats.clear()
-                waited, done = 0.0, steps
-            if a.smoke and steps >= 4:
+                k = max(1, count - done)
+                s = self.sums.tolist()
+                self.log(f"step {count} p={p:.3f} rate {rate:.1e} loss {s[0] / s[2]:.4f} norm {s[1] / s[2]:.2f} "
+                         f"{1e3 * (time.time() - last) / k:.0f} ms/step, waited {1e3 * waited / k:.1f}")
+                self.report()
+                last, waited, done = time.time(), 0.0, count
+            if self.cuda and time.time() - saved > 150:
+                saved = time.time()
+                self.save()
+            if a.smoke and count >= 4:
                 break
         tokens = sum(self.shapes[n].visual_tokens * self.shapes[n].batch * c for n, c in seen.items())
-        self.log(f"trained {steps} steps in {time.time() - began:.0f} s, {tokens / 1e6:.0f}M visual tokens"
+        self.log(f"trained {count} steps in {time.time() - began:.0f} s, {tokens / 1e6:.0f}M visual tokens, steps {seen}"
                  + (f", peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB" if self.cuda else ""))
-        for n, t in sorted(times.items()):
-            self.log(f"   {n}: {1e3 * sorted(t)[len(t) // 2]:.0f} ms, worst {1e3 * max(t):.0f}, {len(t)} steps")
+
+    def report(self):
+        """Right answers in %, per length and skill, since the last report."""
+        merged = {}
+        for name, table in self.stats.items():
+            key = re.match(r"[a-z]+\d+", name).group()
+            merged[key] = merged.get(key, 0) + table
+        for key, table in merged.items():
+            rows = [(n, r, c) for n, (r, c) in zip(batches.SKILLS, table.tolist()) if c]
+            if rows:
+                self.log(f"   {key}: " + " ".join(f"{n}:{100 * r / c:.0f}" for n, r, c in rows))
+        for table in self.stats.values():
+            table.zero_()
+        self.sums.zero_()
 
     def save(self):
-        """bf16 shards small enough to travel; the model that is evaluated is what was saved."""
-        with torch.no_grad():
-            for p in self.model.parameters():
-                p.copy_(p.to(torch.bfloat16).float())
+        """bf16 shards small enough to travel."""
         export.save(self.model, self.out / "model", 15_000_000)
         for extra in (self.out / "model").iterdir():
             if extra.suffix != ".safetensors":
@@ -258,7 +301,7 @@ def arguments(words=None):
     parser.add_argument("--vision-seconds", type=float, default=90, help="of vision alone, when the span starts at 0")
     parser.add_argument("--span", type=float, nargs=2, default=[0.0, 1.0])
     parser.add_argument("--resume", help="a directory with *.safetensors")
-    parser.add_argument("--peak", type=float, default=1e-3)
+    parser.add_argument("--peak", type=float, default=1.2e-3)
     parser.add_argument("--low", type=float, default=2e-5)
     parser.add_argument("--vision-peak", type=float, default=1.5e-3)
     parser.add_argument("--vision-rate", type=float, default=0.5, help="learning rate of vision, relative")
@@ -268,8 +311,8 @@ def arguments(words=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--muon", type=int, default=1, help="1: matrices by Muon, 0: everything by AdamW")
-    parser.add_argument("--eager", action="store_true", help="no torch.compile")
-    parser.add_argument("--time-shapes", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="no torch.compile, no CUDA graphs")
+    parser.add_argument("--captions", type=int, default=0, help="videos per length whose captions are generated and scored")
     parser.add_argument("--smoke", action="store_true", help="the whole road in seconds, on the CPU")
     a = parser.parse_args(words)
     if a.smoke:
@@ -286,9 +329,12 @@ def main():
             t.save()
     t.train(a.seconds)
     t.save()
+    with torch.no_grad():  # what is evaluated is what was saved
+        for p in t.model.parameters():
+            p.copy_(p.to(torch.bfloat16).float())
     plan = evaluate.SMOKE if a.smoke else evaluate.LENGTHS + evaluate.OTHERS
     with torch.no_grad():
-        results = evaluate.run(t.model.eval(), t.device, t.dtype, plan, Text(), 0 if a.smoke else 16,
+        results = evaluate.run(t.model.eval(), t.device, t.dtype, plan, Text(), a.captions,
                                time.time() + a.evaluate_seconds, t.log)
     (t.out / "results.json").write_text(json.dumps(results))
     t.log("below 97 %:", *evaluate.worst(results))

@@ -10,13 +10,17 @@ import random
 
 from training.world import names
 
-PEOPLE = ("Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karin Leo Maria Nils Olga Paul Rosa Simon Tina Viktor "
-          "Wanda Yusuf Zoe Otto").split()
-CITIES = ("Oslo Paris Rome Lima Cairo Tokyo Vienna Madrid Berlin Dublin Athens Prague Lisbon Warsaw Delhi Quito").split()
+PEOPLE = "Clara Emma Felix Hugo Ida Jonas Karin Leo Maria Nils Olga Paul Wanda Yusuf Zoe".split()
 
-_CODE = ["The code of {name} is {value}.", "{name} has the code {value}.", "{name}'s code is {value}.", "Remember: the code of {name} is {value}."]
-_KEEPS = ["{name} keeps {value}.", "{name} keeps {value} at home.", "The thing that {name} keeps is {value}.", "At home {name} keeps {value}."]
-_LIVES = ["{name} lives in {value}.", "The home of {name} is in {value}.", "{name} has a home in {value}.", "{name} lives in the city of {value}."]
+# a name never opens a sentence, so that it is the same token everywhere
+_FORMS = {
+    "text_code": ["The code of {name} is {value}.", "Remember: the code of {name} is {value}.", "We heard that {name} has the code {value}.",
+                  "The number that belongs to {name} is {value}."],
+    "text_keeps": ["At home {name} keeps {value}.", "The thing that {name} keeps is {value}.", "We heard that {name} keeps {value}.",
+                   "People say that {name} keeps {value}."],
+    "text_lives": ["By the way, {name} lives in a {value} house.", "The house of {name} is {value}.", "We heard that {name} lives in a {value} house.",
+                   "People say that {name} has a {value} house."],
+}
 _FILLER = ["The {a} near the {b} was {c} that {d}.", "Nobody saw the {a} before the {d}.", "It was a {c} {d} and the {a} was quiet.",
            "Some say the {a} is {c}, others do not.", "Then the {d} came and the {b} was {c} again.", "There was a {c} {a} beside the {b}.",
            "After a while the {b} became {c}.", "The {d} was {c} and nothing happened near the {b}."]
@@ -46,26 +50,32 @@ def filler(rng):
     return rng.choice(_pool())
 
 
+def _value(rng, kind):
+    """What a fact says, and how it is answered."""
+    if kind == "text_code":
+        value = f"{rng.randint(10, 99)}"
+        return value, value
+    if kind == "text_keeps":
+        value = names.with_article(rng.choice(names.PICTURES))
+        return value, value
+    value = rng.choice(names.COLOUR_NAMES)
+    return value, f"in {names.with_article(value)} house"
+
+
 def write(rng, frames, lengths):
-    """Passages of about `lengths[i]` sentences after the given frames -> ([text], [Fact])."""
-    people = rng.sample(PEOPLE, len(PEOPLE))
+    """Passages of about `lengths[i]` filler sentences after the given frames -> ([text], [Fact])."""
+    people = rng.sample(PEOPLE, rng.randint(5, len(PEOPLE) - 2))  # somebody is never spoken of
+    open_facts = rng.sample([(n, k) for n in people for k in _FORMS], len(people) * len(_FORMS))
     texts, facts = [], []
     for frame, length in zip(frames, lengths):
         sentences = [filler(rng) for _ in range(length)]
-        for _ in range(rng.choice((0, 1, 1, 2)) if facts or frame != frames[-1] else 1):
-            if not people:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            if not open_facts:
                 break
-            name, draw = people.pop(), rng.random()
-            if draw < 0.5:
-                value = f"{rng.randint(10, 99)}"
-                fact, forms, answer = "text_code", _CODE, value
-            elif draw < 0.75:
-                value = names.with_article(rng.choice(names.PICTURES))
-                fact, forms, answer = "text_keeps", _KEEPS, value
-            else:
-                value = rng.choice(CITIES)
-                fact, forms, answer = "text_lives", _LIVES, f"in {value}"
-            sentences.insert(rng.randint(0, len(sentences)), rng.choice(forms).format(name=name, value=value))
-            facts.append(Fact(fact, name, answer, frame))
+            name, kind = open_facts.pop()
+            value, answer = _value(rng, kind)
+            text = rng.choice(_FORMS[kind]).format(name=name, value=value).replace(" a orange", " an orange")
+            sentences.insert(rng.randint(0, len(sentences)), text)
+            facts.append(Fact(kind, name, answer, frame))
         texts.append(" ".join(sentences) + "\n")
     return texts, facts

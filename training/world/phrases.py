@@ -149,15 +149,16 @@ PHRASES = {
         "What [colour|color] is the background?", "[Which|What] [colour|color] does the background have?", "What is the [colour|color] of the background?",
         "The background is [which|what] [colour|color]?", "[Tell me|Name] the [colour|color] of the background."],
     "text_code": [
-        "What is the code of {name}?", "What is {name}'s code?", "Which code does {name} have?", "Tell me the code of {name}.", "[Which|What] number belongs to {name}?",
-        "What [code|number] was given to {name}?", "{name} has which code?", "What does the text say about the code of {name}?", "Say {name}'s code.",
-        "Do you know the code of {name}?"],
+        "What is the code of {name}?", "What is the code that {name} has?", "Which code does {name} have?", "Tell me the code of {name}.",
+        "[Which|What] number belongs to {name}?", "What [code|number] was given to {name}?", "What does the text say about the code of {name}?",
+        "What is [the number of |]{name}'s code?", "Do you know the code of {name}?"],
     "text_keeps": [
-        "What does {name} [keep|have|own]?", "[Which|What] thing does {name} [keep|have]?", "What belongs to {name}?", "Tell me what {name} keeps.", "What is it that {name} keeps?",
-        "{name} keeps what?", "What does the text say {name} keeps?", "What did {name} keep?"],
+        "What does {name} [keep|have at home|keep at home]?", "[Which|What] thing does {name} keep?", "What is kept by {name}?", "Tell me what {name} keeps.",
+        "What is it that {name} keeps?", "What does the text say {name} keeps?", "What did {name} keep?", "What can be found at the home of {name}?"],
     "text_lives": [
-        "Where does {name} live?", "In [which|what] [city|town|place] does {name} live?", "Where is {name}'s home?", "Tell me where {name} lives.", "[Which|What] [city|town] is {name} from?",
-        "{name} lives where?", "What does the text say about the home of {name}?", "Where can {name} be found?"],
+        "Where does {name} live?", "In [which|what] [house|kind of house] does {name} live?", "What is the home of {name}?", "Tell me where {name} lives.",
+        "What [colour|color] is the house of {name}?", "What does the text say about the house of {name}?", "Where can {name} be found?",
+        "What house does {name} have?"],
 }
 PHRASES["none_card"] = PHRASES["card"] + PHRASES["when_card"] + PHRASES["card_after"]
 PHRASES["none_thing"] = PHRASES["motion_thing"] + PHRASES["what_behind"] + PHRASES["thing_after"]

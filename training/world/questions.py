@@ -29,15 +29,15 @@ SKILLS = {
     "colour": dict(colour_behind=1, colour_shape=1.5, colour_card=1.5),
     "motion": dict(motion_thing=2, motion_place=2, motion_still=0.5),
     "order": dict(first_card=1, last_card=1, first_card_colour=.5, last_card_colour=.5, card_after=1.2, card_before=1.2,
-                  first_thing=.8, last_thing=.8, thing_after=1.2, thing_before=1.2, which_card_first=.8, which_thing_first=.8),
+                  first_thing=.8, last_thing=.8, thing_after=1.6, thing_before=2, which_card_first=.8, which_thing_first=1.4),
     "count": dict(count_cards=1.5, count_still=1.5, count_things=.7, count_times=1),
     "presence": dict(is_card=1, is_thing=1.2, is_place=.5),
-    "card": dict(card=4),
+    "card": dict(card=4.5),
     "group": dict(group_mover=1, group_card=.8, group_thing=.8, group_which=.8),
     "compare": dict(same_way=1.2, same_background=1),
-    "when": dict(when_card=1.2),
+    "when": dict(when_card=1.6),
     "none": dict(none_card=.6, none_thing=.6, none_place=.6, none_content=.4),
-    "text": dict(text_fact=6, none_text=.7),
+    "text": dict(text_fact=14, none_text=1.5),
     "chat": dict(talk=.5, no_video=.25),
     "caption": dict(caption=1),
     "image": dict(image_what=1, image_background=.8, image_colour=1, image_background_colour=.6, image_count=1, image_is=1,
@@ -329,7 +329,9 @@ class Asker:
         if not pairs:
             return None
         a, b = self.rng.choice(pairs)
-        return (self._say("same_way", a=a.mover.name, b=b.mover.name), "yes" if want else "no", self._seen(a) + self._seen(b), YES_NO)
+        # the two directions first: the verdict follows from them
+        answer = f"{names.DIRECTIONS[a.direction]} and {names.DIRECTIONS[b.direction]}: {'yes' if want else 'no'}"
+        return self._say("same_way", a=a.mover.name, b=b.mover.name), answer, self._seen(a) + self._seen(b)
 
     def same_background(self):
         if len(self.scenes) < 2:
@@ -379,6 +381,8 @@ class Asker:
         if not self.facts:
             return None
         free = [p for p in passages.PEOPLE if all(f.name != p for f in self.facts)]
+        if not free:
+            return None
         name = self.rng.choice(free)
         return self._say(self.rng.choice(("text_code", "text_keeps", "text_lives")), name=name), f"There is nothing about {name}."
 
