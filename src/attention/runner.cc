@@ -139,22 +139,36 @@ void merge_parts(const attention_cpu::Run& run, std::span<const Job> jobs) {
   }
 }
 
-// Queries that no tile mentions read nothing.
-void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state) {
+void clear_pair(const Plan& plan, const TensorView& out, const SoftmaxState& state, int64_t query,
+                int64_t head) {
+  std::fill_n(out.data<float>() + query * out.stride(0) + head * out.stride(1), out.size(2), 0.0f);
+  const int64_t place = query * plan.heads + head;
+  if (state.max) state.max[place] = -std::numeric_limits<float>::infinity();
+  if (state.sum) state.sum[place] = 0;
+}
+
+// What has read nothing yet: with `everything` all queries, of which the first pass overwrites
+// those that it covers; otherwise only those that some tile mentions.
+void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state,
+                  bool everything) {
+  if (!everything) {
+    for (const Tile& tile : plan.tiles) {
+      for (int64_t i = tile.query_begin; i < tile.query_end; ++i) {
+        for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
+          clear_pair(plan, out, state, plan.query_rows[static_cast<size_t>(i)], head);
+        }
+      }
+    }
+    return;
+  }
   int64_t covered = 0;
   for (const Tile& tile : plan.tiles) {
     if (tile.pass == 0) covered += tile.queries() * tile.heads;
   }
   if (covered == plan.query_count * plan.heads) return;
   for (int64_t query = 0; query < plan.query_count; ++query) {
-    for (int64_t head = 0; head < plan.heads; ++head) {
-      std::fill_n(out.data<float>() + query * out.stride(0) + head * out.stride(1), out.size(2),
-                  0.0f);
-    }
+    for (int64_t head = 0; head < plan.heads; ++head) clear_pair(plan, out, state, query, head);
   }
-  const int64_t pairs = plan.query_count * plan.heads;
-  if (state.max) std::fill_n(state.max, pairs, -std::numeric_limits<float>::infinity());
-  if (state.sum) std::fill_n(state.sum, pairs, 0.0f);
 }
 
 // Runs the tiles of one pass.
@@ -186,8 +200,8 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
   validate(plan, queries, rows);
   int32_t last_pass = 0;
   for (const Tile& tile : plan.tiles) last_pass = std::max(last_pass, tile.pass);
-  check(last_pass == 0 || (options.observer == nullptr && options.clear),
-        "a plan of several passes can be neither observed nor left uncleared");
+  check(last_pass == 0 || options.observer == nullptr,
+        "a plan of several passes cannot be observed");
 
   attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
   // Told by the shape of the problem, not of a tile: the two ways differ in the last bits.
@@ -200,7 +214,7 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
     if (run.options.state.max == nullptr) run.options.state.max = state.data();
     if (run.options.state.sum == nullptr) run.options.state.sum = state.data() + pairs;
   }
-  if (options.clear) clear_output(plan, out, run.options.state);
+  if (options.clear || last_pass > 0) clear_output(plan, out, run.options.state, options.clear);
   for (int32_t pass = 0; pass <= last_pass; ++pass) {
     run.merge = pass > 0;
     run_pass(context, run, pass);

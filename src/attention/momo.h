@@ -1,0 +1,52 @@
+// MOMO, "measure once, mask once": every γ-th query is computed densely and, as it scans the keys,
+// notes which blocks held its attention; all queries then read only those blocks, the first rows
+// and a window; the error at the measured queries corrects their neighbours. docs/methods/momo.md.
+#pragma once
+
+#include "attention/block_plan.h"
+#include "attention/online_top_k.h"
+#include "attention/sparse_attention.h"
+
+namespace kinora {
+
+struct MomoOptions {
+  BlockLayout layout{};       // χ, β, sink, window
+  int64_t query_stride = 16;  // γ
+  TopKMethod top_k = TopKMethod::hybrid;
+  int64_t k = 128;             // blocks a measured query keeps
+  int64_t k_exact = 8;         // of these, exactly (hybrid)
+  int64_t sparse_keys = 4096;  // keys a tile keeps after the trim; scaled below 25k rows
+  bool trim = true;            // false: the whole union
+  bool delta = true;
+};
+
+// Throws a usage error: a stride, block or count that makes no sense.
+void check(const MomoOptions& options);
+
+// Blocks of every head and tile after union and trim.
+//   kept: [samples × heads], what each measured query chose, scores as log2 of its share of
+//   attention; `per_tile` samples a tile
+BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int64_t samples,
+                           int64_t heads, int64_t per_tile, int64_t tiles, int64_t blocks_kept);
+
+class MomoAttention final : public SparseAttention {
+ public:
+  MomoAttention(MomoOptions momo, SparseOptions options);
+
+  std::string_view name() const override { return "momo"; }
+  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
+                                  const RowsView& rows, float scale) override;
+
+ protected:
+  void attend_sparsely(const Context& context, int layer, const QueryView& queries,
+                       const RowsView& rows, float scale, TensorView out) override;
+
+ private:
+  // Runs the measured queries densely into `exact` and returns the chosen blocks.
+  BlockChoice measure(const Context& context, const QueryView& queries, const RowsView& rows,
+                      float scale, TensorView exact) const;
+
+  MomoOptions momo_;
+};
+
+}  // namespace kinora
