@@ -82,14 +82,23 @@ class Model {
 
   virtual std::unique_ptr<PositionCounter> positions() const = 0;
 
-  // Sampling when a person gives neither fps nor a count: at this rate and at most so many frames
-  // (Qwen: 2.0 and 768); or, where the rate is 0, exactly so many, evenly spread (LLaVA: 0 and 32).
+  // Which of `total` frames (at `fps` a second) the family looks at by itself when a person gives
+  // no rate: presentation indices. `count` above 0 asks for so many. Empty: by Qwen's rule, at
+  // default_fps and at most default_max_frames.
+  virtual std::vector<int64_t> choose_frames(int64_t /*total*/, double /*fps*/,
+                                             int64_t /*count*/) const {
+    return {};
+  }
+  // What choose_frames comes to: a rate (0 where the number is fixed) and the most frames.
   virtual double default_fps() const = 0;
   virtual int64_t default_max_frames() const = 0;
 };
 
 struct LoadOptions {
   bool check_finite = false;  // reads every weight; names the first tensor with a NaN or infinity
+  // Rounds the decoder's activations to bf16 where weights are bf16 and the CPU multiplies such
+  // natively: faster prefill, no longer equal to f32.
+  bool native_bf16 = false;
 };
 
 // Reads a directory as huggingface-cli leaves it. Every missing, extra or misshapen tensor is

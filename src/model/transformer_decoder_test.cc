@@ -189,5 +189,26 @@ TEST(TransformerDecoderTest, RefusesWhatDoesNotFit) {
   EXPECT_THROW(decoder.prefill(context, group, other, attention, {}), Error);
 }
 
+// Numbers from transformers' _compute_llama3_parameters (theta 500000, head size 16, factor 8,
+// low 1, high 4, 8192 positions).
+TEST(RotaryFrequenciesTest, Llama3) {
+  RopeConfig rope;
+  rope.theta = 500000;
+  rope.llama3 = RopeConfig::Llama3{8, 1, 4, 8192};
+  const std::vector<double> frequencies = rotary_frequencies(rope, 16);
+  const std::vector<double> expected = {1,
+                                        0.193922758,
+                                        0.0376060307,
+                                        0.00729266508,
+                                        0.000524846022,
+                                        3.42810235e-05,
+                                        6.64786967e-06,
+                                        1.28917316e-06};
+  ASSERT_EQ(frequencies.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(frequencies[i] / expected[i], 1, 2e-7) << i;
+  }
+}
+
 }  // namespace
 }  // namespace kinora

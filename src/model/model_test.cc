@@ -1,0 +1,256 @@
+// Whole models against the reference cases: prompt, sizes, pixels, vision, positions, and the
+// tokens that come out at the end.
+#include "model/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "base/error.h"
+#include "model/processor_llava.h"
+#include "model/processor_qwen.h"
+#include "model/reference_case.h"
+#include "model/vision_qwen.h"
+#include "model/vision_siglip.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+using testing::CaseName;
+using testing::ReferenceCase;
+using testing::row_error;
+
+constexpr double tolerance = 1e-4;
+
+// The procedural pictures of tests/reference/README.md.
+Tensor make_pixels(uint32_t seed, int64_t frames, int64_t height, int64_t width) {
+  Tensor pixels(DType::u8, Shape{frames, height, width, 3});
+  uint8_t* out = pixels.data<uint8_t>();
+  for (uint32_t t = 0; t < frames; ++t) {
+    for (uint32_t y = 0; y < height; ++y) {
+      for (uint32_t x = 0; x < width; ++x) {
+        for (uint32_t c = 0; c < 3; ++c) {
+          const uint32_t wave =
+              (x * (3 + seed % 5) + y * (2 + seed % 7) + t * 37 + c * 85 + seed * 101) % 512;
+          const uint32_t ramp = wave < 256 ? wave : 511 - wave;
+          uint32_t hash = x * 73856093u ^ y * 19349663u ^ (t + 1) * 83492791u ^
+                          (c + 1) * 2654435761u ^ (seed + 1) * 40503u;
+          hash ^= hash >> 13;
+          hash *= 1540483477u;
+          hash ^= hash >> 15;
+          *out++ = static_cast<uint8_t>(ramp * 3 / 4 + hash % 64);
+        }
+      }
+    }
+  }
+  return pixels;
+}
+
+struct Item {
+  VisualPlan plan;
+  FrameGroup frames;
+  Tensor expected;  // visual tokens
+};
+
+class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
+ protected:
+  ModelReferenceTest()
+      : reference_(GetParam()),
+        config_(read_config(real_files(), testing::model_directory(GetParam().model))),
+        model_(load_model(context_, real_files(), testing::model_directory(GetParam().model))) {}
+
+  Conversation conversation() const {
+    Conversation result;
+    for (const auto& message : reference_.json().at("messages")) {
+      Turn turn;
+      turn.role = message.at("role");
+      const auto& content = message.at("content");
+      if (content.is_string()) {
+        turn.parts.push_back({Modality::text, content.get<std::string>()});
+      } else {
+        for (const auto& part : content) {
+          const std::string type = part.at("type");
+          if (type == "text") {
+            turn.parts.push_back({Modality::text, part.at("text").get<std::string>()});
+          } else {
+            turn.parts.push_back({type == "image" ? Modality::image : Modality::video, ""});
+          }
+        }
+      }
+      result.turns.push_back(turn);
+    }
+    return result;
+  }
+
+  // The visual items in the order of the conversation, decoded to the size that the plan asks for.
+  std::vector<Item> items() const {
+    std::vector<Item> result;
+    size_t images = 0, videos = 0;
+    for (const Turn& turn : conversation().turns) {
+      for (const ContentPart& part : turn.parts) {
+        if (part.modality == Modality::text) continue;
+        const bool image = part.modality == Modality::image;
+        const size_t number = image ? images++ : videos++;
+        result.push_back(item(image, number));
+      }
+    }
+    return result;
+  }
+
+  Item item(bool image, size_t number) const {
+    const auto& entry = reference_.json().at(image ? "images" : "videos").at(number);
+    Item result;
+    VisualSource source;
+    source.modality = image ? Modality::image : Modality::video;
+    source.size = {entry.at("width"), entry.at("height")};
+    source.frames = image ? 1 : entry.at("frames").get<int64_t>();
+    source.sampled_fps = image ? 0 : entry.value("fps", 1.0);
+    source.images_in_prompt = static_cast<int64_t>(reference_.json().at("images").size());
+    result.plan = model_->plan_visual(source, limits());
+    const Tensor raw =
+        make_pixels(entry.at("seed"), source.frames, source.size.height, source.size.width);
+    const Size wanted = result.plan.frame_size;
+    result.frames.pixels = Tensor(DType::u8, Shape{source.frames, wanted.height, wanted.width, 3});
+    for (int64_t frame = 0; frame < source.frames; ++frame) {
+      resize(context_, raw.view()[frame], result.plan.filter, result.frames.pixels.view()[frame]);
+      result.frames.times.push_back(static_cast<double>(frame) /
+                                    std::max(source.sampled_fps, 1e-3));
+    }
+    result.expected =
+        reference_.tensor((image ? "vision.image." : "vision.video.") + std::to_string(number));
+    return result;
+  }
+
+  // The reference resizes videos within the image processor's limits.
+  VisualLimits limits() const { return {}; }
+
+  Tensor encode(const Item& item) const {
+    return model_->encode(context_, item.plan, item.frames, true);
+  }
+
+  ThreadPool pool_{2};
+  Context context_{pool_};
+  ReferenceCase reference_;
+  ModelConfig config_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_P(ModelReferenceTest, RendersThePrompt) {
+  const std::vector<Item> visuals = items();
+  std::vector<int32_t> ids;
+  int next_visual = 0;
+  for (const PromptRun& run : model_->render(conversation())) {
+    if (run.visual < 0) {
+      ids.insert(ids.end(), run.ids.begin(), run.ids.end());
+      continue;
+    }
+    EXPECT_EQ(run.visual, next_visual++);
+    const Item& item = visuals.at(static_cast<size_t>(run.visual));
+    const bool image = item.plan.source.modality == Modality::image;
+    ids.insert(ids.end(), static_cast<size_t>(item.plan.tokens()),
+               image ? config_.image_token : config_.video_token);
+  }
+  EXPECT_EQ(ids, reference_.ids());
+}
+
+TEST_P(ModelReferenceTest, VisionAgrees) {
+  for (const Item& item : items()) {
+    const Tensor tokens = encode(item);
+    EXPECT_EQ(tokens.size(0), item.plan.tokens());
+    EXPECT_LE(row_error(tokens, item.expected), tolerance);
+  }
+}
+
+TEST_P(ModelReferenceTest, VisionInGroupsIsTheSame) {
+  for (const Item& item : items()) {
+    if (item.plan.units < 2) continue;
+    const int64_t per_unit = item.plan.frames_per_unit;
+    std::vector<float> joined;
+    for (int64_t unit = 0; unit < item.plan.units; ++unit) {
+      const int64_t begin = unit * per_unit;
+      FrameGroup part;
+      const int64_t count = std::min(per_unit, item.frames.frames() - begin);
+      part.pixels = Tensor(DType::u8, Shape{count, item.frames.height(), item.frames.width(), 3});
+      std::memcpy(part.pixels.data<uint8_t>(), item.frames.pixels.view().row<uint8_t>(begin),
+                  static_cast<size_t>(part.pixels.bytes()));
+      const Tensor tokens = model_->encode(context_, item.plan, part, unit + 1 == item.plan.units);
+      joined.insert(joined.end(), tokens.data<float>(), tokens.data<float>() + tokens.elements());
+    }
+    ASSERT_EQ(static_cast<int64_t>(joined.size()), item.expected.elements());
+    EXPECT_LE(row_error(ConstTensorView::of(joined.data(), item.expected.shape()), item.expected),
+              tolerance);
+  }
+}
+
+TEST_P(ModelReferenceTest, PositionsAreExact) {
+  const std::vector<Item> visuals = items();
+  for (const bool in_groups : {false, true}) {
+    const std::unique_ptr<PositionCounter> counter = model_->positions();
+    std::vector<TokenInfo> tokens;
+    for (const PromptRun& run : model_->render(conversation())) {
+      if (run.visual < 0) {
+        counter->text(static_cast<int64_t>(run.ids.size()), tokens);
+        continue;
+      }
+      const VisualPlan& plan = visuals.at(static_cast<size_t>(run.visual)).plan;
+      std::vector<double> times(static_cast<size_t>(plan.units));
+      for (int64_t unit = 0; unit < plan.units; ++unit) {
+        times[static_cast<size_t>(unit)] = static_cast<double>(unit) * plan.seconds_per_unit;
+      }
+      const int64_t step = in_groups ? 1 : plan.units;
+      for (int64_t unit = 0; unit < plan.units; unit += step) {
+        counter->visual(plan, unit, step, std::span(times).subspan(static_cast<size_t>(unit)),
+                        unit + step == plan.units, tokens);
+      }
+    }
+    const std::vector<TokenInfo> expected = reference_.tokens(config_);
+    ASSERT_EQ(tokens.size(), expected.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_EQ(tokens[i].position, expected[i].position) << "token " << i;
+      EXPECT_EQ(tokens[i].modality, expected[i].modality) << "token " << i;
+      EXPECT_EQ(std::isnan(tokens[i].time), tokens[i].modality == Modality::text);
+    }
+    const auto count = static_cast<int64_t>(expected.size());
+    EXPECT_EQ(counter->next(), count + reference_.rope_delta());
+    const std::unique_ptr<PositionCounter> copy = counter->clone();
+    std::vector<TokenInfo> more;
+    copy->text(2, more);
+    EXPECT_EQ(more[1].position[2], count + reference_.rope_delta() + 1);
+    EXPECT_EQ(counter->next(), count + reference_.rope_delta());
+  }
+}
+
+// Everything from messages and pixels to text.
+TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
+  const std::vector<Item> visuals = items();
+  const std::unique_ptr<PositionCounter> counter = model_->positions();
+  RowLayout layout = model_->info().rows;
+  RowStore store(layout);
+  DenseAttention attention;
+  Tensor hidden;
+  for (const PromptRun& run : model_->render(conversation())) {
+    TokenGroup group;
+    if (run.visual < 0) {
+      group.embeddings = model_->decoder().embed(context_, run.ids);
+      counter->text(static_cast<int64_t>(run.ids.size()), group.tokens);
+    } else {
+      const Item& item = visuals.at(static_cast<size_t>(run.visual));
+      group.embeddings = encode(item);
+      counter->visual(item.plan, 0, item.plan.units, {}, true, group.tokens);
+    }
+    hidden = model_->decoder().prefill(context_, group, store, attention, {});
+  }
+  const std::vector<int32_t> expected = reference_.greedy();
+  EXPECT_EQ(testing::greedy_tokens(context_, model_->decoder(), store, attention, hidden,
+                                   static_cast<int32_t>(counter->next()), expected.size()),
+            expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, ModelReferenceTest, ::testing::ValuesIn(testing::find_cases()),
+                         testing::case_label);
+
+}  // namespace
+}  // namespace kinora

@@ -1,0 +1,13 @@
+// Positions of models that count tokens one by one, whatever they came from: LLaVA-OneVision and
+// the text models.
+#pragma once
+
+#include <memory>
+
+#include "model/model.h"
+
+namespace kinora {
+
+std::unique_ptr<PositionCounter> sequential_positions();
+
+}  // namespace kinora
