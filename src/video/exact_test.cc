@@ -162,7 +162,10 @@ class HashReader {
       };
     };
     read.open_feed = [this](const CancelToken&) {
-      return std::make_unique<StreamFeed>(*index_, [this] { return open(); });
+      auto feed = std::make_unique<StreamFeed>(
+          *index_, [this] { return open(); }, policy_);
+      feed_ = feed.get();
+      return feed;
     };
     const auto job = start_parallel_read(std::move(read));
     std::vector<uint64_t> hashes;
@@ -179,10 +182,13 @@ class HashReader {
       }
     }
     report_ = job->report();
+    gave_up_seeking_ = feed_->gave_up_seeking();
     return hashes;
   }
 
   const ReadReport& report() const { return report_; }
+  bool gave_up_seeking() const { return gave_up_seeking_; }
+  void seek_always() { policy_ = {0, 1}; }
 
  private:
   std::unique_ptr<Demuxer> open() const {
@@ -193,6 +199,9 @@ class HashReader {
   OpenOptions options_;
   std::shared_ptr<VideoIndex> index_;
   ReadReport report_;
+  SeekPolicy policy_;
+  const StreamFeed* feed_ = nullptr;
+  bool gave_up_seeking_ = false;
 };
 
 void compare(const std::string& path, HashReader& reader, const std::vector<PlainFrame>& plain,
@@ -246,6 +255,13 @@ void check_file(const std::string& path) {
         if (near >= 0 && near < reader.index().frames()) singles.push_back(near);
       }
     }
+  }
+  // From here on every gap is a seek.
+  reader.seek_always();
+  compare(path, reader, plain, reader.sample(SamplingRule::every(0.9)), 2);
+  const bool indexed = path.ends_with(".mp4") || path.ends_with(".mkv") || path.ends_with(".mov");
+  if (indexed) {
+    EXPECT_FALSE(reader.gave_up_seeking()) << path;
   }
   for (const int64_t single : singles) {
     compare(path, reader, plain, reader.sample(SamplingRule::at_indices({single})), 1);

@@ -1,7 +1,7 @@
 #include "video/interval_worker.h"
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <limits>
 #include <utility>
 
@@ -14,6 +14,12 @@ namespace {
 constexpr int64_t batch_bytes = int64_t{32} << 20;
 
 }  // namespace
+
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert)
     : shared_(shared), convert_(std::move(convert)) {}
@@ -96,7 +102,7 @@ bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
   for (int64_t i = 0; i < target.count; ++i) {
     const std::optional<TensorView> room = shared_.queue.reserve(target.first + i);
     if (!room) return false;
-    const auto before = std::chrono::steady_clock::now();
+    const double before = thread_cpu_seconds();
     try {
       convert_(frame, *room);
     } catch (const Error& error) {
@@ -104,8 +110,7 @@ bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
       note_lost({target.packet, target.first + i, target.count - i});
       return true;
     }
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - before;
-    tally_.convert_seconds += spent.count();
+    tally_.convert_seconds += thread_cpu_seconds() - before;
     shared_.queue.commit(target.first + i);
   }
   Progress* progress = shared_.options.progress;

@@ -31,6 +31,9 @@ struct SharedWork {
   bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }
 };
 
+// CPU time of the calling thread.
+double thread_cpu_seconds();
+
 class IntervalWorker {
  public:
   IntervalWorker(SharedWork& shared, ConvertFrame convert);

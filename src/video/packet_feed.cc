@@ -7,9 +7,6 @@ namespace kinora {
 
 namespace {
 
-// Reading on is cheaper than a seek below these.
-constexpr int64_t seek_bytes = int64_t{2} << 20;
-constexpr int64_t seek_packets = 64;
 constexpr int recognition_reads = 16;
 
 PacketPtr share(const AVPacket& packet) {
@@ -22,9 +19,10 @@ PacketPtr share(const AVPacket& packet) {
 
 }  // namespace
 
-StreamFeed::StreamFeed(const VideoIndex& index, OpenDemuxer open)
+StreamFeed::StreamFeed(const VideoIndex& index, OpenDemuxer open, SeekPolicy policy)
     : index_(index),
       open_(std::move(open)),
+      policy_(policy),
       demuxer_(open_()),
       parameters_(copy_parameters(demuxer_->parameters())),
       packet_(make_packet()) {
@@ -82,29 +80,35 @@ bool StreamFeed::go_to(int64_t number) {
 }
 
 bool StreamFeed::worth_seeking(int64_t number) const {
-  if (!seekable_ || number - next_ < seek_packets || !index_.packet(number).key) return false;
+  if (!seekable_ || number - next_ < policy_.packets || !index_.packet(number).key) return false;
   int64_t bytes = 0;
-  for (int64_t i = next_; i < number && bytes < seek_bytes; ++i) bytes += index_.packet(i).size;
-  return bytes >= seek_bytes;
+  for (int64_t i = next_; i < number && bytes < policy_.bytes; ++i) bytes += index_.packet(i).size;
+  return bytes >= policy_.bytes;
 }
 
 bool StreamFeed::seek(int64_t number) {
+  seekable_ = try_seek(number);
+  gave_up_ = !seekable_;
+  return seekable_;
+}
+
+bool StreamFeed::try_seek(int64_t number) {
   const IndexedPacket& target = index_.packet(number);
   ++seeks_;
   held_ = false;
   const bool by_byte = (demuxer_->format().iformat->flags & AVFMT_TS_DISCONT) != 0;
   if (by_byte && target.position >= 0) {
-    if (!demuxer_->seek_byte(target.position)) return seekable_ = false;
+    if (!demuxer_->seek_byte(target.position)) return false;
   } else {
     // Containers index either decoding or presentation times; the lower one is safe for both.
     int64_t time = target.raw_dts;
     if (time == AV_NOPTS_VALUE || (target.raw_pts != AV_NOPTS_VALUE && target.raw_pts < time)) {
       time = target.raw_pts;
     }
-    if (time == AV_NOPTS_VALUE || !demuxer_->seek_time(time)) return seekable_ = false;
+    if (time == AV_NOPTS_VALUE || !demuxer_->seek_time(time)) return false;
   }
   const int64_t landed = recognise(number);
-  if (landed < 0 || landed > number) return seekable_ = false;
+  if (landed < 0 || landed > number) return false;
   next_ = landed;
   held_ = true;
   return true;

@@ -37,20 +37,29 @@ class PacketFeed {
 
 using OpenDemuxer = std::function<std::unique_ptr<Demuxer>()>;
 
+// Reading on is cheaper than a seek below both of these.
+struct SeekPolicy {
+  int64_t bytes = int64_t{2} << 20;
+  int64_t packets = 64;
+};
+
 class StreamFeed final : public PacketFeed {
  public:
-  StreamFeed(const VideoIndex& index, OpenDemuxer open);
+  StreamFeed(const VideoIndex& index, OpenDemuxer open, SeekPolicy policy = {});
 
   std::vector<NumberedPacket> read(const Interval& interval, int64_t& from, int64_t next_begin,
                                    int64_t max_bytes) override;
   const AVCodecParameters& parameters() const override { return *parameters_; }
   int64_t seeks() const override { return seeks_; }
+  // Some seek did not land where packets are recognised; there will be no other.
+  bool gave_up_seeking() const { return gave_up_; }
 
  private:
   // Makes `number` the next packet to come; false when the stream ends before it.
   bool go_to(int64_t number);
   bool worth_seeking(int64_t number) const;
   bool seek(int64_t number);
+  bool try_seek(int64_t number);
   // After a seek: reads on until a packet is recognised. The number, or -1.
   int64_t recognise(int64_t target);
   void reopen();
@@ -59,6 +68,7 @@ class StreamFeed final : public PacketFeed {
 
   const VideoIndex& index_;
   OpenDemuxer open_;
+  SeekPolicy policy_;
   std::unique_ptr<Demuxer> demuxer_;
   ParametersPtr parameters_;
   PacketPtr packet_;
@@ -66,6 +76,7 @@ class StreamFeed final : public PacketFeed {
   int64_t next_ = 0;   // number of the next packet
   std::deque<NumberedPacket> kept_;
   bool seekable_ = true;
+  bool gave_up_ = false;
   int64_t seeks_ = 0;
 };
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <mutex>
 #include <utility>
 
@@ -11,12 +10,6 @@
 namespace kinora {
 
 namespace {
-
-double thread_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 // Enough groups for every worker to be busy with an interval of its own and one behind it, within
 // the memory that frames may take.

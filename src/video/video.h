@@ -102,7 +102,7 @@ struct ReadReport {
   int64_t intervals = 0;
   int workers = 0;
   double decode_cpu_seconds = 0;  // of the worker threads, conversion included
-  double convert_seconds = 0;     // of those, in conversion
+  double convert_seconds = 0;     // CPU time, of those, in conversion
 };
 
 // Groups of frames in presentation order. One consumer. Destroying it stops all work.
