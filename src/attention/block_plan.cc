@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "attention/dense.h"
+#include "attention/pattern.h"
 #include "attention/runner.h"
 #include "ops/matmul.h"
 
@@ -57,6 +58,12 @@ Choosable choosable(const QueryView& queries, const RowsView& rows, const BlockL
 }
 
 }  // namespace
+
+int64_t scaled_keys(int64_t keys, int64_t rows) {
+  const double share =
+      std::min(1.0, static_cast<double>(rows) / static_cast<double>(nominal_length));
+  return static_cast<int64_t>(share * static_cast<double>(keys));
+}
 
 int64_t BlockLayout::sink_end(int64_t rows) const {
   return std::min(rows, (sink + block - 1) / block * block);

@@ -31,6 +31,9 @@ void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowsV
                      const BlockLayout& layout, int head,
                      const std::function<std::span<const int32_t>(int64_t tile)>& choose);
 
+// Chosen keys a tile for so many rows: in proportion below the nominal length (pattern.h).
+int64_t scaled_keys(int64_t keys, int64_t rows);
+
 // Chosen blocks of every head and tile: [heads × tiles], each increasing.
 using BlockChoice = std::vector<std::vector<int32_t>>;
 

@@ -7,7 +7,6 @@
 #include <numbers>
 
 #include "attention/delta.h"
-#include "attention/pattern.h"
 #include "attention/runner.h"
 #include "base/error.h"
 
@@ -133,9 +132,7 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
     const float total = max[i] * std::numbers::log2e_v<float> + std::log2(sum[i]);
     for (BlockScore& score : kept[i]) score.score -= total;
   }
-  const double share =
-      std::min(1.0, static_cast<double>(rows.count()) / static_cast<double>(nominal_length));
-  const auto keys = static_cast<int64_t>(share * static_cast<double>(momo_.sparse_keys));
+  const int64_t keys = scaled_keys(momo_.sparse_keys, rows.count());
   const int64_t blocks = rows.count() / momo_.layout.block + 1;
   return union_and_trim(kept, samples, heads, momo_.layout.tile / momo_.query_stride,
                         momo_.layout.tiles(queries.count()),

@@ -1,0 +1,114 @@
+#include "attention/pattern_attention.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "attention/line_plan.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+// What a head's time is booked under: the kind of pattern, with its boundary where it has one.
+std::string label_of(const HeadChoice& choice) {
+  std::string label;
+  for (const RegionPattern& pattern : choice.patterns) {
+    const auto name = pattern_name(pattern.spec.kind);
+    if (label.find(name) == std::string::npos) {
+      label += label.empty() ? "" : "+";
+      label += name;
+    }
+  }
+  if (choice.boundary != Boundary::none) {
+    label += fmt::format(" ({} boundary)", boundary_name(choice.boundary));
+  }
+  return label;
+}
+
+}  // namespace
+
+std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
+                                    const std::vector<Region>& regions, const QueryView& queries,
+                                    const RowsView& rows, int head, float scale) {
+  std::vector<LineIndex> indexes;
+  for (const Region& region : regions) {
+    const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
+    Probe probe;
+    if (needs_probe(spec)) {
+      probe = probe_region(context, queries, rows, region, head, scale);
+    }
+    indexes.push_back(resolve(spec, region, probe));
+  }
+  return indexes;
+}
+
+PatternAttention::PatternAttention(std::string name, HeadChoice choice, SparseOptions options)
+    : SparseAttention(std::move(options)), name_(std::move(name)), choice_(std::move(choice)) {
+  for (const RegionPattern& pattern : choice_.patterns) check(pattern.spec);
+}
+
+PatternAttention::PatternAttention(std::string name, std::shared_ptr<const HeadTable> table,
+                                   SparseOptions options)
+    : SparseAttention(std::move(options)), name_(std::move(name)), table_(std::move(table)) {
+  if (!table_ || !table_->complete()) {
+    throw Error(ErrorKind::usage, "attention " + name_ + ": the table is not complete");
+  }
+}
+
+const HeadChoice& PatternAttention::choice(int layer, int head) const {
+  return table_ ? *table_->at(layer, head) : choice_;
+}
+
+std::vector<LabelledPlan> PatternAttention::plans(const Context& context, int layer,
+                                                  const QueryView& queries, const RowsView& rows,
+                                                  float scale) {
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  const int group = heads / static_cast<int>(rows.keys.size(1));
+  if (table_ && (heads != table_->shape.heads || layer >= table_->shape.layers)) {
+    throw Error(
+        ErrorKind::bad_input,
+        fmt::format("attention table: made for {} heads in {} layers, used for head count {} "
+                    "in layer {}",
+                    table_->shape.heads, table_->shape.layers, heads, layer));
+  }
+  std::map<Boundary, std::vector<Region>> regions;
+  for (int head = 0; head < heads; ++head) {
+    const Boundary boundary = choice(layer, head).boundary;
+    if (!regions.contains(boundary)) regions[boundary] = cut_regions(boundary, queries, rows);
+  }
+  std::vector<std::vector<LineIndex>> indexes(static_cast<size_t>(heads));
+  context.threads->parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      const HeadChoice& chosen = choice(layer, static_cast<int>(head));
+      indexes[static_cast<size_t>(head)] =
+          resolve_head(context, chosen, regions.at(chosen.boundary), queries, rows,
+                       static_cast<int>(head), scale);
+    }
+  });
+
+  std::map<std::string, PlanBuilder> builders;
+  for (int head = 0; head < heads;) {
+    const HeadChoice& chosen = choice(layer, head);
+    // Siblings with equal indexes share tiles, so that keys are read once for all of them.
+    int end = head + 1;
+    while (end < heads && end / group == head / group &&
+           choice(layer, end).boundary == chosen.boundary &&
+           label_of(choice(layer, end)) == label_of(chosen) &&
+           indexes[static_cast<size_t>(end)] == indexes[static_cast<size_t>(head)]) {
+      ++end;
+    }
+    PlanBuilder& builder = builders.try_emplace(label_of(chosen), queries, rows).first->second;
+    const std::vector<Region>& cut = regions.at(chosen.boundary);
+    for (size_t i = 0; i < cut.size(); ++i) {
+      add_line_tiles(builder, cut[i], indexes[static_cast<size_t>(head)][i], head, end - head);
+    }
+    head = end;
+  }
+  std::vector<LabelledPlan> result;
+  for (auto& [label, builder] : builders) result.push_back({label, builder.take()});
+  return result;
+}
+
+}  // namespace kinora

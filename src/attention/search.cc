@@ -1,0 +1,312 @@
+#include "attention/search.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "attention/line_plan.h"
+#include "attention/metrics.h"
+#include "attention/pattern_attention.h"
+#include "attention/runner.h"
+#include "attention/sparse_attention.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+constexpr int shrink_steps = 6;
+constexpr double shrink_factor = 0.7;
+
+// One head as a problem of its own: [count, 1, d] on [rows, 1, d].
+struct HeadViews {
+  QueryView queries;
+  RowsView rows;
+};
+
+HeadViews view_head(const QueryView& queries, const RowsView& rows, int head) {
+  const ConstTensorView& q = queries.queries;
+  const int64_t kv_head = head / (q.size(1) / rows.keys.size(1));
+  const auto cut = [](const ConstTensorView& view, int64_t at) {
+    return ConstTensorView(view.raw() + at * view.stride(1) * dtype_size(view.dtype()),
+                           view.dtype(), {view.size(0), 1, view.size(2)},
+                           {view.stride(0), view.stride(1), 1}, view.device());
+  };
+  return {{cut(q, head), queries.ordinals, queries.modalities},
+          {cut(rows.keys, kv_head), cut(rows.values, kv_head), rows.ordinals, rows.modalities}};
+}
+
+// What a plan gives for every query of the head.
+struct Outcome {
+  Tensor out;                   // [count, 1, d]
+  std::vector<float> log_sums;  // [count]
+  double seconds = 0;
+};
+
+class HeadSearch {
+ public:
+  HeadSearch(const Context& context, const HeadViews& head, float scale, double budget,
+             const SearchOptions& options)
+      : context_(context), head_(head), scale_(scale), budget_(budget), options_(options) {
+    dense_ = run(dense_plan(head_.queries, head_.rows));
+    dense_pairs_ = static_cast<double>(dense_pairs(1, head_.queries, head_.rows));
+  }
+
+  HeadChoice choose() {
+    HeadChoice best;
+    best.error = std::numeric_limits<double>::infinity();
+    for (const Boundary boundary : options_.boundaries) {
+      const std::vector<Region> regions = cut_regions(boundary, head_.queries, head_.rows);
+      // With a single modality every boundary is the same as none.
+      if (boundary != Boundary::none && regions.size() < 2) continue;
+      HeadChoice choice;
+      choice.boundary = boundary;
+      const bool by_query = boundary == Boundary::query || boundary == Boundary::both;
+      const bool by_key = boundary == Boundary::key || boundary == Boundary::both;
+      for (const Region& region : regions) {
+        RegionPattern pattern;
+        if (by_query) pattern.query = region.query_modality;
+        if (by_key) pattern.key = region.key_modality;
+        pattern.spec = best_in(region, by_key);
+        choice.patterns.push_back(pattern);
+      }
+      judge(choice, regions);
+      const bool affordable = choice.seconds <= budget_ * options_.slack;
+      if (choice.error < best.error && (affordable || best.patterns.empty())) best = choice;
+    }
+    return best;
+  }
+
+ private:
+  Outcome run(const Plan& plan) const {
+    options_.cancel.check();
+    const auto count = static_cast<size_t>(head_.queries.count());
+    Outcome outcome{Tensor(DType::f32, head_.queries.queries.shape()), {}, 0};
+    std::vector<float> max(count), sum(count);
+    const Stopwatch watch;
+    run_plan(context_, plan, head_.queries, head_.rows, scale_, outcome.out,
+             {.state = {max.data(), sum.data()}});
+    outcome.seconds = watch.seconds();
+    for (size_t i = 0; i < count; ++i) max[i] += std::log(sum[i]);
+    outcome.log_sums = std::move(max);
+    return outcome;
+  }
+
+  // One pattern in one region, the fastest of a few runs, index included.
+  Outcome run_region(const PatternSpec& spec, const Region& region) const {
+    Outcome best;
+    for (int i = 0; i < options_.repeats; ++i) {
+      const Stopwatch watch;
+      Probe probe;
+      if (needs_probe(spec)) {
+        probe = probe_region(context_, head_.queries, head_.rows, region, 0, scale_);
+      }
+      PlanBuilder builder(head_.queries, head_.rows);
+      add_line_tiles(builder, region, resolve(spec, region, probe), 0);
+      Outcome outcome = run(builder.take());
+      outcome.seconds = watch.seconds();
+      if (i == 0 || outcome.seconds < best.seconds) best = std::move(outcome);
+    }
+    return best;
+  }
+
+  // ‖sparse part − true part‖² over the region's queries. Where other regions hold further keys of
+  // the same queries (`weighted`), a part counts with its share of the query's attention.
+  double gap(const Region& region, const Outcome& actual, const Outcome& expected,
+             bool weighted) const {
+    double total = 0;
+    const int64_t size = head_.queries.queries.size(2);
+    for (const int32_t query : region.queries) {
+      const auto at = static_cast<size_t>(query);
+      const auto share = [&](const Outcome& outcome) {
+        return weighted ? std::exp(static_cast<double>(outcome.log_sums[at]) -
+                                   static_cast<double>(dense_.log_sums[at]))
+                        : 1.0;
+      };
+      const double a = share(actual);
+      const double e = share(expected);
+      const float* x = actual.out.data<float>() + query * size;
+      const float* y = expected.out.data<float>() + query * size;
+      for (int64_t c = 0; c < size; ++c) {
+        const double difference = a * static_cast<double>(x[c]) - e * static_cast<double>(y[c]);
+        total += difference * difference;
+      }
+    }
+    return total;
+  }
+
+  PatternSpec best_in(const Region& whole, bool weighted) const {
+    Region region = whole;
+    region.pass = 0;  // it is run alone here
+    PlanBuilder builder(head_.queries, head_.rows);
+    LineIndex everything;
+    everything.everything = true;
+    add_line_tiles(builder, region, everything, 0);
+    const Plan plan = builder.take();
+    const double share =
+        static_cast<double>(attended_pairs(plan, head_.queries, head_.rows)) / dense_pairs_;
+    const double budget = budget_ * (share + options_.spare);
+    const Outcome full = run(plan);
+    if (full.seconds <= budget) return {};  // nothing can be closer than everything
+
+    const auto& candidates = options_.candidates;
+    PatternSpec best = options_.budget;
+    double least = std::numeric_limits<double>::infinity();
+    for (PatternSpec spec : candidates) {
+      if (spec.kind == PatternKind::dense) continue;
+      for (int step = 0; step < shrink_steps; ++step) {
+        const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region);
+        if (outcome.seconds <= budget * options_.slack) {
+          const double error = gap(region, outcome, full, weighted);
+          if (error < least) {
+            least = error;
+            best = spec;
+          }
+          break;
+        }
+        if (!shrink(spec)) break;
+      }
+    }
+    return best;
+  }
+
+  // Makes a pattern cheaper; false when it has no sizes to give.
+  static bool shrink(PatternSpec& spec) {
+    bool changed = false;
+    for (int32_t PatternSpec::*size :
+         {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
+      if (spec.*size > 1) {
+        spec.*size = static_cast<int32_t>(shrink_factor * (spec.*size));
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
+    for (int i = 0; i < options_.repeats; ++i) {
+      const Stopwatch watch;
+      const auto indexes =
+          resolve_head(context_, choice, regions, head_.queries, head_.rows, 0, scale_);
+      PlanBuilder builder(head_.queries, head_.rows);
+      for (size_t r = 0; r < regions.size(); ++r) {
+        add_line_tiles(builder, regions[r], indexes[r], 0);
+      }
+      const Outcome outcome = run(builder.take());
+      const double seconds = watch.seconds();
+      if (i == 0 || seconds < choice.seconds) choice.seconds = seconds;
+      choice.error = output_error(outcome.out.view(), dense_.out.view(), 0);
+      double mass = 0;
+      for (size_t q = 0; q < outcome.log_sums.size(); ++q) {
+        mass += std::exp(static_cast<double>(outcome.log_sums[q]) -
+                         static_cast<double>(dense_.log_sums[q]));
+      }
+      choice.recall = mass / static_cast<double>(outcome.log_sums.size());
+    }
+  }
+
+  const Context& context_;
+  const HeadViews& head_;
+  float scale_;
+  double budget_;
+  const SearchOptions& options_;
+  Outcome dense_;
+  double dense_pairs_ = 1;
+};
+
+}  // namespace
+
+std::vector<PatternSpec> search_space(int32_t frame_stride) {
+  std::vector<PatternSpec> space;
+  constexpr bool lines[6][3] = {{true, false, false}, {false, true, false}, {false, false, true},
+                                {true, true, false},  {false, true, true},  {true, true, true}};
+  for (const int32_t stride : {frame_stride, 0}) {
+    for (const auto& [horizontal, vertical, slash] : lines) {
+      space.push_back({.kind = PatternKind::grid,
+                       .sink = 128,
+                       .stride = stride,
+                       .max_stride = 1024,
+                       .horizontal = horizontal,
+                       .vertical = vertical,
+                       .slash = slash});
+    }
+  }
+  for (const int32_t local : {1024, 2048, 4096}) {
+    space.push_back({.kind = PatternKind::a_shape, .sink = 128, .local = local});
+  }
+  constexpr int32_t sizes[9][2] = {{1000, 1024}, {1000, 2048}, {2000, 2048},
+                                   {1000, 3096}, {2000, 3096}, {1000, 4096},
+                                   {2000, 4096}, {3500, 200},  {1000, 2500}};
+  for (const auto& [verticals, slashes] : sizes) {
+    space.push_back(
+        {.kind = PatternKind::vertical_slash, .verticals = verticals, .slashes = slashes});
+  }
+  return space;
+}
+
+void check_sample(const QueryView& queries, const RowsView& rows) {
+  if (queries.count() < 2 * SparseAttention::least_queries) {
+    throw Error(ErrorKind::usage,
+                fmt::format("the sample has {} tokens; a search needs at least {}", queries.count(),
+                            2 * SparseAttention::least_queries));
+  }
+  const std::set<Modality> asked(queries.modalities.begin(), queries.modalities.end());
+  for (const Modality modality : rows.modalities) {
+    if (!asked.contains(modality)) {
+      throw Error(ErrorKind::usage,
+                  fmt::format("the sample has {} tokens in memory and none among its queries; "
+                              "prefill it as one group",
+                              modality_name(modality)));
+    }
+  }
+}
+
+double measure_budget(const Context& context, const QueryView& queries, const RowsView& rows,
+                      float scale, int head, const SearchOptions& options) {
+  const HeadViews views = view_head(queries, rows, head);
+  const std::vector<Region> regions = cut_regions(Boundary::none, views.queries, views.rows);
+  const PatternSpec spec = scaled(options.budget, rows.count());
+  Tensor out(DType::f32, views.queries.queries.shape());
+  double best = 0;
+  for (int i = 0; i < std::max(2, options.repeats); ++i) {
+    const Stopwatch watch;
+    PlanBuilder builder(views.queries, views.rows);
+    add_line_tiles(builder, regions.front(), resolve(spec, regions.front(), {}), 0);
+    run_plan(context, builder.take(), views.queries, views.rows, scale, out);
+    if (i == 0 || watch.seconds() < best) best = watch.seconds();
+  }
+  return best;
+}
+
+HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
+                       float scale, int head, double budget_seconds, const SearchOptions& given) {
+  check_sample(queries, rows);
+  SearchOptions options = given;
+  if (options.candidates.empty()) options.candidates = search_space(options.frame_stride);
+  const HeadViews views = view_head(queries, rows, head);
+  return HeadSearch(context, views, scale, budget_seconds, options).choose();
+}
+
+void SearchAttention::attend(const Context& context, int layer, const QueryView& queries,
+                             const RowsView& rows, float scale, TensorView out) {
+  dense_.attend(context, layer, queries, rows, scale, out);
+  const int heads = table_.shape.heads;
+  if (queries.queries.size(1) != heads || layer >= table_.shape.layers) {
+    throw Error(ErrorKind::internal, "SearchAttention: the table has another shape than the model");
+  }
+  for (int head = 0; head < heads; ++head) {
+    std::optional<HeadChoice>& choice = table_.at(layer, head);
+    if (choice) continue;
+    if (table_.budget_seconds == 0) {
+      check_sample(queries, rows);
+      table_.budget_seconds = measure_budget(context, queries, rows, scale, head, options_);
+      table_.sample_tokens = queries.count();
+    }
+    choice = search_head(context, queries, rows, scale, head, table_.budget_seconds, options_);
+    if (found_) found_(layer, head, *choice);
+  }
+}
+
+}  // namespace kinora
