@@ -1,0 +1,149 @@
+// kinora's side of bench/decode/run: opens a file, samples it, takes all frames, and prints one
+// line of JSON. With --independent N it measures the ceiling instead: N decoders of one thread
+// each, side by side, every one with its own part of the file and nothing shared.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "video/video.h"
+
+namespace kinora {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double peak_megabytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Request {
+  std::string file;
+  double every = 1;  // seconds
+  int size = 448;
+  int threads = 0;
+  int independent = 0;
+  std::string filter = "bicubic";
+};
+
+ReadOptions read_options(const Request& request, int threads) {
+  ReadOptions options;
+  options.target_size = [size = request.size](FrameSize, int64_t) { return FrameSize{size, size}; };
+  options.filter = *parse_resize_filter(request.filter);
+  options.threads = threads;
+  options.frames_per_group = 16;
+  return options;
+}
+
+void measure(const Request& request) {
+  const double baseline = peak_megabytes();
+  const double start = now();
+  const auto video = open_video(request.file);
+  const auto samples = video->sample(SamplingRule::every(1 / request.every));
+  const double indexed = now() - start;
+  const auto wanted = static_cast<int64_t>(samples.size());
+  FrameStream stream = video->read(samples, read_options(request, request.threads));
+  double first = 0;
+  int64_t frames = 0;
+  while (const auto group = stream.next()) {
+    frames += group->frames();
+    if (first == 0 && (frames >= 16 || frames == wanted)) first = now() - start;
+  }
+  const double total = now() - start;
+  const ReadReport report = stream.report();
+  fmt::print(
+      "{{\"seconds\": {:.6f}, \"first\": {:.6f}, \"frames\": {}, \"peak_mb\": {:.1f}, "
+      "\"baseline_mb\": {:.1f}, \"cpu\": {:.3f}, \"index\": {:.6f}, \"convert\": {:.3f}, "
+      "\"decoded\": {}, \"skipped\": {}, \"seeks\": {}, \"workers\": {}}}\n",
+      total, first, frames, peak_megabytes(), baseline, cpu_seconds(), indexed,
+      report.convert_seconds, report.decoded_packets, report.skipped_packets, report.seeks,
+      report.workers);
+}
+
+void measure_independent(const Request& request) {
+  // Parts of equal numbers of samples, found before the clock starts.
+  const auto samples = open_video(request.file)->sample(SamplingRule::every(1 / request.every));
+  const auto count = static_cast<int64_t>(samples.size());
+  const int parts = request.independent;
+  const double baseline = peak_megabytes();
+  const double start = now();
+  std::vector<int64_t> frames(static_cast<size_t>(parts), 0);
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(parts));
+  {
+    std::vector<std::jthread> workers;
+    for (int part = 0; part < parts; ++part)
+      workers.emplace_back([&, part] {
+        const auto at = static_cast<size_t>(part);
+        try {
+          const std::vector<SampledFrame> own(samples.begin() + count * part / parts,
+                                              samples.begin() + count * (part + 1) / parts);
+          if (own.empty()) return;
+          const auto video = open_video(request.file);
+          FrameStream stream = video->read(own, read_options(request, 1));
+          while (const auto group = stream.next()) frames[at] += group->frames();
+        } catch (...) {
+          failures[at] = std::current_exception();
+        }
+      });
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  int64_t total = 0;
+  for (const int64_t part : frames) total += part;
+  fmt::print(
+      "{{\"seconds\": {:.6f}, \"first\": 0, \"frames\": {}, \"peak_mb\": {:.1f}, "
+      "\"baseline_mb\": {:.1f}, \"cpu\": {:.3f}}}\n",
+      now() - start, total, peak_megabytes(), baseline, cpu_seconds());
+}
+
+int run(int argc, char** argv) {
+  Request request;
+  CLI::App app{"Decodes sampled frames of a video and prints the time it took"};
+  app.add_option("file", request.file)->required();
+  app.add_option("--every", request.every, "Seconds between samples")->check(CLI::PositiveNumber);
+  app.add_option("--size", request.size, "Side of the square frames")->check(CLI::PositiveNumber);
+  app.add_option("--threads", request.threads, "0: one per core");
+  app.add_option("--filter", request.filter)
+      ->check(CLI::IsMember({"bicubic", "area", "bilinear", "nearest"}));
+  app.add_option("--independent", request.independent,
+                 "Measure so many independent one-thread decoders instead");
+  CLI11_PARSE(app, argc, argv);
+  if (request.independent > 0)
+    measure_independent(request);
+  else
+    measure(request);
+  return 0;
+}
+
+}  // namespace
+}  // namespace kinora
+
+int main(int argc, char** argv) {
+  try {
+    return kinora::run(argc, argv);
+  } catch (const kinora::Error& error) {
+    fmt::print(stderr, "bench_decode: {}\n", error.what());
+    return kinora::exit_code(error.kind());
+  }
+}
