@@ -16,6 +16,7 @@ struct CommandLine {
 };
 
 void add_ask(CommandLine& line);
+void add_eval(CommandLine& line);
 void add_info(CommandLine& line);
 void add_frames(CommandLine& line);
 void add_probe(CommandLine& line);

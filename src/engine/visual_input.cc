@@ -10,7 +10,7 @@
 namespace kinora {
 namespace {
 
-SamplingRule choose_rule(const Model& model, const VisualRequest& request) {
+void check_request(const VisualRequest& request) {
   if (request.fps && request.frames) {
     throw Error(ErrorKind::usage, "give either a frame rate or a number of frames, not both");
   }
@@ -18,30 +18,39 @@ SamplingRule choose_rule(const Model& model, const VisualRequest& request) {
     throw Error(ErrorKind::usage,
                 fmt::format("the number of frames is {}, but must be at least 1", *request.frames));
   }
-  if (request.all_frames) return SamplingRule::all_frames().within(request.start, request.end);
-  const double family_fps = model.default_fps();
-  SamplingRule rule;
-  if (family_fps > 0) {
-    rule = SamplingRule::qwen(request.fps.value_or(family_fps));
-    rule.count = request.frames.value_or(0);
-    rule.max_frames = model.default_max_frames();
-  } else if (request.fps) {
-    rule = SamplingRule::every(*request.fps);
-  } else {
-    rule = SamplingRule::uniform(request.frames.value_or(model.default_max_frames()));
-  }
-  return rule.within(request.start, request.end);
+  SamplingRule rule = SamplingRule::all_frames();
+  if (request.fps) rule = SamplingRule::every(*request.fps);
+  check_rule(rule.within(request.start, request.end));
 }
 
-// Samples a second over the part of the video that they were taken from, as the reference
-// processors count it: samples / frames there × the average frame rate.
-double sampled_rate(Video& video, const VisualRequest& request, size_t samples) {
+// The frames of a video that lie in the part asked for: [first, first + count).
+struct FrameRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+FrameRange frames_within(Video& video, double start, double end) {
   const std::vector<double>& times = video.times();
-  const auto inside = std::count_if(times.begin(), times.end(), [&](double time) {
-    return time >= request.start && time <= request.end;
-  });
-  return static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(1, inside)) *
-         video.info().fps;
+  const auto first = std::lower_bound(times.begin(), times.end(), start);
+  const auto last = std::upper_bound(first, times.end(), end);
+  return {first - times.begin(), last - first};
+}
+
+// The family's own choice of frames, as far as the person leaves it to the family.
+SamplingRule choose_rule(const Model& model, const VisualRequest& request, FrameRange range,
+                         double source_fps) {
+  if (request.all_frames) return SamplingRule::all_frames();
+  std::vector<int64_t> chosen =
+      model.choose_frames(range.count, source_fps, request.frames.value_or(0));
+  if (chosen.empty()) {
+    SamplingRule rule = SamplingRule::qwen(request.fps.value_or(model.default_fps()));
+    rule.count = request.frames.value_or(0);
+    rule.max_frames = model.default_max_frames();
+    return rule;
+  }
+  if (request.fps) return SamplingRule::every(*request.fps);
+  for (int64_t& index : chosen) index += range.first;
+  return SamplingRule::at_indices(std::move(chosen));
 }
 
 }  // namespace
@@ -57,8 +66,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
                                                     model.info().name, request.source));
   }
-  const SamplingRule rule = choose_rule(model, request);
-  check_rule(rule);
+  check_request(request);
   VisualInput input;
   input.source = request.source;
   input.limits = request.limits;
@@ -75,9 +83,15 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     source.modality = Modality::image;
     input.samples = input.video->sample(SamplingRule::all_frames());
   } else {
-    input.samples = input.video->sample(rule);
+    const FrameRange range = frames_within(*input.video, request.start, request.end);
+    if (range.count > 0) {
+      const SamplingRule rule = choose_rule(model, request, range, info.fps);
+      input.samples = input.video->sample(rule.within(request.start, request.end));
+    }
     source.frames = static_cast<int64_t>(input.samples.size());
-    source.sampled_fps = sampled_rate(*input.video, request, input.samples.size());
+    // As the reference processors count it: samples / frames there × the average frame rate.
+    source.sampled_fps = static_cast<double>(source.frames) /
+                         static_cast<double>(std::max<int64_t>(1, range.count)) * info.fps;
   }
   if (input.samples.empty()) {
     throw Error(ErrorKind::bad_input, request.source + " has no frame in the part asked for");

@@ -1,4 +1,5 @@
-// Runs a program and keeps what it printed. Waits at most a minute: a hang is a failure, not a wait.
+// Runs a program and keeps what it printed. Waits at most a minute: a hang is a failure, not a
+// wait.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ class RunningProgram {
     int out[2], err[2];
     if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) return;
     std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     child_ = ::fork();
     if (child_ == 0) {

@@ -1,0 +1,83 @@
+#include "eval/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+EvalData read_text(const std::string& text) {
+  const testing::TempDir directory;
+  real_files().write(directory.file("set.jsonl"), text);
+  return read_eval_data(real_files(), directory.file("set.jsonl"));
+}
+
+TEST(EvalData, ReadsEveryFormOfAQuestion) {
+  const EvalData data = read_text(
+      R"({"video": "a.mp4", "question": "What?", "answer": "A cat", "type": "what", "fps": 2})"
+      "\n\n"
+      R"({"id": "x", "video": "/b.mp4", "question": "Which?", "options": ["one", "two"], "answer": "B"})"
+      "\n"
+      R"({"parts": [{"text": "Note."}, {"video": "c.mp4"}], "question": "Who?", "answer": ["me", "I"]})"
+      "\n"
+      R"({"image": "d.png", "question": "How many?", "answer": 3, "end": 4.5})"
+      "\n"
+      R"({"video": "a.mp4", "question": "Tell", "events": ["A cat comes", "It goes"]})");
+  EXPECT_TRUE(data.problems.empty());
+  ASSERT_EQ(data.items.size(), 5u);
+  EXPECT_TRUE(data.items[0].parts[0].source.ends_with("/a.mp4"));
+  EXPECT_EQ(data.items[0].id, "1");
+  EXPECT_EQ(data.items[0].fps, 2.0);
+  EXPECT_EQ(data.items[1].parts[0].source, "/b.mp4");
+  EXPECT_EQ(data.items[1].answers, std::vector<std::string>{"two"});
+  EXPECT_EQ(data.items[1].line, 3);
+  EXPECT_EQ(data.items[2].parts.size(), 2u);
+  EXPECT_EQ(data.items[2].answers.size(), 2u);
+  EXPECT_EQ(data.items[3].answers, std::vector<std::string>{"3"});
+  EXPECT_EQ(data.items[3].end, 4.5);
+  EXPECT_EQ(data.items[4].events.size(), 2u);
+  EXPECT_NE(data.items[0].prefix_key(), data.items[1].prefix_key());
+}
+
+TEST(EvalData, NamesBadLinesAndKeepsTheRest) {
+  const EvalData data = read_text(
+      "{not json\n"
+      R"({"video": "a.mp4", "question": "What?", "answer": "x"})"
+      "\n"
+      R"({"video": "a.mp4", "answer": "x"})"
+      "\n"
+      R"({"video": "a.mp4", "question": 5, "answer": "x"})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "options": ["a", "b"], "answer": "c"})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "options": ["a", "b"], "answer": 2})"
+      "\n[1]\n"
+      R"({"id": "2", "video": "a.mp4", "question": "again", "answer": "x"})");
+  EXPECT_EQ(data.items.size(), 1u);
+  std::vector<int64_t> lines;
+  for (const EvalProblem& problem : data.problems) lines.push_back(problem.line);
+  EXPECT_EQ(lines, (std::vector<int64_t>{1, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST(EvalData, RefusesAFileWithoutAnyQuestion) {
+  EXPECT_THROW(read_text(""), Error);
+  EXPECT_THROW(read_text("nothing\n"), Error);
+  EXPECT_THROW(read_eval_data(real_files(), "/nowhere.jsonl"), Error);
+}
+
+TEST(EvalData, WritesWhatItReads) {
+  const std::string line =
+      R"({"id": "q", "parts": [{"text": "Note."}, {"video": "/c.mp4"}], "question": "Who?",)"
+      R"( "options": ["me", "you"], "answer": "you", "type": "who", "start": 1.5, "end": 3})";
+  const EvalItem item = read_text(line).items.at(0);
+  const EvalItem again = read_text(eval_line(item)).items.at(0);
+  EXPECT_EQ(again.prefix_key(), item.prefix_key());
+  EXPECT_EQ(again.options, item.options);
+  EXPECT_EQ(again.answers, item.answers);
+  EXPECT_EQ(again.type, "who");
+}
+
+}  // namespace
+}  // namespace kinora

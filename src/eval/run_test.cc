@@ -1,0 +1,105 @@
+#include "eval/run.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "eval/report.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+class EvalRun : public ::testing::Test {
+ protected:
+  EvalRun() {
+    for (const char* name : {"one", "two"}) {
+      std::filesystem::create_directory(directory_.file(name));
+      for (int i = 0; i < 4; ++i) {
+        std::ofstream picture(directory_.file(name) + "/" + std::to_string(i) + ".ppm",
+                              std::ios::binary);
+        picture << "P6\n32 32\n255\n" << std::string(32 * 32 * 3, static_cast<char>(name[0] + i));
+      }
+    }
+    std::ofstream(directory_.file("set.jsonl"))
+        << R"({"id": "a", "video": "one", "question": "What?", "answer": "x", "type": "what"})"
+           "\n"
+        << R"({"id": "b", "video": "two", "question": "Who?", "answer": "x", "type": "who"})"
+           "\n"
+        << R"({"id": "c", "video": "one", "question": "Who?", "answer": "x", "type": "who"})"
+           "\n"
+        << R"({"id": "d", "video": "gone", "question": "Who?", "answer": "x", "type": "who"})"
+           "\n";
+    data_ = read_eval_data(real_files(), directory_.file("set.jsonl"));
+    options_.max_tokens = 4;
+  }
+
+  testing::TempDir directory_;
+  Engine engine_{{.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new"}};
+  EvalData data_;
+  EvalOptions options_;
+  std::vector<EvalPolicy> policies_{policy("wide", "f32"), policy("narrow", "bf16")};
+
+ private:
+  static EvalPolicy policy(const std::string& name, const std::string& row_type) {
+    EvalPolicy made;
+    made.name = name;
+    made.session.row_type = row_type;
+    return made;
+  }
+};
+
+TEST_F(EvalRun, AnswersEveryQuestionAndCountsMissingVideos) {
+  const EvalOutcome outcome = run_eval(engine_, data_, policies_, options_);
+  EXPECT_EQ(outcome.records.size(), 6u);
+  ASSERT_EQ(outcome.problems.size(), 2u);
+  EXPECT_EQ(outcome.problems[0].line, 4);
+  EXPECT_NE(outcome.problems[0].message.find("gone"), std::string::npos);
+  // Sharing a prefill does not change an answer.
+  EvalData alone = data_;
+  std::erase_if(alone.items, [](const EvalItem& item) { return item.id != "c"; });
+  const EvalOutcome single = run_eval(engine_, alone, {policies_[0]}, options_);
+  for (const EvalRecord& record : outcome.records) {
+    if (record.id == "c" && record.policy == "wide") {
+      EXPECT_EQ(record.answer, single.records.at(0).answer);
+    }
+  }
+  const auto tables = report_tables(outcome, {"wide", "narrow"});
+  const std::string markdown = as_markdown(tables, "Test");
+  EXPECT_NE(markdown.find("| who | 4 | 2 |"), std::string::npos) << markdown;
+  EXPECT_NE(as_html(tables, "a < b").find("a &lt; b"), std::string::npos);
+}
+
+TEST_F(EvalRun, GoesOnWhereItStopped) {
+  options_.results = directory_.file("results.jsonl");
+  int64_t asked = 0;
+  options_.progress = [&](int64_t, int64_t) {
+    if (++asked == 2) options_.cancel.cancel();
+  };
+  EXPECT_THROW(run_eval(engine_, data_, policies_, options_), Error);
+  // A crash in the middle of a line costs only that line.
+  std::ofstream(options_.results, std::ios::app) << R"({"setting": "torn)";
+  options_.cancel = CancelToken();
+  options_.progress = nullptr;
+  const EvalOutcome resumed = run_eval(engine_, data_, policies_, options_);
+  EXPECT_EQ(resumed.resumed, 2);
+  EXPECT_EQ(resumed.records.size(), 6u);
+  const EvalOutcome again = run_eval(engine_, data_, policies_, options_);
+  EXPECT_EQ(again.resumed, 6);
+  EXPECT_EQ(again.prefill_tokens, 0);
+}
+
+TEST_F(EvalRun, TheWrongVideoControlAsksAboutAnotherVideo) {
+  std::erase_if(data_.items, [](const EvalItem& item) { return item.id == "d"; });
+  options_.results = directory_.file("results.jsonl");
+  run_eval(engine_, data_, {policies_[0]}, options_);
+  options_.wrong_video = true;
+  const EvalOutcome control = run_eval(engine_, data_, {policies_[0]}, options_);
+  EXPECT_EQ(control.resumed, 0);  // answers about the right video are not taken for these
+  EXPECT_EQ(control.records.size(), 3u);
+}
+
+}  // namespace
+}  // namespace kinora
