@@ -10,10 +10,11 @@
 namespace kinora {
 
 inline void apply_linear(const Context& context, ConstTensorView x, const LinearWeights& linear,
-                         TensorView out, bool accumulate = false) {
+                         TensorView out, bool accumulate = false, bool native_bf16 = false) {
   MatmulOptions options;
   if (linear.bias.defined()) options.bias = linear.bias.view();
   options.accumulate = accumulate;
+  options.native_bf16 = native_bf16;
   matmul(context, x, linear.weight, out, options);
 }
 

@@ -5,16 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <fstream>
 #include <memory>
 
 #include "base/error.h"
-#include "model/processor_llava.h"
-#include "model/processor_qwen.h"
 #include "model/reference_case.h"
-#include "model/vision_qwen.h"
-#include "model/vision_siglip.h"
-#include "support/temp_dir.h"
 
 namespace kinora {
 namespace {
@@ -109,7 +103,7 @@ class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
     source.frames = image ? 1 : entry.at("frames").get<int64_t>();
     source.sampled_fps = image ? 0 : entry.value("fps", 1.0);
     source.images_in_prompt = static_cast<int64_t>(reference_.json().at("images").size());
-    result.plan = model_->plan_visual(source, limits());
+    result.plan = model_->plan_visual(source, {});
     const Tensor raw =
         make_pixels(entry.at("seed"), source.frames, source.size.height, source.size.width);
     const Size wanted = result.plan.frame_size;
@@ -123,9 +117,6 @@ class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
         reference_.tensor((image ? "vision.image." : "vision.video.") + std::to_string(number));
     return result;
   }
-
-  // The reference resizes videos within the image processor's limits.
-  VisualLimits limits() const { return {}; }
 
   Tensor encode(const Item& item) const {
     return model_->encode(context_, item.plan, item.frames, true);
@@ -249,8 +240,115 @@ TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
             expected);
 }
 
+// What the engine relies on when it hands over frames.
+TEST_P(ModelReferenceTest, RefusesFramesThatDoNotFitThePlan) {
+  for (const Item& item : items()) {
+    FrameGroup wrong = item.frames;
+    wrong.pixels =
+        Tensor::zeros(DType::u8, Shape{wrong.frames(), wrong.height() + 1, wrong.width(), 3});
+    EXPECT_THROW(model_->encode(context_, item.plan, wrong, true), Error);
+    EXPECT_THROW(model_->encode(context_, item.plan, {}, true), Error);
+    if (item.frames.frames() % item.plan.frames_per_unit != 0) {
+      EXPECT_THROW(model_->encode(context_, item.plan, item.frames, false), Error);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, ModelReferenceTest, ::testing::ValuesIn(testing::find_cases()),
                          testing::case_label);
+
+TEST(LoadModelTest, DescribesWhatItLoaded) {
+  ThreadPool pool(2);
+  const Context context(pool);
+  const auto model =
+      load_model(context, real_files(), testing::model_directory("qwen2_5_vl_untied_old") + "/");
+  const ModelInfo& info = model->info();
+  EXPECT_EQ(info.family, "qwen2_5_vl");
+  EXPECT_EQ(info.name, "qwen2_5_vl_untied_old");
+  EXPECT_EQ(info.weight_dtype, DType::bf16);
+  EXPECT_EQ(info.weight_bytes, 2 * info.parameters);
+  EXPECT_EQ(info.max_position, 4096);
+  EXPECT_EQ(info.vocabulary, 1024);
+  EXPECT_EQ(info.rows.layers, 3);
+  EXPECT_EQ(info.rows.kv_heads, 2);
+  EXPECT_EQ(info.rows.head_size, 16);
+  EXPECT_TRUE(info.sees);
+  EXPECT_EQ(info.stop_tokens, (std::vector<int32_t>{1002, 1000}));
+  EXPECT_EQ(info.generation.temperature, 0);
+}
+
+TEST(LoadModelTest, TextModelsSayThatTheyCannotSee) {
+  ThreadPool pool(2);
+  const Context context(pool);
+  const auto model = load_model(context, real_files(), testing::model_directory("llama3"));
+  EXPECT_FALSE(model->info().sees);
+  try {
+    model->plan_visual({}, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(std::string(error.what()).find("llama3"), std::string::npos);
+  }
+}
+
+TEST(LoadModelTest, SaysWhatIsNotThere) {
+  ThreadPool pool(2);
+  const Context context(pool);
+  for (const char* directory : {"/nonexistent", KINORA_FIXTURES}) {
+    try {
+      load_model(context, real_files(), directory);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::not_found);
+      EXPECT_NE(std::string(error.what()).find(directory), std::string::npos);
+    }
+  }
+}
+
+// A video of unknown length is told unit by unit, with a question in between.
+TEST(MultimodalPositionsTest, TextWithinAVideoComesAfterWhatWasSeen) {
+  ThreadPool pool(2);
+  const Context context(pool);
+  const auto model =
+      load_model(context, real_files(), testing::model_directory("qwen2_5_vl_untied_old"));
+  VisualPlan plan;
+  plan.source.modality = Modality::video;
+  plan.units = 100;
+  plan.tokens_per_unit = 6;
+  plan.grid = {3, 2};
+  plan.seconds_per_unit = 1;
+  const auto counter = model->positions();
+  std::vector<TokenInfo> tokens;
+  counter->text(5, tokens);
+  const std::vector<double> times = {0, 1};
+  counter->visual(plan, 0, 2, times, false, tokens);  // two tokens a second: times 0 and 2
+  EXPECT_EQ(tokens.back().position, (Position{7, 6, 7}));
+  EXPECT_EQ(tokens.back().time, 1);
+  EXPECT_EQ(counter->next(), 8);
+  counter->visual(plan, 2, 1, {}, false, tokens);
+  EXPECT_EQ(tokens.back().position, (Position{9, 6, 7}));
+  counter->text(1, tokens);
+  EXPECT_EQ(tokens.back().position, (Position{10, 10, 10}));
+  counter->visual(plan, 3, 1, {}, true, tokens);  // begins anew after the text
+  EXPECT_EQ(tokens.back().position, (Position{11, 12, 13}));
+  EXPECT_EQ(counter->next(), 14);
+}
+
+TEST(MultimodalPositionsTest, RefusesPositionsThatNoRowCanHold) {
+  ThreadPool pool(2);
+  const Context context(pool);
+  const auto model =
+      load_model(context, real_files(), testing::model_directory("qwen2_5_vl_untied_old"));
+  VisualPlan plan;
+  plan.source.modality = Modality::video;
+  plan.tokens_per_unit = 1;
+  plan.grid = {1, 1};
+  for (const double seconds : {1e10, 1e300}) {
+    plan.seconds_per_unit = seconds;
+    std::vector<TokenInfo> tokens;
+    EXPECT_THROW(model->positions()->visual(plan, 0, 2, {}, true, tokens), Error);
+  }
+}
 
 }  // namespace
 }  // namespace kinora

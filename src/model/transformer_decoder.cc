@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/linear.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/gather.h"
-#include "ops/matmul.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 
@@ -124,11 +124,7 @@ Tensor TransformerDecoder::logits(const Context& context, ConstTensorView hidden
 void TransformerDecoder::project(const Context& context, ConstTensorView x,
                                  const LinearWeights& linear, TensorView out,
                                  bool accumulate) const {
-  MatmulOptions options;
-  if (linear.bias.defined()) options.bias = linear.bias.view();
-  options.accumulate = accumulate;
-  options.native_bf16 = options_.native_bf16;
-  matmul(context, x, linear.weight, out, options);
+  apply_linear(context, x, linear, out, accumulate, options_.native_bf16);
 }
 
 void TransformerDecoder::check(const TokenGroup& group, const RowStore& store,
