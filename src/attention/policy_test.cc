@@ -106,7 +106,7 @@ TEST(Search, FindsAPlantedGrid) {
   table.shape = {"m", 1, 1, 1, 16};
   table.heads.resize(1);
   int found = 0;
-  options.slack = 1e15;           // admit every candidate …
+  options.slack = 1e15;          // admit every candidate …
   table.budget_seconds = 1e-12;  // … but dense
   SearchAttention search(table, options, [&](int, int, const HeadChoice&) { ++found; });
   std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
