@@ -2,12 +2,14 @@
 #include <array>
 #include <utility>
 
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/matmul_rows_cpu.cc"
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/vector-inl.h"
@@ -26,39 +28,59 @@ using Vector = hn::Vec<Tag>;
 constexpr int64_t lanes = hn::MaxLanes(Tag());
 constexpr int most_rows = 8;
 
-// Weight rows taken together, and pairs of vectors of each. The sums fill the registers of NEON or
-// AVX-512; a lone row of `a` has few dot products, so each is cut in more parts to hide latency.
-constexpr int columns_for(int rows) { return rows <= 3 ? 4 : rows == 4 ? 3 : rows <= 6 ? 2 : 1; }
-constexpr int pairs_for(int rows) { return rows == 1 ? 2 : 1; }
+// How many weight rows a tile takes, and in how many parts each sum is kept to hide the latency of
+// adding. Memory is read fastest in few streams: two rows at a time, and a lone row of `a` with
+// long weight rows takes one (on a Neoverse V1, four streams halve the speed, as do two far apart).
+struct TileShape {
+  int columns, parts;
+};
+constexpr bool many_registers = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3;
+constexpr TileShape tile_for(int rows, bool long_rows) {
+  if (rows == 1) return long_rows ? TileShape{1, 8} : TileShape{2, 4};
+  if (many_registers) return {2, rows == 2 ? 4 : rows <= 6 ? 2 : 1};
+  return {rows <= 5 ? 2 : 1, rows == 2 ? 2 : 1};
+}
+constexpr int64_t long_row_bytes = 4096;
+constexpr int64_t column_unit = 12;  // tasks start at multiples of this, so that tiles never move
 
-template <typename T, int rows, int columns>
+template <typename T, int rows, int columns, int parts>
 HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
                            const T* HWY_RESTRICT weight, int64_t weight_stride, int64_t k,
-                           float (&result)[most_rows][8]) {
-  constexpr int pairs = pairs_for(rows);
-  constexpr int64_t step = pairs * 2 * lanes;
+                           int64_t ahead, float (&result)[most_rows][2]) {
   const Tag d;
-  Vector sums[rows][columns][2 * pairs];
+  Vector sums[rows][columns][parts];
   repeat<rows>([&](auto r) HWY_ATTR {
     repeat<columns>([&](auto c) HWY_ATTR {
-      repeat<2 * pairs>([&](auto p) HWY_ATTR { sums[r][c][p] = hn::Zero(d); });
+      repeat<parts>([&](auto p) HWY_ATTR { sums[r][c][p] = hn::Zero(d); });
     });
   });
-  int64_t j = 0;
-  for (; j + step <= k; j += step) {
-    repeat<pairs>([&](auto p) HWY_ATTR {
-      const int64_t at = j + p * 2 * lanes;
+  const auto two_vectors = [&](int64_t j, auto pair) HWY_ATTR __attribute__((always_inline)) {
+    constexpr int part0 = 2 * pair % parts, part1 = (2 * pair + 1) % parts;
+    Vector w0[columns], w1[columns];
+    repeat<columns>(
+        [&](auto c) HWY_ATTR { load_f32_pair(d, weight + c * weight_stride + j, w0[c], w1[c]); });
+    repeat<rows>([&](auto r) HWY_ATTR {
+      const Vector a0 = hn::LoadU(d, a + r * a_stride + j);
+      const Vector a1 = hn::LoadU(d, a + r * a_stride + j + lanes);
       repeat<columns>([&](auto c) HWY_ATTR {
-        Vector w0, w1;
-        load_f32_pair(d, weight + c * weight_stride + at, w0, w1);
-        repeat<rows>([&](auto r) HWY_ATTR {
-          const float* row = a + r * a_stride + at;
-          Vector(&sum)[2 * pairs] = sums[r][c];
-          sum[2 * p] = hn::MulAdd(w0, hn::LoadU(d, row), sum[2 * p]);
-          sum[2 * p + 1] = hn::MulAdd(w1, hn::LoadU(d, row + lanes), sum[2 * p + 1]);
-        });
+        Vector(&sum)[parts] = sums[r][c];
+        sum[part0] = hn::MulAdd(w0[c], a0, sum[part0]);
+        sum[part1] = hn::MulAdd(w1[c], a1, sum[part1]);
       });
     });
+  };
+  // Every line of weights is asked for long before its turn: rows are often shorter than what it
+  // takes the hardware to notice a stream.
+  constexpr int line_pairs = std::max({1, 64 / int(sizeof(T)) / int(2 * lanes), parts / 2});
+  constexpr int64_t line = line_pairs * 2 * lanes;
+  int64_t j = 0;
+  for (; j + line <= k; j += line) {
+    repeat<columns>([&](auto c)
+                        HWY_ATTR { hwy::Prefetch(weight + c * weight_stride + j + ahead); });
+    repeat<line_pairs>([&](auto p) HWY_ATTR { two_vectors(j + p * 2 * lanes, p); });
+  }
+  for (; j + 2 * lanes <= k; j += 2 * lanes) {
+    two_vectors(j, std::integral_constant<int, 0>());
   }
   for (; j < k; j += lanes) {
     const int64_t count = std::min(lanes, k - j);
@@ -73,30 +95,33 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
   repeat<rows>([&](auto r) HWY_ATTR {
     repeat<columns>([&](auto c) HWY_ATTR {
       Vector sum = sums[r][c][0];
-      repeat<2 * pairs - 1>([&](auto p) HWY_ATTR { sum = hn::Add(sum, sums[r][c][p + 1]); });
+      repeat<parts - 1>([&](auto p) HWY_ATTR { sum = hn::Add(sum, sums[r][c][p + 1]); });
       result[r][c] = hn::GetLane(hn::SumOfLanes(d, sum));
     });
   });
 }
 
 // Columns [begin, end) of out for `rows` rows from `first_row`.
-template <typename T, int rows>
+template <typename T, int rows, bool long_rows>
 void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64_t end) {
-  constexpr int columns = columns_for(rows);
+  constexpr TileShape shape = tile_for(rows, long_rows);
+  constexpr int columns = shape.columns;
   const float* a = work.a + first_row * work.a_stride;
   for (int64_t column = begin; column < end; column += columns) {
     const T* weight = static_cast<const T*>(work.weight) + column * work.weight_stride;
     const int64_t count = std::min<int64_t>(columns, end - column);
-    float result[most_rows][8];
+    float result[most_rows][2];
     if (count == columns) {
-      dot_tile<T, rows, columns>(a, work.a_stride, weight, work.weight_stride, work.k, result);
+      // The same place in the next tile, or further along the same row; never past the matrix.
+      const bool more = column + 2 * columns <= work.n;
+      const int64_t ahead = !more       ? 0
+                            : long_rows ? 512 / int64_t(sizeof(T))
+                                        : columns * work.weight_stride;
+      dot_tile<T, rows, columns, shape.parts>(a, work.a_stride, weight, work.weight_stride, work.k,
+                                              ahead, result);
     } else {
-      for (int64_t c = 0; c < count; ++c) {
-        float one[most_rows][8];
-        dot_tile<T, rows, 1>(a, work.a_stride, weight + c * work.weight_stride, work.weight_stride,
-                             work.k, one);
-        for (int r = 0; r < rows; ++r) result[r][c] = one[r][0];
-      }
+      dot_tile<T, rows, 1, shape.parts>(a, work.a_stride, weight, work.weight_stride, work.k, 0,
+                                        result);
     }
     for (int r = 0; r < rows; ++r) {
       float* out = work.out + (first_row + r) * work.out_stride + column;
@@ -112,25 +137,29 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
 template <typename T, size_t... row>
 void dot_rows(const MatmulWork& work, int64_t begin, int64_t end, std::index_sequence<row...>) {
   using Run = void (*)(const MatmulWork&, int64_t, int64_t, int64_t);
-  static constexpr std::array<Run, most_rows> runs{&dot_columns<T, int(row) + 1>...};
+  static constexpr std::array<Run, most_rows> short_runs{&dot_columns<T, int(row) + 1, false>...};
+  static constexpr std::array<Run, most_rows> long_runs{&dot_columns<T, int(row) + 1, true>...};
+  const bool long_rows = work.k * int64_t(sizeof(T)) > long_row_bytes;
   // A strip of weight rows small enough to stay in cache while all rows of `a` pass.
-  const int64_t strip = std::max<int64_t>(8, 16 * 1024 / std::max<int64_t>(1, work.k) / 8 * 8);
+  const int64_t strip = round_up(divide_up(16 * 1024, std::max<int64_t>(1, work.k)), column_unit);
   for (int64_t column = begin; column < end; column += strip) {
     const int64_t column_end = std::min(end, column + strip);
     for (int64_t first = 0; first < work.m; first += most_rows) {
-      const int64_t rows = std::min<int64_t>(most_rows, work.m - first);
-      runs[static_cast<size_t>(rows - 1)](work, first, column, column_end);
+      const auto rows = static_cast<size_t>(std::min<int64_t>(most_rows, work.m - first));
+      (long_rows ? long_runs : short_runs)[rows - 1](work, first, column, column_end);
     }
   }
 }
 
 void few_rows(const Context& context, const MatmulWork& work) {
-  // Pieces of at least 64 KiB of weights and a few a thread; multiples of 12 suit every tile width.
-  const int64_t share = work.n / (8 * context.threads->threads());
-  const int64_t least = 16 * 1024 / std::max<int64_t>(1, work.k) + 1;
-  const int64_t grain = (std::max(share, least) + 11) / 12 * 12;
-  context.threads->parallel_for(work.n, grain, [&](int64_t begin, int64_t end) {
+  // Pieces of at least 16 Ki weights, and a few for each thread.
+  const int64_t units = divide_up(work.n, column_unit);
+  const int64_t share = units / (8 * context.threads->threads());
+  const int64_t least = divide_up(16 * 1024, std::max<int64_t>(1, work.k) * column_unit);
+  context.threads->parallel_for(units, std::max(share, least), [&](int64_t first, int64_t last) {
     constexpr auto all_rows = std::make_index_sequence<most_rows>();
+    const int64_t begin = first * column_unit;
+    const int64_t end = std::min(work.n, last * column_unit);
     switch (work.weight_type) {
       case DType::bf16:
         return dot_rows<bf16>(work, begin, end, all_rows);

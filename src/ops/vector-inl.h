@@ -59,6 +59,13 @@ HWY_INLINE void load_f32_pair(D d, const T* from, hn::Vec<D>& first, hn::Vec<D>&
     const auto zero = hn::Zero(narrow);
     first = hn::BitCast(d, hn::InterleaveLower(narrow, zero, bits));
     second = hn::BitCast(d, hn::InterleaveUpper(narrow, zero, bits));
+  } else if constexpr (std::is_same_v<T, f16>) {
+    const hn::Repartition<uint16_t, D> narrow;
+    const hn::Half<decltype(narrow)> half;
+    const hn::Rebind<hwy::float16_t, D> as_f16;
+    const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+    first = hn::PromoteTo(d, hn::BitCast(as_f16, hn::LowerHalf(half, bits)));
+    second = hn::PromoteTo(d, hn::BitCast(as_f16, hn::UpperHalf(half, bits)));
   } else {
     first = load_f32(d, from);
     second = load_f32(d, from + hn::MaxLanes(D()));
