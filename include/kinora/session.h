@@ -16,10 +16,14 @@
 namespace kinora {
 
 struct SessionOptions {
-  std::string system;               // system prompt; empty: the chat template's own
-  std::string row_type = "auto";    // of keys and values: f32, bf16; auto: as wide as the weights
-  int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
-  int64_t max_group_tokens = 2048;  // a prefill group is closed when it reaches this
+  std::string system;             // system prompt; empty: the chat template's own
+  std::string row_type = "auto";  // of keys and values: f32, bf16; auto: as wide as the weights
+  // Attention while prefilling: dense (nothing approximated) or a sparse policy such as momo,
+  // mminference, a-shape, vertical-slash or grid; settings may follow ("momo:k=64,exact=64").
+  std::string attention = "dense";
+  std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
+  int64_t frames_per_group = 16;       // decoded, encoded and prefilled together
+  int64_t max_group_tokens = 2048;     // a prefill group is closed when it reaches this
   // Called from any thread as work goes on: a stage ("decode", "prefill"), what is done and the
   // total (0 while unknown).
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
@@ -87,6 +91,7 @@ struct Answer {
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included
   int64_t row_bytes = 0;      // keys and values held after it
   Timings timings;
+  std::string attention_report;       // what a sparse policy did, in lines; empty for dense
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
 };
 

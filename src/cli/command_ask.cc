@@ -70,6 +70,7 @@ nlohmann::json as_json(const Answer& answer, const std::vector<InputInfo>& input
             {"generate", t.generate},
             {"total", t.total}}},
           {"row_bytes", answer.row_bytes},
+          {"attention", answer.attention_report},
           {"peak_memory", peak_memory()},
           {"warnings", answer.warnings}};
 }
@@ -110,7 +111,10 @@ int ask(AskFlags& flags, const CancelToken& cancel) {
   for (const std::string& warning : answer.warnings) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
-  if (!flags.quiet) fmt::print(stderr, "{}\n", timing_line(answer, load, open));
+  if (!flags.quiet) {
+    if (!answer.attention_report.empty()) fmt::print(stderr, "{}\n", answer.attention_report);
+    fmt::print(stderr, "{}\n", timing_line(answer, load, open));
+  }
   return 0;
 }
 
@@ -171,6 +175,17 @@ void add_ask(CommandLine& line) {
   command
       ->add_option("--system", flags->session.system, "System prompt in place of the model's own")
       ->group("The answer");
+  command
+      ->add_option("--attention", flags->session.attention,
+                   "dense, or a sparse policy: momo, mminference, a-shape, tri-shape, "
+                   "vertical-slash, grid, sf-fixed, sf-strided")
+      ->group("Policies")
+      ->capture_default_str();
+  command
+      ->add_option("--dense-below", flags->session.dense_below,
+                   "Rows under which a sparse policy runs densely; 0: never")
+      ->group("Policies")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
       ->group("The machine")
       ->capture_default_str();

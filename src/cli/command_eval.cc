@@ -28,29 +28,28 @@ struct EvalFlags {
   std::string output;  // of an import
 };
 
-// A policy is a comma-separated list of settings: "rows=bf16,group=32".
+// A policy is a list of settings joined by semicolons: "attention=momo:k=64,exact=64;rows=bf16".
 EvalPolicy parse_policy(const std::string& text) {
   EvalPolicy policy;
   policy.name = text;
   for (size_t begin = 0; begin < text.size();) {
-    size_t end = text.find(',', begin);
+    size_t end = text.find(';', begin);
     if (end == std::string::npos) end = text.size();
     const std::string setting = text.substr(begin, end - begin);
     begin = end + 1;
     const size_t equals = setting.find('=');
     const std::string name = setting.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : setting.substr(equals + 1);
-    if (setting == "dense") continue;
-    if (name == "rows" && !value.empty()) {
+    const bool number = !value.empty() && value.size() < 9 &&
+                        value.find_first_not_of("0123456789") == std::string::npos;
+    if (name == "rows") {
       policy.session.row_type = value;
-    } else if (name == "group" && !value.empty() &&
-               value.find_first_not_of("0123456789") == std::string::npos && value.size() < 9) {
+    } else if (name == "dense-below" && number) {
+      policy.session.dense_below = std::stoll(value);
+    } else if (name == "group" && number) {
       policy.session.frames_per_group = std::stoll(value);
-    } else {
-      throw Error(ErrorKind::usage,
-                  fmt::format("unknown policy setting '{}'; known: dense, rows=f32|bf16, group=N "
-                              "(frames prefilled together)",
-                              setting));
+    } else {  // an attention policy, whose own settings may hold an equals sign
+      policy.session.attention = name == "attention" ? value : setting;
     }
   }
   return policy;
@@ -159,7 +158,7 @@ void add_eval(CommandLine& line) {
   command->footer(
       "Examples:\n"
       "  kinora eval set.jsonl -m DIR --results answers.jsonl --html report.html\n"
-      "  kinora eval set.jsonl -m DIR --policy rows=f32 --policy rows=bf16\n"
+      "  kinora eval set.jsonl -m DIR --policy dense --policy \"momo;dense-below=0\"\n"
       "  kinora eval mlvu/2_needle.json --import mlvu --videos needle/ -o needle.jsonl");
   command->callback([flags, &line] {
     line.action = [flags, &line] {

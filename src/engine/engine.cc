@@ -29,7 +29,9 @@ int checked_threads(int threads) {
 }  // namespace
 
 EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
-    : threads(checked_threads(options.threads)), context(threads, choose_device(options.device)) {
+    : directory(options.model),
+      threads(checked_threads(options.threads)),
+      context(threads, choose_device(options.device)) {
   const Stopwatch watch;
   model = load_model(context, files, options.model, {.check_finite = options.check_weights});
   load_seconds = watch.seconds();

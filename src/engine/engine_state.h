@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <kinora/engine.h>
 
@@ -15,6 +16,7 @@ namespace kinora {
 struct EngineState {
   EngineState(const EngineOptions& options, const FileSystem& files);
 
+  std::string directory;  // of the model
   ThreadPool threads;
   Context context;
   std::unique_ptr<Model> model;

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "attention/dense.h"
+#include "attention/sparse_attention.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/attention_choice.h"
 #include "engine/group_prefill.h"
 #include "engine/stopwatch.h"
 #include "engine/unit_stream.h"
@@ -79,7 +80,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   RowLayout layout = model().info().rows;
   layout.dtype = row_type(model(), options);
   store_ = std::make_unique<RowStore>(layout);
-  attention_ = std::make_unique<DenseAttention>();
+  attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
   positions_ = model().positions();
   places_.push_back(here());
   clear();
@@ -96,6 +97,9 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
     return input.plan.source.modality == Modality::image;
   });
   for (size_t i = inputs_asked_; i < inputs_.size(); ++i) inputs_[i].plan_among(model(), images);
+  if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input
+    attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
+  }
   return inputs_.back();
 }
 
@@ -303,6 +307,10 @@ Answer SessionState::ask(std::vector<ContentPart> parts, const GenerateOptions& 
     places_.resize(places);
     go_back(before);
     throw;
+  }
+  if (auto* sparse = dynamic_cast<SparseAttention*>(attention_.get())) {
+    answer.attention_report = to_string(sparse->report());
+    sparse->clear_report();
   }
   answer.row_bytes = store_->bytes();
   answer.timings.total = total.seconds();

@@ -1,0 +1,46 @@
+#include "engine/attention_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "attention/policy.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+std::shared_ptr<const HeadTable> find_table(const EngineState& engine) {
+  const std::vector<std::string> places = head_table_places(engine.directory);
+  for (const std::string& place : places) {
+    if (!real_files().is_file(place)) continue;
+    return std::make_shared<const HeadTable>(
+        load_head_table(real_files(), place, expected_table(engine.model->info())));
+  }
+  throw Error(ErrorKind::not_found,
+              fmt::format("this attention needs a table of the model's heads, and there is none at "
+                          "{}; make one with: kinora tune {} --sample VIDEO",
+                          fmt::join(places, " or "), engine.directory));
+}
+
+}  // namespace
+
+TableShape expected_table(const ModelInfo& info) {
+  TableShape shape;
+  // A directory may be renamed; the number of parameters tells models of one family apart.
+  shape.model = fmt::format("{} {}", info.family, info.parameters);
+  shape.layers = info.rows.layers;
+  shape.kv_heads = info.rows.kv_heads;
+  shape.head_size = info.rows.head_size;
+  return shape;
+}
+
+std::unique_ptr<Attention> choose_attention(const EngineState& engine,
+                                            const SessionOptions& options, int64_t frame_tokens) {
+  AttentionOptions chosen;
+  if (options.dense_below) chosen.sparse.dense_below = *options.dense_below;
+  if (frame_tokens > 0) chosen.frame_stride = static_cast<int32_t>(frame_tokens);
+  if (needs_table(options.attention)) chosen.table = find_table(engine);
+  return make_attention(options.attention, chosen);
+}
+
+}  // namespace kinora
