@@ -9,7 +9,7 @@ namespace kinora {
 namespace {
 
 // Up to here, widening the weights in registers for every eight rows costs less than packing them.
-constexpr int64_t few_rows = 16;
+constexpr int64_t few_rows = 20;
 
 std::vector<float> widen(ConstTensorView x) {
   std::vector<float> values(static_cast<size_t>(x.elements()));
