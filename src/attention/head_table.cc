@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -234,7 +236,8 @@ const std::optional<HeadChoice>& HeadTable::at(int layer, int head) const {
 }
 
 bool HeadTable::complete() const {
-  return std::all_of(heads.begin(), heads.end(), [](const auto& head) { return head.has_value(); });
+  return !heads.empty() &&
+         std::all_of(heads.begin(), heads.end(), [](const auto& head) { return head.has_value(); });
 }
 
 std::string to_json(const HeadTable& table) {
@@ -303,10 +306,29 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
   return table;
 }
 
+std::vector<std::string> head_table_places(const std::string& model_directory) {
+  constexpr const char* name = "kinora-attention.json";
+  std::vector<std::string> places = {join_path(model_directory, name)};
+  std::string data;
+  if (const char* home = std::getenv("XDG_DATA_HOME"); home != nullptr && *home != 0) {
+    data = home;
+  } else if (const char* user = std::getenv("HOME"); user != nullptr && *user != 0) {
+    data = join_path(user, ".local/share");
+  }
+  if (data.empty()) return places;
+  const std::filesystem::path directory(model_directory);
+  const std::string model =
+      (directory.has_filename() ? directory : directory.parent_path()).filename().string();
+  places.push_back(join_path(join_path(join_path(data, "kinora"), model), name));
+  return places;
+}
+
 HeadTable load_head_table(const FileSystem& files, const std::string& path,
                           const TableShape& expected) {
   HeadTable table = parse_head_table(files.read(path, int64_t{256} << 20), path);
-  if (table.shape != expected) {
+  TableShape wanted = expected;
+  if (wanted.heads == 0) wanted.heads = table.shape.heads;
+  if (table.shape != wanted) {
     throw Error(
         ErrorKind::bad_input,
         fmt::format("{}: made for {} ({} layers, {}/{} heads of {}), not for {} ({} layers, "

@@ -39,7 +39,7 @@ std::string to_string(const HeadChoice& choice);
 struct TableShape {
   std::string model;  // name and family, as the caller tells models apart
   int layers = 0;
-  int heads = 0;
+  int heads = 0;  // 0 in what is expected: not known yet, checked when heads are seen
   int kv_heads = 0;
   int head_size = 0;
   bool operator==(const TableShape&) const = default;
@@ -59,6 +59,10 @@ struct HeadTable {
 std::string to_json(const HeadTable& table);
 // Throws a bad_input error that names the file and the place.
 HeadTable parse_head_table(std::string_view json, const std::string& path);
+
+// Where a model's table is looked for, in this order: its own directory, then the user's data
+// directory ($XDG_DATA_HOME or ~/.local/share).
+std::vector<std::string> head_table_places(const std::string& model_directory);
 
 // Reads and checks a table; a table of another model or an unfinished one is refused.
 HeadTable load_head_table(const FileSystem& files, const std::string& path,

@@ -152,7 +152,7 @@ std::vector<LabelledPlan> MomoAttention::plans(const Context& context, int,
 
 void MomoAttention::attend_sparsely(const Context& context, int, const QueryView& queries,
                                     const RowsView& rows, float scale, TensorView out) {
-  const Stopwatch watch;
+  const RunTimer watch;
   const SampledQueries sampled(queries, momo_.query_stride);
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
@@ -166,7 +166,7 @@ void MomoAttention::attend_sparsely(const Context& context, int, const QueryView
   report_.pairs += pairs;
   report_.run_seconds += watch.seconds();
 
-  const Stopwatch index_watch;
+  const RunTimer index_watch;
   std::vector<LabelledPlan> planned;
   planned.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
   report_.index_seconds += index_watch.seconds();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "attention/head_view.h"
 #include "attention/line_plan.h"
 #include "attention/metrics.h"
 #include "attention/pattern_attention.h"
@@ -19,24 +20,6 @@ namespace {
 
 constexpr int shrink_steps = 6;
 constexpr double shrink_factor = 0.7;
-
-// One head as a problem of its own: [count, 1, d] on [rows, 1, d].
-struct HeadViews {
-  QueryView queries;
-  RowsView rows;
-};
-
-HeadViews view_head(const QueryView& queries, const RowsView& rows, int head) {
-  const ConstTensorView& q = queries.queries;
-  const int64_t kv_head = head / (q.size(1) / rows.keys.size(1));
-  const auto cut = [](const ConstTensorView& view, int64_t at) {
-    return ConstTensorView(view.raw() + at * view.stride(1) * dtype_size(view.dtype()),
-                           view.dtype(), {view.size(0), 1, view.size(2)},
-                           {view.stride(0), view.stride(1), 1}, view.device());
-  };
-  return {{cut(q, head), queries.ordinals, queries.modalities},
-          {cut(rows.keys, kv_head), cut(rows.values, kv_head), rows.ordinals, rows.modalities}};
-}
 
 // What a plan gives for every query of the head.
 struct Outcome {
@@ -85,7 +68,7 @@ class HeadSearch {
     const auto count = static_cast<size_t>(head_.queries.count());
     Outcome outcome{Tensor(DType::f32, head_.queries.queries.shape()), {}, 0};
     std::vector<float> max(count), sum(count);
-    const Stopwatch watch;
+    const RunTimer watch;
     run_plan(context_, plan, head_.queries, head_.rows, scale_, outcome.out,
              {.state = {max.data(), sum.data()}});
     outcome.seconds = watch.seconds();
@@ -98,7 +81,7 @@ class HeadSearch {
   Outcome run_region(const PatternSpec& spec, const Region& region) const {
     Outcome best;
     for (int i = 0; i < options_.repeats; ++i) {
-      const Stopwatch watch;
+      const RunTimer watch;
       Probe probe;
       if (needs_probe(spec)) {
         probe = probe_region(context_, head_.queries, head_.rows, region, 0, scale_);
@@ -187,7 +170,7 @@ class HeadSearch {
 
   void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
     for (int i = 0; i < options_.repeats; ++i) {
-      const Stopwatch watch;
+      const RunTimer watch;
       const auto indexes =
           resolve_head(context_, choice, regions, head_.queries, head_.rows, 0, scale_);
       PlanBuilder builder(head_.queries, head_.rows);
@@ -271,7 +254,7 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
   Tensor out(DType::f32, views.queries.queries.shape());
   double best = 0;
   for (int i = 0; i < std::max(2, options.repeats); ++i) {
-    const Stopwatch watch;
+    const RunTimer watch;
     PlanBuilder builder(views.queries, views.rows);
     add_line_tiles(builder, regions.front(), resolve(spec, regions.front(), {}), 0);
     run_plan(context, builder.take(), views.queries, views.rows, scale, out);
@@ -292,9 +275,13 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
 void SearchAttention::attend(const Context& context, int layer, const QueryView& queries,
                              const RowsView& rows, float scale, TensorView out) {
   dense_.attend(context, layer, queries, rows, scale, out);
-  const int heads = table_.shape.heads;
-  if (queries.queries.size(1) != heads || layer >= table_.shape.layers) {
-    throw Error(ErrorKind::internal, "SearchAttention: the table has another shape than the model");
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  if (table_.shape.heads == 0) {
+    table_.shape.heads = heads;
+    table_.heads.resize(static_cast<size_t>(heads) * static_cast<size_t>(table_.shape.layers));
+  }
+  if (table_.shape.heads != heads || layer >= table_.shape.layers) {
+    throw Error(ErrorKind::bad_input, "the attention table has another shape than the model");
   }
   for (int head = 0; head < heads; ++head) {
     std::optional<HeadChoice>& choice = table_.at(layer, head);

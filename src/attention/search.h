@@ -43,7 +43,7 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
 
 // Dense attention that searches the heads of every layer it passes through and does not yet find in
 // the table. Prefill a sample with it, as one group; a search that was stopped goes on where the
-// table ends.
+// table ends. The table knows its layers; its heads are made when they are first seen.
 class SearchAttention final : public Attention {
  public:
   using Found = std::function<void(int layer, int head, const HeadChoice& choice)>;

@@ -26,9 +26,9 @@ int64_t heads_of(const Plan& plan) {
 
 }  // namespace
 
-Stopwatch::Stopwatch() : start_(now()) {}
+RunTimer::RunTimer() : start_(now()) {}
 
-double Stopwatch::seconds() const {
+double RunTimer::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::duration(now() - start_)).count();
 }
 
@@ -66,7 +66,7 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
     return;
   }
   ++report_.dense_calls;
-  const Stopwatch watch;
+  const RunTimer watch;
   dense_.attend(context, layer, queries, rows, scale, out);
   AttentionReport::Part& part = report_.parts["dense"];
   part.heads += heads;
@@ -78,12 +78,12 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
 
 void SparseAttention::attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                       const RowsView& rows, float scale, TensorView out) {
-  const Stopwatch index_watch;
+  const RunTimer index_watch;
   const std::vector<LabelledPlan> planned = plans(context, layer, queries, rows, scale);
   report_.index_seconds += index_watch.seconds();
   run(context, planned, queries, rows, scale, out);
   if (options_.delta_stride == 0) return;
-  const Stopwatch watch;
+  const RunTimer watch;
   const SampledQueries sampled(queries, options_.delta_stride);
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
@@ -102,7 +102,7 @@ void SparseAttention::run(const Context& context, const std::vector<LabelledPlan
                           const QueryView& queries, const RowsView& rows, float scale,
                           TensorView out) {
   for (const LabelledPlan& labelled : planned) {
-    const Stopwatch watch;
+    const RunTimer watch;
     // A plan of all heads may leave queries that read nothing; plans of some heads must not touch
     // the others.
     run_plan(context, labelled.plan, queries, rows, scale, out, {.clear = planned.size() == 1});

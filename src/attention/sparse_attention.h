@@ -60,9 +60,9 @@ class SparseAttention : public Attention {
 };
 
 // Seconds since construction.
-class Stopwatch {
+class RunTimer {
  public:
-  Stopwatch();
+  RunTimer();
   double seconds() const;
 
  private:
