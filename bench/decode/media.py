@@ -2,7 +2,8 @@
 
 A synthetic scene (a panning fractal under moving light, a test card flying over it, film grain) or,
 with a source video, that video scaled up and looped. A base clip is encoded once and lengthened by
-stream copy, so that an hour costs seconds to make and decodes like any other hour.
+stream copy, so that an hour costs seconds to make and decodes like any other hour. Base clips last a
+second more than a round number: samples at round times then fall anywhere between keyframes.
 """
 
 import hashlib
@@ -22,20 +23,20 @@ class Media:
 
 
 X264 = ("-c:v", "libx264")
+X265 = ("-c:v", "libx265", "-x265-params", "log-level=error")
 FULL = {
-    "x264-10min": Media("x264-10min", 1920, 1080, X264, 60, 600),
-    "x264-2s-gop-10min": Media("x264-2s-gop-10min", 1920, 1080, X264 + ("-g", "48"), 60, 600),
-    "hevc-10min": Media("hevc-10min", 1920, 1080, ("-c:v", "libx265", "-x265-params", "log-level=error"), 60, 600),
-    "x264-1min": Media("x264-1min", 1920, 1080, X264, 60, 60),
-    "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 60, 10800),
-    "x264-4k-1min": Media("x264-4k-1min", 3840, 2160, X264 + ("-preset", "veryfast"), 10, 60),
+    "x264-10min": Media("x264-10min", 1920, 1080, X264, 61, 610),
+    "x264-2s-gop-10min": Media("x264-2s-gop-10min", 1920, 1080, X264 + ("-g", "48"), 61, 610),
+    "hevc-10min": Media("hevc-10min", 1920, 1080, X265, 61, 610),
+    "x264-1min": Media("x264-1min", 1920, 1080, X264, 61, 61),
+    "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
+    "x264-4k-1min": Media("x264-4k-1min", 3840, 2160, X264 + ("-preset", "veryfast"), 11, 66),
 }
 QUICK = {
-    "x264-2min": Media("x264-2min", 1920, 1080, X264, 20, 120),
-    "x264-2s-gop-2min": Media("x264-2s-gop-2min", 1920, 1080, X264 + ("-g", "48"), 20, 120),
-    "hevc-1min": Media("hevc-1min", 1920, 1080,
-                       ("-c:v", "libx265", "-preset", "fast", "-x265-params", "log-level=error"), 10, 60),
-    "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 60, 10800),
+    "x264-2min": Media("x264-2min", 1920, 1080, X264, 21, 126),
+    "x264-2s-gop-2min": Media("x264-2s-gop-2min", 1920, 1080, X264 + ("-g", "48"), 21, 126),
+    "hevc-1min": Media("hevc-1min", 1920, 1080, X265 + ("-preset", "fast"), 11, 66),
+    "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
 }
 
 
