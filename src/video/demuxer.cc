@@ -11,10 +11,12 @@ extern "C" {
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "video/picture_size.h"
 #include "video/pipe_input.h"
 
 namespace kinora {
@@ -44,6 +46,11 @@ bool probes_without_decoding(AVCodecID codec) {
     default:
       return false;
   }
+}
+
+bool is_too_large(FrameSize size, const VideoLimits& limits) {
+  return size.width > limits.max_side || size.height > limits.max_side ||
+         size.width * size.height > limits.max_pixels;
 }
 
 // Formats that are lists of other files: a hostile one could name any file of this machine.
@@ -84,13 +91,12 @@ void Demuxer::fail(int code, const char* doing) const {
     throw Error(ErrorKind::resource,
                 fmt::format("{}: not enough memory while {}", origin_.name, doing));
   }
-  const std::string_view why_not = ffmpeg_error(code);
   if (code == AVERROR_INVALIDDATA) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("{}: not a video or picture that FFmpeg can read", origin_.name));
   }
   throw Error(waits ? ErrorKind::network : ErrorKind::bad_input,
-              fmt::format("{}: {} ({})", origin_.name, why_not, doing));
+              fmt::format("{}: {} ({})", origin_.name, ffmpeg_error(code), doing));
 }
 
 void Demuxer::open(bool probe) {
@@ -183,20 +189,28 @@ void Demuxer::select_stream() {
   stream_ = format_->streams[chosen];
 }
 
-void Demuxer::check_size() const {
+void Demuxer::check_size() {
   const VideoLimits& limits = options_.limits;
-  const int64_t width = stream_->codecpar->width;
-  const int64_t height = stream_->codecpar->height;
-  if (width <= 0 || height <= 0) {
-    throw Error(ErrorKind::bad_input,
-                fmt::format("{}: no picture size in it (damaged, or beyond {} pixels)",
-                            origin_.name, limits.max_pixels));
+  FrameSize size{stream_->codecpar->width, stream_->codecpar->height};
+  if (size.width <= 0 || size.height <= 0) {
+    const PacketPtr packet = make_packet();
+    std::optional<FrameSize> declared;
+    if (read_unfiltered(*packet) && packet->size > 0) {
+      declared = declared_picture_size({packet->data, static_cast<size_t>(packet->size)});
+    }
+    if (!declared || !is_too_large(*declared, limits)) {
+      throw Error(ErrorKind::bad_input,
+                  fmt::format("{}: no picture size in it (damaged, or beyond {} pixels)",
+                              origin_.name, limits.max_pixels));
+    }
+    size = *declared;
   }
-  if (width > limits.max_side || height > limits.max_side || width * height > limits.max_pixels) {
-    throw Error(ErrorKind::resource,
-                fmt::format("{}: pictures of {} × {}, but the limit is {} a side and {} pixels: "
-                            "scale it down or raise the limit",
-                            origin_.name, width, height, limits.max_side, limits.max_pixels));
+  if (is_too_large(size, limits)) {
+    throw Error(
+        ErrorKind::resource,
+        fmt::format("{}: pictures of {} × {}, but the limit is {} a side and {} pixels: "
+                    "scale it down or raise the limit",
+                    origin_.name, size.width, size.height, limits.max_side, limits.max_pixels));
   }
 }
 
@@ -228,6 +242,7 @@ bool Demuxer::has_audio() const {
 }
 
 bool Demuxer::read(AVPacket& packet) {
+  av_packet_unref(&packet);
   if (!filter_) return read_unfiltered(packet);
   while (true) {
     const int got = av_bsf_receive_packet(filter_.get(), &packet);

@@ -58,7 +58,7 @@ class Demuxer {
  private:
   void open(bool probe);
   void select_stream();
-  void check_size() const;
+  void check_size();
   void add_filter();
   bool read_unfiltered(AVPacket& packet);
   double patience(double remote_seconds) const;

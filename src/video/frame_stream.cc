@@ -25,6 +25,25 @@ MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation
   };
 }
 
+Orientation orientation_of(const AVFrame& frame) {
+  const AVFrameSideData* data = av_frame_get_side_data(&frame, AV_FRAME_DATA_DISPLAYMATRIX);
+  if (data == nullptr || data->size < 9 * sizeof(int32_t)) return {};
+  return Orientation::from_display_matrix(reinterpret_cast<const int32_t*>(data->data));
+}
+
+MakeConvertFrame make_picture_converter(FrameSize size, ResizeFilter filter) {
+  return [size, filter]() -> ConvertFrame {
+    Orientation last;
+    return [size, filter, last, convert = make_converter(size, filter, last)()](
+               const AVFrame& frame, TensorView out) mutable {
+      const Orientation wanted = orientation_of(frame);
+      if (!(wanted == last)) convert = make_converter(size, filter, wanted)();
+      last = wanted;
+      convert(frame, out);
+    };
+  };
+}
+
 std::vector<DamagedSpan> join_spans(std::vector<DamagedSpan> spans) {
   std::sort(spans.begin(), spans.end(),
             [](const DamagedSpan& a, const DamagedSpan& b) { return a.from < b.from; });

@@ -31,6 +31,10 @@ using ConvertFrame = std::function<void(const AVFrame& frame, TensorView out)>;
 using MakeConvertFrame = std::function<ConvertFrame()>;
 
 MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation);
+// For pictures that each know how they are to be turned.
+MakeConvertFrame make_picture_converter(FrameSize size, ResizeFilter filter);
+// From the picture itself, as photographs have it; upright where it says nothing.
+Orientation orientation_of(const AVFrame& frame);
 
 // Spans in order, those that touch joined.
 std::vector<DamagedSpan> join_spans(std::vector<DamagedSpan> spans);

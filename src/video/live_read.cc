@@ -68,6 +68,7 @@ class LiveJob final : public FrameStream::Job {
       decode();
     } catch (...) {
       error = std::current_exception();
+      if (!group_.index.empty()) push_group();
     }
     const std::lock_guard lock(mutex_);
     error_ = error;

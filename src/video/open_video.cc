@@ -105,10 +105,7 @@ Orientation picture_orientation(Demuxer& demuxer, const VideoLimits& limits) {
   Decoder decoder(demuxer.parameters(), 1, 0, false, limits);
   const PacketPtr packet = make_packet();
   const auto take = [&](int64_t, const AVFrame& frame) {
-    const AVFrameSideData* data = av_frame_get_side_data(&frame, AV_FRAME_DATA_DISPLAYMATRIX);
-    if (data != nullptr && data->size >= 9 * sizeof(int32_t)) {
-      orientation = Orientation::from_display_matrix(reinterpret_cast<const int32_t*>(data->data));
-    }
+    orientation = orientation_of(frame);
     return false;
   };
   if (demuxer.read(*packet) && decoder.send(*packet, 0, take) != Decoder::Result::enough) {
@@ -143,7 +140,9 @@ class IndexedVideo : public Video {
         choose_size(options, info_.size, static_cast<int64_t>(samples.size()), options_.limits);
     read.index = index_;
     read.samples = std::move(samples);
-    read.make_convert = make_converter(read.size, options.filter, orientation_);
+    read.make_convert = pictures_turn_themselves_
+                            ? make_picture_converter(read.size, options.filter)
+                            : make_converter(read.size, options.filter, orientation_);
     read.open_feed = [this, cancel = options.cancel](const CancelToken& stop) {
       return open_feed(cancel, stop);
     };
@@ -168,6 +167,7 @@ class IndexedVideo : public Video {
   OpenOptions options_;
   VideoInfo info_;
   Orientation orientation_;
+  bool pictures_turn_themselves_ = false;
   std::shared_ptr<const VideoIndex> index_;
 
  private:
@@ -235,8 +235,10 @@ class FolderVideo final : public IndexedVideo {
     first.name = pictures_.front();
     first.url = "file:" + first.name;
     Demuxer demuxer(first, options, options.cancel, CancelToken(), true);
+    pictures_turn_themselves_ = true;
     info_ = describe(demuxer, {}, folder);
     info_.container = "folder";
+    set_size(info_, info_.coded_size, picture_orientation(demuxer, options.limits));
   }
 
  protected:

@@ -228,6 +228,19 @@ TEST(VideoTest, PhotographsAreTurnedUpright) {
   const auto video = open_video(path);
   EXPECT_EQ(video->info().size, (FrameSize{30, 50}));
   EXPECT_EQ(video->info().rotation, 90);
+  const auto samples = video->sample(SamplingRule::all_frames());
+  const FrameGroup alone = video->read_packed(samples, {});
+
+  // In a folder every picture is turned for itself.
+  const std::string folder = scratch_directory();
+  write_file(folder + "/1.jpg", read_whole(path));
+  write_file(folder + "/2.jpg", plain);
+  const auto both = open_video(folder);
+  EXPECT_EQ(both->info().size, (FrameSize{30, 50}));
+  const FrameGroup group = both->read_packed(both->sample(SamplingRule::all_frames()), {});
+  ASSERT_EQ(group.frames(), 2);
+  EXPECT_EQ(bytes_of(group, 0), bytes_of(alone, 0));
+  EXPECT_NE(bytes_of(group, 1), bytes_of(alone, 0));
 }
 
 TEST(VideoTest, FoldersOfPictures) {
