@@ -33,9 +33,9 @@ FULL = {
     "x264-4k-1min": Media("x264-4k-1min", 3840, 2160, X264 + ("-preset", "veryfast"), 11, 66),
 }
 QUICK = {
-    "x264-2min": Media("x264-2min", 1920, 1080, X264, 21, 126),
-    "x264-2s-gop-2min": Media("x264-2s-gop-2min", 1920, 1080, X264 + ("-g", "48"), 21, 126),
-    "hevc-1min": Media("hevc-1min", 1920, 1080, X265 + ("-preset", "fast"), 11, 66),
+    "x264-short": Media("x264-short", 1920, 1080, X264, 21, 63),
+    "x264-2s-gop-short": Media("x264-2s-gop-short", 1920, 1080, X264 + ("-g", "48"), 21, 63),
+    "hevc-short": Media("hevc-short", 1920, 1080, X265 + ("-preset", "fast"), 11, 66),
     "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
 }
 
