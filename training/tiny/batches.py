@@ -79,7 +79,7 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
         cuts = _cuts(rng, world, rng.randint(1, min(8, shape.passages // 64))) or [world.frames]
         closing = rng.random() < 0.5 or cuts[-1] == world.frames
         stops = cuts + [world.frames] * (cuts[-1] != world.frames)
-        texts, facts = passages.write(rng, stops if closing else stops[:-1], [0] * len(stops))
+        texts, facts = passages.write(rng, stops if closing else stops[:-1], [0] * len(stops), needles=not vary)
         texts = _filled(rng, texts, shape.passages, text)
         start = 0
         for i, stop in enumerate(stops):
@@ -93,7 +93,7 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
         show(shape.pairs)
         is_open = True
     wanted = skills or (["image", "chat"] if shape.image else
-                        questions.VIDEO_SKILLS + ["chat", "text"] if facts else questions.VIDEO_SKILLS + ["chat"])
+                        questions.VIDEO_SKILLS + ["chat", "binding"] + ["text"] * bool(facts))
     items = questions.ask_many(rng, world, count, wanted, facts)
     branches = []
     if not shape.image and (skills is None or "caption" in skills) and rng.random() < (0.5 if vary else 1):

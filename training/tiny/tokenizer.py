@@ -37,7 +37,7 @@ def corpus(worlds=1500):
         rng = random.Random(f"corpus/{seed}")
         world = scene.sample(f"corpus/{seed}", rng.choice((16, 64, 256)), image=seed % 5 == 0)
         texts, facts = passages.write(rng, [4, 8], [3, 3])
-        skills = ["image"] if world.is_image else questions.VIDEO_SKILLS + ["text", "chat", "caption"]
+        skills = ["image"] if world.is_image else questions.VIDEO_SKILLS + ["text", "binding", "chat", "caption"]
         for item in questions.ask_many(rng, world, 16, skills, facts):
             yield item.question
             yield item.answer

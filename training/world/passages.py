@@ -62,8 +62,13 @@ def _value(rng, kind):
     return value, f"in {names.with_article(value)} house"
 
 
-def write(rng, frames, lengths):
-    """Passages of about `lengths[i]` filler sentences after the given frames -> ([text], [Fact])."""
+def write(rng, frames, lengths, needles=False):
+    """Passages of about `lengths[i]` filler sentences after the given frames -> ([text], [Fact]).
+
+    needles: one fact of each kind in all, somewhere; else one to three in every passage.
+    """
+    if needles:
+        return _needles(rng, frames, lengths)
     people = rng.sample(PEOPLE, rng.randint(5, len(PEOPLE) - 2))  # somebody is never spoken of
     open_facts = rng.sample([(n, k) for n in people for k in _FORMS], len(people) * len(_FORMS))
     texts, facts = [], []
@@ -79,3 +84,15 @@ def write(rng, frames, lengths):
             facts.append(Fact(kind, name, answer, frame))
         texts.append(" ".join(sentences) + "\n")
     return texts, facts
+
+
+def _needles(rng, frames, lengths):
+    sentences = [[filler(rng) for _ in range(length)] for length in lengths]
+    facts = []
+    for kind, name in zip(_FORMS, rng.sample(PEOPLE, len(_FORMS))):
+        i = rng.randrange(len(frames))
+        value, answer = _value(rng, kind)
+        text = rng.choice(_FORMS[kind]).format(name=name, value=value).replace(" a orange", " an orange")
+        sentences[i].insert(rng.randint(0, len(sentences[i])), text)
+        facts.append(Fact(kind, name, answer, frames[i]))
+    return [" ".join(s or [filler(rng)]) + "\n" for s in sentences], facts

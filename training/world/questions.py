@@ -34,10 +34,11 @@ SKILLS = {
     "presence": dict(is_card=1, is_thing=1.2, is_place=.5),
     "card": dict(card=4.5),
     "group": dict(group_mover=1, group_card=.8, group_thing=.8, group_which=.8),
-    "compare": dict(same_way=1.2, same_background=1),
+    "compare": dict(same_background=1),
     "when": dict(when_card=1.6),
     "none": dict(none_card=.6, none_thing=.6, none_place=.6, none_content=.4),
-    "text": dict(text_fact=14, none_text=1.5),
+    "text": dict(text_fact=14),
+    "binding": dict(same_way=1.2, none_text=1.5),  # two words must be compared; see README, what it cannot do yet
     "chat": dict(talk=.5, no_video=.25),
     "caption": dict(caption=1),
     "image": dict(image_what=1, image_background=.8, image_colour=1, image_background_colour=.6, image_count=1, image_is=1,
@@ -45,7 +46,7 @@ SKILLS = {
 }
 KIND_SKILL = {kind: skill for skill, kinds in SKILLS.items() for kind in kinds}
 CORE = ["what", "colour", "motion", "order", "count", "presence", "card"]
-REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption"]
+REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption", "binding"]
 VIDEO_SKILLS = CORE + ["group", "compare", "when", "none"]
 
 

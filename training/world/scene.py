@@ -219,8 +219,11 @@ def _scene_count(rng, frames):
     return rng.randint(5, 14)
 
 
-def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False):
-    """A video of `frames` frames. grid: height and width in 28-pixel tokens, for the aspect ratio."""
+def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False, depths=None):
+    """A video of `frames` frames. grid: height and width in 28-pixel tokens, for the aspect ratio.
+
+    cards: how many; depths: instead, one card at each of these fractions of the length.
+    """
     rng = random.Random(f"world/{seed}")
     short = min(grid)
     width, height = UNITS * grid[1] / short, UNITS * grid[0] / short
@@ -245,6 +248,8 @@ def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False):
     world = World(frames, fps, width, height, scenes, [], dict(
         noise=rng.choice((0.0, rng.uniform(0, 0.03))), gain=rng.uniform(0.85, 1.12), blur=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(-0.06, 0.2),
         step=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(0.01, 0.09)), image)
+    if depths is not None:
+        cards = len(depths)
     if cards is None:
         if image:
             cards = rng.choice((0, 1))
@@ -254,11 +259,11 @@ def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False):
             cards = rng.randint(6, 8)
         else:
             cards = rng.choice((0, 1, 2, 3, 4, 5) if frames > 64 else (0, 1, 2, 3, 4))
-    _deal(rng, world, cards, pictures)
+    _deal(rng, world, cards, pictures, depths)
     return world
 
 
-def _deal(rng, world, count, pictures):
+def _deal(rng, world, count, pictures, depths=None):
     """Puts `count` cards into the world; each scene keeps at least four frames without one."""
     colours = rng.sample(range(len(names.COLOURS)), count)
     glyphs = rng.sample(range(len(names.GLYPHS)), count)
@@ -267,6 +272,8 @@ def _deal(rng, world, count, pictures):
         for _ in range(60):
             length = 1 if world.is_image else rng.randint(3, 6 if world.frames > 16 else 4)
             start = 0 if world.is_image else rng.randint(0, world.frames - length)
+            if depths is not None:
+                start = min(world.frames - length, max(0, int(depths[i] * world.frames) + rng.randint(-6, 6)))
             stop = start + length
             if any(start < b + 2 and a < stop + 2 for a, b in busy):
                 continue

@@ -1,0 +1,203 @@
+"""Makes evaluation sets: H.264 files (and pictures) of the world, and a JSONL with questions about them.
+
+    python -m training.world.make_set skills --out build/sets/skills --lengths 64 256 --videos 10
+    python -m training.world.make_set needle --out build/sets/needle --lengths 64 256 1024 4096 --videos 10
+    python -m training.world.make_set mixed-needle | stream | caption | demo ...
+
+One line of DATA.jsonl per question (docs in training/README.md): id, video (or image, or content, or none of them),
+question, answer, options, type, kind, times, frames, fps. Paths are relative to the JSONL. A seed makes the same set again.
+"""
+import argparse
+import json
+import pathlib
+import random
+import sys
+
+from training.world import captions, passages, questions, render, scene, video_file
+
+KINDS = ["skills", "needle", "mixed-needle", "stream", "caption", "demo"]
+TOKENS_PER_SENTENCE = 12
+
+
+class Writer:
+    def __init__(self, a):
+        self.a, self.out = a, pathlib.Path(a.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.renderer = render.Renderer(a.device)
+        self.lines, self.grid = [], (a.height // 28, a.width // 28)
+
+    def video(self, name, world, steps=1, scale=1):
+        path = self.out / f"{name}.mp4"
+        if not path.exists():
+            partial = self.out / f"{name}.partial.mp4"
+            video_file.write(partial, world, self.renderer, scale * self.a.height, scale * self.a.width, steps, self.a.quality)
+            partial.rename(path)
+        return path.name
+
+    def add(self, item, world, where, **more):
+        line = dict(id=f"{self.a.kind}-{len(self.lines)}", **where, question=item.question, answer=item.answer)
+        if item.options:
+            line["options"] = item.options
+        line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence],
+                    frames=world.frames, fps=world.fps, **more)
+        self.lines.append(line)
+
+    def close(self):
+        path = self.out / "DATA.jsonl"
+        partial = self.out / "DATA.jsonl.partial"
+        partial.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        partial.rename(path)
+        print(f"{path}: {len(self.lines)} questions, {len(list(self.out.glob('*.mp4')))} videos")
+
+
+def _world(w, length, i, **options):
+    return scene.sample(f"set/{w.a.kind}/{w.a.seed}/{length}/{i}", length, w.grid, w.a.fps, **options)
+
+
+def _rng(w, *names):
+    return random.Random("/".join(map(str, ("set", w.a.kind, w.a.seed, *names))))
+
+
+def skills(w):
+    """Every skill, the same number of questions of each from every video."""
+    each = max(1, w.a.questions // len(questions.VIDEO_SKILLS))
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            world, rng = _world(w, length, i), _rng(w, length, i)
+            where = dict(video=w.video(f"skills-{length}-{i}", world))
+            for skill in questions.VIDEO_SKILLS + ["caption"]:
+                for item in questions.ask_many(rng, world, 1 if skill == "caption" else each, [skill]):
+                    w.add(item, world, where)
+            _mixed(w, length, i, "text", each)
+    for i in range(w.a.videos):
+        world, rng = _world(w, 1, i, image=True), _rng(w, "image", i)
+        path = w.out / f"image-{i}.png"
+        video_file.write_image(path, world, w.renderer, w.a.height, w.a.width)
+        for item in questions.ask_many(rng, world, each, ["image"]):
+            w.add(item, world, dict(image=path.name))
+        for item in questions.ask_many(rng, world, each, ["chat"]):
+            if item.kind == "talk":
+                w.add(item, world, {})
+
+
+def needle(w):
+    """Cards at known depths; each is asked for by colour, by content and by group."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            rng = _rng(w, length, i)
+            bins = [(i + k) % 10 for k in range(8 if length >= 128 else 4)]
+            depths = sorted((b + rng.uniform(0.1, 0.9)) / 10 for b in bins)
+            world = _world(w, length, i, depths=depths)
+            where = dict(video=w.video(f"needle-{length}-{i}", world))
+            asker = questions.Asker(rng, world)
+            for kind in ("card", "colour_card", "group_card"):
+                for card in world.cards:
+                    asker.cards = [card]
+                    w.add(asker.ask(kind), world, where, depth=round(card.start / world.frames, 4))
+
+
+def _mixed(w, length, i, skill, count):
+    """One prompt of alternating stretches of video and text; text is about a quarter of the tokens."""
+    world, rng = _world(w, length, f"mixed{i}"), _rng(w, "mixed", length, i)
+    spots = [f for f in range(8, length - 7, 2) if all(not c.start < f < c.stop for c in world.cards)]
+    stops = sorted(rng.sample(spots, min(len(spots), 2 if length <= 64 else 6))) + [length]
+    budget = length // 2 * w.grid[0] * w.grid[1] / 3
+    sentences = max(1, round(budget / TOKENS_PER_SENTENCE / len(stops)))
+    texts, facts = passages.write(rng, stops, [sentences] * len(stops), needles=True)
+    content, start = [], 0
+    for k, (stop, text) in enumerate(zip(stops, texts)):
+        part = _cut(world, start, stop)
+        content.append(dict(type="video", video=w.video(f"mixed-{length}-{i}-{k}", part)))
+        content.append(dict(type="text", text=text))
+        start = stop
+    asker = questions.Asker(rng, world, facts)
+    made = [asker.ask("text_fact") for _ in range(4 * count)] if skill == "text" else []
+    made = list({m.answer: m for m in made}.values())[:count]
+    if skill != "text":
+        made += questions.ask_many(rng, world, count, [skill], facts)
+    for item in made:
+        w.add(item, world, dict(content=content), depth=round(min(e[0] for e in item.evidence) / length, 4))
+
+
+def _cut(world, start, stop):
+    """The stretch of a world between two frames, as a world of its own for drawing."""
+    import dataclasses
+    scenes = [dataclasses.replace(s, start=max(s.start, start) - start, stop=min(s.stop, stop) - start,
+                                  entered=s.entered + max(0, start - s.start)) for s in world.scenes if s.start < stop and s.stop > start]
+    cards = [dataclasses.replace(c, start=c.start - start, stop=c.stop - start) for c in world.cards if start <= c.start < stop]
+    return dataclasses.replace(world, frames=stop - start, scenes=scenes, cards=cards)
+
+
+def mixed_needle(w):
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            _mixed(w, length, i, "text", 3)
+            _mixed(w, length, i, "card", max(1, w.a.questions // 4))
+
+
+def stream(w):
+    """Questions asked while the video runs: `at` seconds, knowing only what came before."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            world, rng = _world(w, length, i), _rng(w, length, i)
+            where = dict(video=w.video(f"stream-{length}-{i}", world))
+            moments = [f for f in range(16, length + 1, 2) if world.can_stop_at(f)]
+            for frame in sorted(rng.sample(moments, min(len(moments), max(1, w.a.questions // 4)))):
+                for item in questions.ask_many(rng, world.until(frame), 4, questions.CORE, whole=False):
+                    w.add(item, world, where, at=frame / world.fps)
+
+
+def caption(w):
+    for length in w.a.lengths:
+        made, seed = 0, 0
+        while made < w.a.videos:
+            world = _world(w, length, seed)
+            seed += 1
+            events = len(captions.events(world))
+            if not (5 if length < 256 else 8) <= events <= captions.LIMIT:
+                continue
+            where = dict(video=w.video(f"caption-{length}-{made}", world))
+            w.add(questions.Asker(_rng(w, length, made), world).ask("caption"), world, where, events=events)
+            made += 1
+
+
+def demo(w):
+    """A clip of a minute that is pleasant to watch, with the questions the demo asks. Sampled at 2 frames a second."""
+    w.grid, w.a.height, w.a.width = (4, 7), 112, 196
+    seed = 0
+    while True:
+        world = scene.sample(f"demo/{w.a.seed}/{seed}", 120, w.grid, 2.0, cards=3)
+        pictures = [s.place.mover for s in world.scenes if not s.place.mover.is_shape]
+        if len(world.cards) == 3 and 5 <= len(world.scenes) <= 6 and len(pictures) == len(world.scenes):
+            break
+        seed += 1
+    world.style.update(noise=0.0, gain=1.0, blur=0.0, step=0.0)
+    where = dict(video=w.video("demo", world, steps=12, scale=3))
+    asker = questions.Asker(_rng(w, "demo"), world)
+    for kind in ("what_mover", "card", "thing_after", "count_cards", "motion_thing", "caption"):
+        w.add(asker.ask(kind), world, where)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64], help="frames per video, even")
+    parser.add_argument("--videos", type=int, default=4, help="per length")
+    parser.add_argument("--questions", type=int, default=22, help="per video, about")
+    parser.add_argument("--height", type=int, default=112)
+    parser.add_argument("--width", type=int, default=112)
+    parser.add_argument("--fps", type=float, default=2.0)
+    parser.add_argument("--quality", type=int, default=20, help="H.264 rate factor; smaller is better")
+    parser.add_argument("--seed", default="0")
+    parser.add_argument("--device", default="cpu")
+    a = parser.parse_args()
+    if a.height % 28 or a.width % 28 or any(n % 2 or n < 16 for n in a.lengths):
+        sys.exit("height and width must be multiples of 28, lengths even and at least 16")
+    w = Writer(a)
+    {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "stream": stream, "caption": caption, "demo": demo}[a.kind](w)
+    w.close()
+
+
+if __name__ == "__main__":
+    main()
