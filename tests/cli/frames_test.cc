@@ -129,15 +129,15 @@ TEST_F(Frames, PicturesAreUpright) {
 
 TEST_F(Frames, BadRequestsAreOneLine) {
   expect_error(kinora({"frames", clip()}), 2, "-o DIR");
-  expect_error(kinora({"frames", clip(), "--json", "--fps", "1", "--all"}), 2, "one way");
-  expect_error(kinora({"frames", clip(), "--json", "--fps", "0"}), 2, "fps");
-  expect_error(kinora({"frames", clip(), "--json", "--every", "0"}), 2, "--every");
-  expect_error(kinora({"frames", clip(), "--json", "--times", "soon"}), 2, "'soon'");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--fps", "1", "--all"}), 2, "one way");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--fps", "0"}), 2, "fps");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--every", "0"}), 2, "--every");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--times", "soon"}), 2, "'soon'");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--size", "40"}), 2, "'40'");
-  expect_error(kinora({"frames", clip(), "--json", "--indices", "50"}), 2, "49");
-  expect_error(kinora({"frames", clip(), "--json", "--rule", "qwen", "--all"}), 2, "qwen");
-  expect_error(kinora({"frames", file("absent.mp4"), "--json"}), 3, "absent.mp4");
-  expect_error(kinora({"frames", clip(), "--json", "--allow-side", "95"}), 6, "96");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--indices", "50"}), 2, "49");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--rule", "qwen", "--all"}), 2, "qwen");
+  expect_error(kinora({"frames", file("absent.mp4"), "-o", file("x")}), 3, "absent.mp4");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--allow-side", "95"}), 6, "96");
   EXPECT_FALSE(std::filesystem::exists(file("x")));
 }
 
