@@ -19,6 +19,8 @@ void add_ask(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_info(CommandLine& line);
 void add_frames(CommandLine& line);
+void add_inspect(CommandLine& line);
 void add_probe(CommandLine& line);
+void add_tune(CommandLine& line);
 
 }  // namespace kinora::cli

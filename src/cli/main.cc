@@ -45,7 +45,9 @@ int run(int argc, char** argv) {
   add_eval(line);
   add_info(line);
   add_frames(line);
+  add_inspect(line);
   add_probe(line);
+  add_tune(line);
 
   interrupt_token = &line.interrupt;
   ::signal(SIGINT, on_interrupt);

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "attention/head_table.h"
+#include "attention/search.h"
+#include "base/error.h"
+#include "cli/attention_table.h"
+#include "cli/command_line.h"
+#include "cli/sample_prefill.h"
+#include "cli/terminal.h"
+
+namespace kinora::cli {
+namespace {
+
+struct TuneFlags {
+  SampleFlags sample;
+  std::string output;
+  bool restart = false;
+  bool json = false;
+};
+
+// The given file, else the model's directory, else the user's data directory if that cannot be
+// written.
+std::string output_path(const TuneFlags& flags) {
+  if (!flags.output.empty()) return flags.output;
+  const auto places = head_table_places(flags.sample.engine.model);
+  std::error_code error;
+  for (const std::string& place : places) {
+    const auto directory = std::filesystem::path(place).parent_path();
+    std::filesystem::create_directories(directory, error);
+    const auto permissions = std::filesystem::status(directory, error).permissions();
+    if (!error &&
+        (permissions & std::filesystem::perms::owner_write) != std::filesystem::perms::none) {
+      return place;
+    }
+  }
+  return places.front();
+}
+
+HeadTable start_table(const TuneFlags& flags, const std::string& path, const TableShape& shape) {
+  HeadTable fresh;
+  fresh.shape = shape;
+  if (flags.restart || !real_files().is_file(path)) return fresh;
+  HeadTable table = parse_head_table(real_files().read(path), path);
+  TableShape expected = shape;
+  expected.heads = table.shape.heads;
+  if (table.shape != expected) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: holds the table of another model; give --restart to replace it or "
+                            "another --output",
+                            path));
+  }
+  // A finished search is searched anew; an unfinished one goes on.
+  return table.complete() ? fresh : table;
+}
+
+void summarise(const HeadTable& table, const std::string& path, double seconds) {
+  std::map<std::string, int> kinds;
+  double recall = 0, error = 0;
+  for (const auto& head : table.heads) {
+    std::string name = std::string(pattern_name(head->patterns.front().spec.kind));
+    if (head->boundary != Boundary::none) {
+      name = fmt::format("{} boundary", boundary_name(head->boundary));
+    }
+    ++kinds[name];
+    recall += head->recall;
+    error += head->error;
+  }
+  const auto count = static_cast<double>(table.heads.size());
+  fmt::print("{}: {} heads on {} tokens in {}\n", path, table.heads.size(), table.sample_tokens,
+             human_seconds(seconds));
+  for (const auto& [name, heads] : kinds) fmt::print("  {:<18} {} heads\n", name, heads);
+  fmt::print("  mean recall {:.3f}, mean output error {:.3f}, budget {:.1f} ms a head\n",
+             recall / count, error / count, 1e3 * table.budget_seconds);
+}
+
+int tune(TuneFlags& flags, const CancelToken& cancel) {
+  TerminalProgress progress(flags.json);
+  progress.update("loading", 0, 0);
+  const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
+  Sample sample(*engine, flags.sample, progress, cancel);
+  const ModelInfo& info = engine->model->info();
+  const TableShape shape = attention_table_shape(info);
+  const std::string path = output_path(flags);
+  const std::string directory = std::filesystem::absolute(path).parent_path().string();
+  if (!real_files().is_directory(directory)) {  // better now than after the search
+    throw Error(ErrorKind::not_found, directory + ": no such directory; choose another --output");
+  }
+  HeadTable table = start_table(flags, path, shape);
+  SearchOptions options;
+  options.frame_stride = sample.frame_stride();
+  options.cancel = cancel;
+  int64_t found = 0;
+  auto saved = std::chrono::steady_clock::now();
+  const auto started = saved;
+  SearchAttention attention(table, options, [&](int, int, const HeadChoice&) {
+    ++found;
+    const int64_t total = static_cast<int64_t>(table.heads.size());
+    const int64_t done = std::count_if(table.heads.begin(), table.heads.end(),
+                                       [](const auto& entry) { return entry.has_value(); });
+    progress.update("tune", done, total);
+    const auto now = std::chrono::steady_clock::now();
+    if (done == total || now - saved > std::chrono::seconds(10)) {
+      real_files().write(path, to_json(table));
+      saved = now;
+    }
+  });
+  try {
+    sample.prefill(attention);
+  } catch (...) {
+    // What was found is kept; the next call goes on from here.
+    if (found > 0) real_files().write(path, to_json(table));
+    throw;
+  }
+  progress.clear();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (flags.json) {
+    fmt::print("{}", to_json(table));
+  } else {
+    summarise(table, path, seconds);
+  }
+  return 0;
+}
+
+}  // namespace
+
+TableShape attention_table_shape(const ModelInfo& info) {
+  return {fmt::format("{} with {} parameters", info.family, info.parameters), info.rows.layers, 0,
+          info.rows.kv_heads, info.rows.head_size};
+}
+
+void add_tune(CommandLine& line) {
+  auto flags = std::make_shared<TuneFlags>();
+  CLI::App* command = line.app.add_subcommand(
+      "tune", "Search the sparse attention pattern of every head (for --attention mminference)");
+  command
+      ->add_option("--sample", flags->sample.sources,
+                   "Videos or pictures to search on; one of about 25,000 tokens is enough")
+      ->required()
+      ->expected(1)
+      ->take_all()
+      ->type_name("FILE");
+  flags->sample.add_to(*command);
+  command->add_option("-o,--output", flags->output,
+                      "Table to write; default: kinora-attention.json in the model's directory");
+  command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");
+  command->add_flag("--json", flags->json, "Print the table too");
+  command->footer(
+      "Examples:\n"
+      "  kinora tune --model Qwen2.5-VL-3B-Instruct --sample talk.mp4 --fps 1\n"
+      "  kinora ask long.mp4 \"What happens?\" -m Qwen2.5-VL-3B-Instruct --attention "
+      "mminference\n\n"
+      "Ctrl-C stops the search; the same command goes on where it stopped.");
+  command->callback(
+      [flags, &line] { line.action = [flags, &line] { return tune(*flags, line.interrupt); }; });
+}
+
+}  // namespace kinora::cli

@@ -1,0 +1,100 @@
+#include "cli/sample_prefill.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/group_prefill.h"
+#include "engine/unit_stream.h"
+
+namespace kinora::cli {
+
+void SampleFlags::add_to(CLI::App& command) {
+  command.add_option("-m,--model", engine.model, "Model directory, as Hugging Face publishes it")
+      ->required()
+      ->type_name("DIR");
+  command.add_option("--question", question, "Text after the video")->capture_default_str();
+  command.add_option("--fps", fps, "Frames a second to look at");
+  command.add_option("--frames", frames, "Number of frames to look at, evenly spread");
+  command.add_option("--start", start, "Begin at this second");
+  command.add_option("--end", end, "End at this second");
+  command.add_option("--max-pixels", max_pixels, "Most pixels of one frame")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--threads", engine.threads, "Threads to use; 0 is one per core")
+      ->capture_default_str();
+}
+
+Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& progress,
+               const CancelToken& cancel)
+    : engine_(engine), progress_(progress), cancel_(cancel) {
+  const Model& model = *engine.model;
+  Conversation conversation;
+  conversation.turns.push_back({"user", {}});
+  OpenOptions open;
+  open.cancel = cancel;
+  open.progress = &progress;
+  for (const std::string& source : flags.sources) {
+    VisualRequest request;
+    request.source = source;
+    request.fps = flags.fps;
+    request.frames = flags.frames;
+    request.start = flags.start;
+    request.end = flags.end;
+    request.limits.max_pixels = flags.max_pixels;
+    inputs_.push_back(open_visual(model, request, open));
+  }
+  const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
+    return input.plan.source.modality == Modality::image;
+  });
+  for (VisualInput& input : inputs_) {
+    input.plan_among(model, images);
+    conversation.turns.front().parts.push_back({input.plan.source.modality, ""});
+  }
+  conversation.turns.front().parts.push_back({Modality::text, flags.question});
+  runs_ = model.render(conversation);
+  for (const PromptRun& run : runs_) {
+    tokens_ += run.visual >= 0 ? inputs_[static_cast<size_t>(run.visual)].plan.tokens()
+                               : static_cast<int64_t>(run.ids.size());
+  }
+}
+
+int32_t Sample::frame_stride() const {
+  for (const VisualInput& input : inputs_) {
+    if (input.plan.source.modality == Modality::video && input.plan.tokens_per_unit > 0) {
+      return static_cast<int32_t>(input.plan.tokens_per_unit);
+    }
+  }
+  return 64;
+}
+
+void Sample::prefill(Attention& attention) {
+  const Model& model = *engine_.model;
+  RowLayout layout = model.info().rows;
+  layout.dtype = DType::f32;
+  RowStore store(layout);
+  const auto positions = model.positions();
+  GroupPrefill groups(engine_.context, model, store, attention, std::numeric_limits<int64_t>::max(),
+                      tokens_, progress_, cancel_);
+  for (const PromptRun& run : runs_) {
+    std::vector<TokenInfo> tokens;
+    if (run.visual < 0) {
+      if (run.ids.empty()) continue;
+      positions->text(static_cast<int64_t>(run.ids.size()), tokens);
+      groups.add(model.decoder().embed(engine_.context, run.ids), std::move(tokens));
+      continue;
+    }
+    VisualInput& input = inputs_[static_cast<size_t>(run.visual)];
+    ReadOptions read;
+    read.cancel = cancel_;
+    read.progress = &progress_;
+    UnitStream stream(input, read, 16);
+    while (auto units = stream.next()) {
+      Tensor visual = model.encode(engine_.context, input.plan, units->frames, units->last);
+      tokens.clear();
+      positions->visual(input.plan, units->first, units->count, units->times, units->last, tokens);
+      groups.add(std::move(visual), std::move(tokens));
+    }
+  }
+  groups.finish();
+}
+
+}  // namespace kinora::cli

@@ -1,0 +1,57 @@
+// A video with a question, prefilled once as a single group through an attention of the caller's
+// choice: how `tune` and `inspect attention` get to see a model's queries, keys and values.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kinora/engine.h>
+
+#include "attention/attention.h"
+#include "base/cancel.h"
+#include "base/progress.h"
+#include "engine/engine_state.h"
+#include "engine/visual_input.h"
+
+namespace kinora::cli {
+
+struct SampleFlags {
+  EngineOptions engine;
+  std::vector<std::string> sources;
+  std::string question = "Describe what happens.";
+  std::optional<double> fps;
+  std::optional<int64_t> frames;
+  double start = 0;
+  double end = std::numeric_limits<double>::infinity();
+  int64_t max_pixels = 0;
+
+  // --model, --fps, …; the sources are the command's own.
+  void add_to(CLI::App& command);
+};
+
+class Sample {
+ public:
+  Sample(const EngineState& engine, const SampleFlags& flags, Progress& progress,
+         const CancelToken& cancel);
+
+  int64_t tokens() const { return tokens_; }
+  // Tokens of one unit of the first video, for patterns that follow frames; 64 without one.
+  int32_t frame_stride() const;
+
+  // Runs the decoder over the sample. Whatever `attention` throws comes through.
+  void prefill(Attention& attention);
+
+ private:
+  const EngineState& engine_;
+  Progress& progress_;
+  CancelToken cancel_;
+  std::vector<VisualInput> inputs_;
+  std::vector<PromptRun> runs_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace kinora::cli
