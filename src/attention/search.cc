@@ -18,8 +18,8 @@
 namespace kinora {
 namespace {
 
-constexpr int shrink_steps = 6;
-constexpr double shrink_factor = 0.7;
+constexpr int shrink_steps = 4;
+constexpr double hopeless = 1.5;  // times the limit: not worth a second run
 
 // What a plan gives for every query of the head.
 struct Outcome {
@@ -77,20 +77,31 @@ class HeadSearch {
     return outcome;
   }
 
-  // One pattern in one region, the fastest of a few runs, index included.
-  Outcome run_region(const PatternSpec& spec, const Region& region) const {
+  // The last queries of a region and what looking at them costs; looked at once for all candidates.
+  struct TimedProbe {
+    Probe probe;
+    double seconds = 0;
+  };
+
+  TimedProbe look(const Region& region) const {
+    const RunTimer watch;
+    TimedProbe timed{probe_region(context_, head_.queries, head_.rows, region, 0, scale_), 0};
+    timed.seconds = watch.seconds();
+    return timed;
+  }
+
+  // One pattern in one region, index included; the fastest of a few runs unless it is hopeless.
+  Outcome run_region(const PatternSpec& spec, const Region& region, const TimedProbe& timed,
+                     double limit) const {
     Outcome best;
     for (int i = 0; i < options_.repeats; ++i) {
       const RunTimer watch;
-      Probe probe;
-      if (needs_probe(spec)) {
-        probe = probe_region(context_, head_.queries, head_.rows, region, 0, scale_);
-      }
       PlanBuilder builder(head_.queries, head_.rows);
-      add_line_tiles(builder, region, resolve(spec, region, probe), 0);
+      add_line_tiles(builder, region, resolve(spec, region, timed.probe), 0);
       Outcome outcome = run(builder.take());
-      outcome.seconds = watch.seconds();
+      outcome.seconds = watch.seconds() + (needs_probe(spec) ? timed.seconds : 0);
       if (i == 0 || outcome.seconds < best.seconds) best = std::move(outcome);
+      if (best.seconds <= limit || best.seconds > hopeless * limit) break;
     }
     return best;
   }
@@ -134,14 +145,15 @@ class HeadSearch {
     const Outcome full = run(plan);
     if (full.seconds <= budget) return {};  // nothing can be closer than everything
 
-    const auto& candidates = options_.candidates;
+    const TimedProbe timed = look(region);
+    const double limit = budget * options_.slack;
     PatternSpec best = options_.budget;
     double least = std::numeric_limits<double>::infinity();
-    for (PatternSpec spec : candidates) {
+    for (PatternSpec spec : options_.candidates) {
       if (spec.kind == PatternKind::dense) continue;
       for (int step = 0; step < shrink_steps; ++step) {
-        const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region);
-        if (outcome.seconds <= budget * options_.slack) {
+        const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region, timed, limit);
+        if (outcome.seconds <= limit) {
           const double error = gap(region, outcome, full, weighted);
           if (error < least) {
             least = error;
@@ -149,19 +161,20 @@ class HeadSearch {
           }
           break;
         }
-        if (!shrink(spec)) break;
+        if (!shrink(spec, limit / outcome.seconds)) break;
       }
     }
     return best;
   }
 
-  // Makes a pattern cheaper; false when it has no sizes to give.
-  static bool shrink(PatternSpec& spec) {
+  // Makes a pattern cheaper by about `factor`; false when it has no sizes to give.
+  static bool shrink(PatternSpec& spec, double factor) {
+    factor = std::clamp(factor, 0.25, 0.9);
     bool changed = false;
     for (int32_t PatternSpec::*size :
          {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
       if (spec.*size > 1) {
-        spec.*size = static_cast<int32_t>(shrink_factor * (spec.*size));
+        spec.*size = static_cast<int32_t>(factor * (spec.*size));
         changed = true;
       }
     }
