@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <kinora/session.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

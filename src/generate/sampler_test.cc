@@ -41,7 +41,9 @@ std::map<int32_t, double> reference(std::vector<float> logits, const SamplingOpt
   double before = 0;
   std::vector<std::pair<double, int32_t>> kept;
   for (const auto& entry : sorted) {
-    if (before < options.top_p * total || kept.empty()) kept.push_back(entry);
+    // At 1 nothing is cut, even where the sum has rounded up to the total already.
+    const bool wanted = options.top_p == 1 || before < options.top_p * total || kept.empty();
+    if (wanted) kept.push_back(entry);
     before -= entry.first;
   }
   sorted.clear();

@@ -1,5 +1,7 @@
 #include "generate/stop_filter.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -1,5 +1,7 @@
 #include "ops/pool.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "ops/op_test_support.h"
