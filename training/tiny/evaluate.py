@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from training.tiny import batches, model as models
+from training.tiny import batches, model as models, prompt
 from training.tiny.tokenizer import MODEL, Text
 from training.world import captions, questions, render
 
@@ -24,8 +24,7 @@ OTHERS = [(batches.Shape(2, (4, 4), 64, 240, image=True), 256), (batches.Shape(2
           (batches.Shape(64, (4, 7), 8, 512), 64), (batches.Shape(64, (8, 5), 8, 512), 64), (batches.Shape(64, (8, 8), 4, 512), 48),
           (batches.Shape(256, (6, 6), 4, 512), 32), (batches.Shape(64, (4, 4), 16, 512, passages=260), 128),
           (batches.Shape(256, (4, 4), 8, 512, passages=680), 64), (batches.Shape(1024, (4, 4), 2, 512, passages=2700), 32)]
-SMOKE = [(batches.Shape(16, (4, 4), 2, 200), 4), (batches.Shape(16, (4, 4), 2, 200, passages=160), 2),
-         (batches.Shape(2, (4, 4), 2, 120, image=True), 2)]
+SMOKE = [(batches.Shape(16, (4, 4), 2, 160), 2), (batches.Shape(2, (4, 4), 2, 120, image=True), 2)]
 
 
 def on(device, b):
@@ -83,7 +82,6 @@ def caption_scores(model, visual, b, i, shape, text, count):
         x = model.embed(torch.from_numpy(ids).to(device)).to(visual.dtype)
         x[torch.from_numpy(s.visual_rows).to(device)] = visual[n]
         _, cache = model.prefill(x, torch.from_numpy(positions).to(device))
-        from training.tiny import prompt
         asked = ([text.vision_end] if s.open else []) + prompt.question(text, "Describe the video.")
         given = text.decode(model.answer(cache, asked, s.prefix.next, text.end, 300))
         scores.append(captions.score(captions.caption(s.world), given))

@@ -36,7 +36,7 @@ SHAPES = {s.name: s for s in [
     S(1024, (4, 4), 4, 440), S(1024, (4, 7), 2, 440), S(4096, (4, 4), 1, 440),
     S(16, (4, 4), 48, 408, passages=200), S(64, (4, 4), 36, 408, passages=260), S(256, (4, 4), 12, 432, passages=680),
     S(1024, (4, 4), 3, 440, passages=2700)]}
-SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 4, 120, image=True), S(16, (4, 4), 4, 200), S(16, (4, 6), 2, 200, passages=160)]}
+SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 2, 120, image=True), S(16, (4, 4), 1, 160), S(16, (4, 6), 1, 160, passages=160)]}
 
 # (until this progress, {shape: weight})
 CURRICULUM = [
@@ -198,7 +198,7 @@ class Trainer:
         while time.time() - began < seconds:
             p = (time.time() - began) / seconds
             grid, n, _ = rng.choices(VISION_GRIDS, [g[2] for g in VISION_GRIDS])[0]
-            rows = seeing.random_pairs(8 if self.a.smoke else n, grid, self.device)
+            rows = seeing.random_pairs(4 if self.a.smoke else n, grid, self.device)
             self.set_rate(self.a.vision_peak * min(1, (count + 1) / 150) * (0.2 + 0.8 * 0.5 * (1 + math.cos(math.pi * p))))
             steps.run(grid, dict(rows=rows, patches=self.draw(rows, grid, len(rows) // 2)))
             count += 1
@@ -265,7 +265,7 @@ class Trainer:
             if self.cuda and time.time() - saved > 150:
                 saved = time.time()
                 self.save()
-            if a.smoke and count >= 4:
+            if a.smoke and count >= 3:
                 break
         tokens = sum(self.shapes[n].visual_tokens * self.shapes[n].batch * c for n, c in seen.items())
         self.log(f"trained {count} steps in {time.time() - began:.0f} s, {tokens / 1e6:.0f}M visual tokens, steps {seen}"

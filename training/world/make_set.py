@@ -8,6 +8,7 @@ One line of DATA.jsonl per question (docs in training/README.md): id, video (or 
 question, answer, options, type, kind, times, frames, fps. Paths are relative to the JSONL. A seed makes the same set again.
 """
 import argparse
+import dataclasses
 import json
 import pathlib
 import random
@@ -121,7 +122,6 @@ def _mixed(w, length, i, skill, count):
 
 def _cut(world, start, stop):
     """The stretch of a world between two frames, as a world of its own for drawing."""
-    import dataclasses
     scenes = [dataclasses.replace(s, start=max(s.start, start) - start, stop=min(s.stop, stop) - start,
                                   entered=s.entered + max(0, start - s.start)) for s in world.scenes if s.start < stop and s.stop > start]
     cards = [dataclasses.replace(c, start=c.start - start, stop=c.stop - start) for c in world.cards if start <= c.start < stop]

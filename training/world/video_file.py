@@ -38,7 +38,8 @@ def write(path, world, renderer, height, width, steps=1, quality=20, chunk=256, 
         process.stdin.close()
     except BrokenPipeError:
         pass
-    problem = process.stderr.read().decode(errors="replace").strip()
+    with process.stderr:
+        problem = process.stderr.read().decode(errors="replace").strip()
     if process.wait():
         raise SystemExit(f"ffmpeg could not write {path}: {problem}")
 
