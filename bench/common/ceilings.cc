@@ -32,8 +32,10 @@ uint64_t sum_of(const uint64_t* values, int64_t count) {
   return std::accumulate(std::begin(sums), std::end(sums), rest);
 }
 
-// Runs one library; empty when the name is not one of those compiled in.
-void multiply(const std::string& library, int threads, const float* a, const float* b, float* c) {
+// Runs one library; does nothing when the name is not one of those compiled in.
+void multiply([[maybe_unused]] const std::string& library, [[maybe_unused]] int threads,
+              [[maybe_unused]] const float* a, [[maybe_unused]] const float* b,
+              [[maybe_unused]] float* c) {
 #ifdef KINORA_BENCH_OPENBLAS
   if (library == "OpenBLAS") {
     openblas_set_num_threads(threads);
@@ -46,7 +48,6 @@ void multiply(const std::string& library, int threads, const float* a, const flo
     dnnl_sgemm('N', 'T', size, size, size, 1.0f, a, size, b, size, 0.0f, c, size);
   }
 #endif
-  static_cast<void>(threads);
 }
 
 }  // namespace
