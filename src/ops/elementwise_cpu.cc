@@ -51,13 +51,15 @@ HWY_NOINLINE void narrow_run(const float* x, bf16* out, int64_t count) {
 }
 
 HWY_NOINLINE void narrow_run(const float* x, f16* out, int64_t count) {
-  const hn::ScalableTag<float> d;
-  const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
-  const auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
   int64_t at = 0;
-  for (; at + lanes <= count; at += lanes) {
-    hn::StoreU(hn::DemoteTo(narrow, hn::LoadU(d, x + at)), narrow,
-               reinterpret_cast<hwy::float16_t*>(out + at));
+  if constexpr (converts_f16) {
+    const hn::ScalableTag<float> d;
+    const hn::Rebind<hwy::float16_t, decltype(d)> narrow;
+    const auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+    for (; at + lanes <= count; at += lanes) {
+      hn::StoreU(hn::DemoteTo(narrow, hn::LoadU(d, x + at)), narrow,
+                 reinterpret_cast<hwy::float16_t*>(out + at));
+    }
   }
   for (; at < count; ++at) out[at] = f16::from_float(x[at]);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "ops/op_test_support.h"
@@ -28,13 +29,15 @@ TEST(Softmax, EqualsTheReference) {
         }
         for (size_t i = 0; i < d; ++i) expected[row + i] /= sum;
       }
+      // Targets without vectors add a long row in few chains.
+      const double tolerance = d > 1000 ? 3e-5 : 2e-6;
       for_each_context([&](const Context& context) {
         auto out = TestTensor::poisoned(DType::f32, shape, 1);
         softmax(context, x.on(context), out.on(context), static_cast<float>(factor));
-        expect_close(out, expected, 2e-6);
+        expect_close(out, expected, tolerance);
         auto in_place = x.copy();
         softmax(context, in_place.on(context), in_place.on(context), static_cast<float>(factor));
-        expect_close(in_place, expected, 2e-6);
+        expect_close(in_place, expected, tolerance);
       });
     }
   }

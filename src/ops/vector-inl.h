@@ -43,15 +43,26 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const bf16* from) {
   const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
+// Whether the target converts f16 in hardware. Highway's own emulation loses infinities and rounds
+// differently, so the others convert one by one.
+constexpr bool converts_f16 = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX2;
+
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const f16* from) {
-  const hn::Rebind<hwy::float16_t, D> narrow;
-  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+  if constexpr (converts_f16) {
+    const hn::Rebind<hwy::float16_t, D> narrow;
+    return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+  } else {
+    HWY_ALIGN float lanes[hn::MaxLanes(D())];
+    for (size_t i = 0; i < hn::MaxLanes(D()); ++i) lanes[i] = from[i].to_float();
+    return hn::Load(d, lanes);
+  }
 }
 
-// Two vectors in a row.
+// Two vectors in a row. (The scalar target, the fallback on old x86 CPUs, has no halves.)
 template <class D, typename T>
 HWY_INLINE void load_f32_pair(D d, const T* from, hn::Vec<D>& first, hn::Vec<D>& second) {
+#if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<T, bf16> && hn::MaxLanes(D()) == 4) {
     // One interleave with zeros a vector instead of a promotion and a shift.
     const hn::Repartition<uint16_t, D> narrow;
@@ -59,17 +70,20 @@ HWY_INLINE void load_f32_pair(D d, const T* from, hn::Vec<D>& first, hn::Vec<D>&
     const auto zero = hn::Zero(narrow);
     first = hn::BitCast(d, hn::InterleaveLower(narrow, zero, bits));
     second = hn::BitCast(d, hn::InterleaveUpper(narrow, zero, bits));
-  } else if constexpr (std::is_same_v<T, f16>) {
+    return;
+  }
+  if constexpr (std::is_same_v<T, f16> && converts_f16) {
     const hn::Repartition<uint16_t, D> narrow;
     const hn::Half<decltype(narrow)> half;
     const hn::Rebind<hwy::float16_t, D> as_f16;
     const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
     first = hn::PromoteTo(d, hn::BitCast(as_f16, hn::LowerHalf(half, bits)));
     second = hn::PromoteTo(d, hn::BitCast(as_f16, hn::UpperHalf(half, bits)));
-  } else {
-    first = load_f32(d, from);
-    second = load_f32(d, from + hn::MaxLanes(D()));
+    return;
   }
+#endif
+  first = load_f32(d, from);
+  second = load_f32(d, from + hn::MaxLanes(D()));
 }
 
 // The first `count` (at most a vector) elements; the other lanes are zero.
