@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/command_line.h"
@@ -22,9 +25,21 @@ extern "C" void on_interrupt(int signal_number) {
   ::signal(signal_number, SIG_DFL);
 }
 
-int fail(const char* message, int code) {
+int fail(const std::string& message, ErrorKind kind) {
   fmt::print(stderr, "kinora: {}\n", message);
-  return code;
+  return exit_code(kind);
+}
+
+// A script that asked for JSON finds the error there too.
+int fail_for(int argc, char** argv, const std::string& message, ErrorKind kind) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--json") continue;
+    const nlohmann::json error = {{"kind", error_kind_name(kind)}, {"message", message}};
+    constexpr auto replace = nlohmann::json::error_handler_t::replace;  // paths may hold any bytes
+    fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2, ' ', false, replace));
+    break;
+  }
+  return fail(message, kind);
 }
 
 int run(int argc, char** argv) {
@@ -71,7 +86,7 @@ int run(int argc, char** argv) {
     const auto chosen = app.get_subcommands();
     const std::string command = chosen.empty() ? "" : " " + chosen.front()->get_name();
     const std::string message = fmt::format("{} (see 'kinora{} --help')", error.what(), command);
-    return fail(message.c_str(), exit_code(ErrorKind::usage));
+    return fail(message, ErrorKind::usage);
   }
   return line.action();
 }
@@ -84,11 +99,11 @@ int main(int argc, char** argv) {
   try {
     return cli::run(argc, argv);
   } catch (const Error& error) {
-    return cli::fail(error.what(), exit_code(error.kind()));
+    return cli::fail_for(argc, argv, error.what(), error.kind());
   } catch (const std::bad_alloc&) {
-    return cli::fail("out of memory", exit_code(ErrorKind::resource));
+    return cli::fail_for(argc, argv, "out of memory", ErrorKind::resource);
   } catch (const std::exception& error) {
-    return cli::fail((std::string("internal error: ") + error.what()).c_str(),
-                     exit_code(ErrorKind::internal));
+    return cli::fail_for(argc, argv, std::string("internal error: ") + error.what(),
+                         ErrorKind::internal);
   }
 }

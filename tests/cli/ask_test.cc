@@ -199,6 +199,15 @@ TEST_F(Ask, ExplainsWrongArguments) {
                "temperature");
 }
 
+TEST_F(Ask, ErrorsAreJsonTooForScripts) {
+  const Finished finished = kinora({"ask", file("absent.mp4"), "What?", "-m", model, "--json"});
+  EXPECT_EQ(finished.code, 3);
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(json.at("error").at("kind"), "not-found");
+  EXPECT_NE(finished.err.find(json.at("error").at("message").get<std::string>()),
+            std::string::npos);
+}
+
 TEST_F(Ask, HelpShowsExamples) {
   const Finished finished = kinora({"ask", "--help"});
   EXPECT_EQ(finished.code, 0);

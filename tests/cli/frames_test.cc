@@ -56,7 +56,10 @@ class Frames : public ::testing::Test {
     directory_ = new TempDir;
     make_media("-f lavfi -i testsrc2=size=96x64:rate=10:duration=5 -g 20 -pix_fmt yuv420p " +
                clip());
-    make_media("-i " + clip() + " -c copy -metadata:s:v rotate=90 " + turned());
+    // FFmpeg 6 and newer take the rotation as an option, older ones as metadata.
+    const std::string copy = " -i " + clip() + " -c copy ";
+    const std::string newer = "ffmpeg -nostdin -v quiet -y -display_rotation 90" + copy + turned();
+    if (std::system(newer.c_str()) != 0) make_media(copy + "-metadata:s:v rotate=90 " + turned());
   }
   static void TearDownTestSuite() {
     delete directory_;
