@@ -91,3 +91,11 @@ Decoder::Result Decoder::receive(const Take& take) {
 }
 
 }  // namespace kinora
+
+#ifdef __SANITIZE_THREAD__
+// FFmpeg's libraries are not built with the thread sanitizer, so it does not see how their own
+// threads synchronise.
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:libavcodec.so\nrace:libavutil.so\n";
+}
+#endif
