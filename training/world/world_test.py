@@ -97,6 +97,13 @@ class Drawing(unittest.TestCase):
             worn = renderer.worn(frames, rows)
             self.assertLess((worn - frames).abs().mean(), 0.2)
 
+    def test_windows_draw_what_the_definition_says(self):
+        renderer = render.Renderer()
+        for seed, grid in enumerate(((4, 4), (4, 7), (8, 5), (6, 6))):
+            rows = torch.from_numpy(scene.parameters(scene.sample(f"windows/{seed}", 64, grid, cards=3)))[::5]
+            whole = render.draw_whole(rows, grid[0] * 28, grid[1] * 28, renderer.table)
+            torch.testing.assert_close(renderer.draw(rows, grid[0] * 28, grid[1] * 28), whole, atol=2e-3, rtol=0)  # less than half a level of 255
+
     def test_patches_are_in_merge_order(self):
         frames = torch.rand(2, 3, 56, 84)
         mean, deviation = torch.tensor(render.MEAN), torch.tensor(render.DEVIATION)
