@@ -172,7 +172,7 @@ def demo(w):
             break
         seed += 1
     world.style.update(noise=0.0, gain=1.0, blur=0.0, step=0.0)
-    where = dict(video=w.video("demo", world, steps=12, scale=3))
+    where = dict(video=w.video("demo", world, steps=12, scale=2))
     asker = questions.Asker(_rng(w, "demo"), world)
     for kind in ("what_mover", "card", "thing_after", "count_cards", "motion_thing", "caption"):
         w.add(asker.ask(kind), world, where)
