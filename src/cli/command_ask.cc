@@ -9,6 +9,7 @@
 
 #include <kinora/session.h>
 
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 
@@ -78,6 +79,7 @@ nlohmann::json as_json(const Answer& answer, const std::vector<InputInfo>& input
 int ask(AskFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.quiet || flags.json);
   progress.update("loading", 0, 0);
+  if (flags.engine.model.empty()) flags.engine.model = default_model();
   const Engine engine(flags.engine);
   progress.clear();
   const double load = engine.describe().load_seconds;
@@ -90,7 +92,7 @@ int ask(AskFlags& flags, const CancelToken& cancel) {
   const auto opening = std::chrono::steady_clock::now();
   std::vector<InputInfo> inputs;
   for (size_t i = 0; i + 1 < flags.words.size(); ++i) {
-    inputs.push_back(session.add(flags.words[i], flags.input));
+    inputs.push_back(session.add(input_or_demo(flags.words[i]), flags.input));
   }
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
@@ -131,8 +133,8 @@ void add_ask(CommandLine& line) {
       ->type_name("INPUT… QUESTION");
   command
       ->add_option("-m,--model", flags->engine.model,
-                   "Model directory, as Hugging Face publishes it")
-      ->required()
+                   "Model directory, as Hugging Face publishes it; default: $KINORA_MODEL, else "
+                   "the bundled kinora-tiny")
       ->type_name("DIR");
   command->add_option("--fps", flags->input.fps, "Frames a second to look at")
       ->group("Which frames");
@@ -206,10 +208,11 @@ void add_ask(CommandLine& line) {
   command->add_flag("-q,--quiet", flags->quiet, "No progress, no timing line");
   command->footer(
       "Examples:\n"
+      "  kinora ask demo \"What happens in this video?\"\n"
       "  kinora ask talk.mp4 \"What is the talk about?\" -m Qwen2.5-VL-3B-Instruct\n"
       "  kinora ask talk.mp4 \"Read the slide\" -m DIR --start 60 --end 75 --fps 4\n"
       "  kinora ask before.png after.png \"What changed?\" -m DIR --json\n"
-      "  kinora ask \"Say hello\" -m DIR\n\n"
+      "  kinora ask \"Who are you?\"\n\n"
       "Without --fps and --frames the model family's own sampling rule is used.");
   command->callback(
       [flags, &line] { line.action = [flags, &line] { return ask(*flags, line.interrupt); }; });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 #include "eval/import.h"
@@ -163,9 +164,7 @@ void add_eval(CommandLine& line) {
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       if (!flags->import.format.empty()) return import(*flags);
-      if (flags->engine.model.empty()) {
-        throw Error(ErrorKind::usage, "give the model to score with --model DIR");
-      }
+      if (flags->engine.model.empty()) flags->engine.model = default_model();
       if (flags->policies.empty()) flags->policies = {"dense"};
       return evaluate(*flags, line.interrupt);
     };

@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   app.description("Answers questions about long and live video.");
   app.footer(
       "Examples:\n"
+      "  kinora ask demo \"What happens in this video?\"\n"
       "  kinora ask talk.mp4 \"When is the second chart shown?\" --model DIR\n"
       "  kinora info DIR\n"
       "  kinora probe talk.mp4\n"

@@ -199,6 +199,18 @@ TEST_F(Ask, ExplainsWrongArguments) {
                "temperature");
 }
 
+TEST_F(Ask, TheBundledModelAnswersAboutTheBundledClip) {
+  const std::pair<const char*, const char*> known[] = {
+      {"Which thing moves over the green stripes?", "a chick\n"},
+      {"There is a red card. What is on it?", "T\n"},
+      {"What moves after the bear?", "scissors\n"}};
+  for (const auto& [question, answer] : known) {
+    const Finished finished = kinora({"ask", "demo", question, "-q"});
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    EXPECT_EQ(finished.out, answer) << question;
+  }
+}
+
 TEST_F(Ask, ErrorsAreJsonTooForScripts) {
   const Finished finished = kinora({"ask", file("absent.mp4"), "What?", "-m", model, "--json"});
   EXPECT_EQ(finished.code, 3);

@@ -1,0 +1,16 @@
+// What kinora brings along: a small model and a clip to try it on. Looked for beside the program
+// (PREFIX/share/kinora when installed), then in the source tree it was built from.
+#pragma once
+
+#include <string>
+
+namespace kinora::cli {
+
+// The model to use when none is named: $KINORA_MODEL, else the bundled one. Throws a usage error
+// that asks for --model when there is neither.
+std::string default_model();
+
+// The input as given, but "demo" is the bundled clip unless a file of that name is here.
+std::string input_or_demo(const std::string& input);
+
+}  // namespace kinora::cli
