@@ -161,8 +161,8 @@ std::string time_label(double seconds, int decimals) {
     std::snprintf(text, sizeof text, "%lld:%02lld", minutes, rest);
   std::string label = text;
   if (decimals > 0) {
-    std::snprintf(text, sizeof text, ".%0*lld", decimals, part);
-    label += text;
+    const std::string digits = std::to_string(part);
+    label += "." + std::string(static_cast<size_t>(decimals) - digits.size(), '0') + digits;
   }
   return seconds < 0 && ticks > 0 ? "-" + label : label;
 }
