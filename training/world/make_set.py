@@ -14,6 +14,8 @@ import pathlib
 import random
 import sys
 
+import torch
+
 from training.world import captions, passages, questions, render, scene, video_file
 
 KINDS = ["skills", "needle", "mixed-needle", "stream", "caption", "demo"]
@@ -194,6 +196,7 @@ def main():
     a = parser.parse_args()
     if a.height % 28 or a.width % 28 or any(n % 2 or n < 16 for n in a.lengths):
         sys.exit("height and width must be multiples of 28, lengths even and at least 16")
+    torch.set_num_threads(1)  # small windows: threads would wait for each other more than work
     w = Writer(a)
     {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "stream": stream, "caption": caption, "demo": demo}[a.kind](w)
     w.close()
