@@ -38,8 +38,7 @@ HWY_INLINE void score_few(const T* const* keys, const float* queries, int64_t he
     Vector query[4];
     repeat<4>([&](auto r) HWY_ATTR { query[r] = hn::Load(d, queries + r * width + c); });
     repeat<few_keys>([&](auto k) HWY_ATTR {
-      const Vector key = c + lanes <= head_size ? load_f32(d, keys[k] + c)
-                                                : load_f32_part(d, keys[k] + c, head_size - c);
+      const Vector key = load_row(d, keys[k], c, head_size);
       repeat<4>([&](auto r) HWY_ATTR { sums[k][r] = hn::MulAdd(query[r], key, sums[k][r]); });
     });
   }
@@ -63,11 +62,8 @@ HWY_INLINE void add_few(const float* weights, const T* const* values, int64_t ke
   });
   for (int64_t k = 0; k < keys; ++k, weights += strip) {
     Vector value[vectors];
-    repeat<vectors>([&](auto v) HWY_ATTR {
-      const int64_t c = column + v * lanes;
-      value[v] = c + lanes <= head_size ? load_f32(d, values[k] + c)
-                                        : load_f32_part(d, values[k] + c, head_size - c);
-    });
+    repeat<vectors>(
+        [&](auto v) HWY_ATTR { value[v] = load_row(d, values[k], column + v * lanes, head_size); });
     repeat<4>([&](auto r) HWY_ATTR {
       const Vector weight = broadcast<r>(weights);
       repeat<vectors>([&](auto v)

@@ -30,10 +30,10 @@ using namespace kinora::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 constexpr int64_t lanes = hn::MaxLanes(Tag());
-static_assert(lanes >= 4);
 
 constexpr bool many_registers = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3;
-constexpr int strip_vectors = 2;
+// One lane: the baseline of x86-64, which must work and need not be fast.
+constexpr int strip_vectors = lanes >= 4 ? 2 : 8;
 constexpr int64_t strip = strip_vectors * lanes;  // queries
 constexpr int key_group = many_registers ? 12 : 4;
 constexpr int value_rows = many_registers ? 8 : 4;  // queries of one step of the third product
@@ -62,6 +62,14 @@ HWY_INLINE Vector exp2(Vector x) {
   return hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
+// Elements [c, c + a vector) of a row; zeros beyond its end.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load_row(D d, const T* row, int64_t c, int64_t size) {
+  constexpr int64_t whole = hn::MaxLanes(D());
+  if (c + whole <= size) return load_f32(d, row + c);
+  return load_f32_part(d, row + c, std::clamp<int64_t>(size - c, 0, whole));
+}
+
 // Element `index` of a short run of floats, in every lane.
 template <int index>
 HWY_INLINE Vector broadcast(const float* run) {
@@ -78,12 +86,19 @@ HWY_INLINE Vector broadcast(const float* run) {
 // place that is a multiple of four.
 template <typename T>
 HWY_INLINE void pack_keys(const T* const key[4], int64_t head_size, float* packed) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t c = 0; c < round_up(head_size, 4); ++c, packed += key_group) {
+    for (int i = 0; i < 4; ++i) {
+      const bool there = key[i] != nullptr && c < head_size;
+      packed[i] = there ? hn::GetLane(load_f32(Tag(), key[i] + c)) : 0.0f;
+    }
+  }
+#else
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<double, 2> d2;
   const auto load = [&](int i, int64_t c) HWY_ATTR {
     if (key[i] == nullptr) return hn::Zero(d);
-    return c + 4 <= head_size ? load_f32(d, key[i] + c)
-                              : load_f32_part(d, key[i] + c, head_size - c);
+    return load_row(d, key[i], c, head_size);
   };
   for (int64_t c = 0; c < head_size; c += 4, packed += 4 * key_group) {
     const auto k0 = load(0, c), k1 = load(1, c), k2 = load(2, c), k3 = load(3, c);
@@ -96,6 +111,7 @@ HWY_INLINE void pack_keys(const T* const key[4], int64_t head_size, float* packe
     hn::Store(hn::BitCast(d, hn::InterleaveLower(d2, high01, high23)), d, packed + 2 * key_group);
     hn::Store(hn::BitCast(d, hn::InterleaveUpper(d2, high01, high23)), d, packed + 3 * key_group);
   }
+#endif
 }
 
 // A panel is `vectors` vectors of every value row: [key][vectors · lanes].
@@ -123,14 +139,8 @@ HWY_INLINE void pack_value(const T* value, int64_t head_size, int64_t place, con
   for (int i = 0; i < count; ++i) {
     const int64_t width = panels[i].vectors * lanes;
     float* to = packed + panels[i].column * block_keys + place * width;
-    const T* from = value + panels[i].column;
-    const int64_t left = head_size - panels[i].column;
     for (int64_t at = 0; at < width; at += lanes) {
-      if (at + lanes <= left) {
-        hn::Store(load_f32(d, from + at), d, to + at);
-      } else {
-        hn::Store(load_f32_part(d, from + at, left - at), d, to + at);
-      }
+      hn::Store(load_row(d, value, panels[i].column + at, head_size), d, to + at);
     }
   }
 }

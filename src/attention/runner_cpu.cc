@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 
 constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
-constexpr int max_panels = 256;
+constexpr int max_panels = 512;
 constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
 
 // Walks the rows of a tile's list from any place.
