@@ -18,7 +18,7 @@ std::shared_ptr<const HeadTable> find_table(const EngineState& engine) {
   }
   throw Error(ErrorKind::not_found,
               fmt::format("this attention needs a table of the model's heads, and there is none at "
-                          "{}; make one with: kinora tune {} --sample VIDEO",
+                          "{}; make one with: kinora tune -m {} --sample VIDEO",
                           fmt::join(places, " or "), engine.directory));
 }
 
