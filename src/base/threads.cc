@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/team.h"
+
 namespace kinora {
 namespace {
 
@@ -19,8 +21,9 @@ int usable_cores() {
 }  // namespace
 
 struct ThreadPool::Arena {
-  explicit Arena(int threads) : arena(threads) {}
-  mutable oneapi::tbb::task_arena arena;
+  explicit Arena(int threads) : team(threads), arena(threads) {}
+  Team team;                      // runs the loops, one at a time
+  oneapi::tbb::task_arena arena;  // runs loops inside loops, and those of a second thread
 };
 
 ThreadPool::ThreadPool(int threads)
@@ -37,6 +40,7 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
     work(0, count);
     return;
   }
+  if (arena_->team.try_parallel_for(count, grain, work)) return;
   arena_->arena.execute([&] {
     using Range = oneapi::tbb::blocked_range<int64_t>;
     oneapi::tbb::parallel_for(

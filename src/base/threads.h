@@ -1,5 +1,6 @@
-// A pool of worker threads on oneTBB. A pool is made once by whoever owns the run (the engine, a
-// test) and passed down in a Context; work inside a parallel loop may start further loops.
+// A pool of worker threads: a team that stays awake between short loops (team.h), and oneTBB for
+// loops inside loops and for several callers at once. A pool is made once by whoever owns the run
+// (the engine, a test) and passed down in a Context.
 #pragma once
 
 #include <cstdint>
