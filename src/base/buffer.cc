@@ -44,7 +44,7 @@ Buffer::~Buffer() {
   if (device_.is_cpu()) {
     std::free(data_);
   } else {
-    cuda::release(device_.index, data_);
+    cuda::release(device_.index, data_, size_);
   }
 }
 

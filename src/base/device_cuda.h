@@ -1,8 +1,10 @@
-// The few CUDA runtime calls that base/ needs, kept behind plain C++ so that only device_cuda.cu
-// sees the CUDA headers. Without a CUDA compiler device_no_cuda.cc stands in its place.
+// The CUDA runtime calls that plain C++ needs, kept behind plain types so that only .cu files see
+// the CUDA headers. Without a CUDA compiler device_no_cuda.cc stands in their place. People use
+// base/gpu.h; this is what buffers and gpu.h are made of.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,11 @@
 namespace kinora::cuda {
 
 std::vector<CudaDeviceInfo> devices(std::string& why_none);
-void* allocate(int device, size_t bytes);  // throws a resource error
-void release(int device, void* data) noexcept;
+
+// Stream-ordered memory of the device's pool. Throws a resource error when the budget or the
+// device has no more.
+void* allocate(int device, size_t bytes);
+void release(int device, void* data, size_t bytes) noexcept;
 void copy(void* target, const void* source, size_t bytes);  // any direction, waits for the end
 
 }  // namespace kinora::cuda

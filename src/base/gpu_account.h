@@ -1,0 +1,26 @@
+// How much memory of a GPU this process has taken, against its budget. Shared by the pool of
+// tensors and by memory that grows in place; only the .cu files of base/ include this.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace kinora::cuda {
+
+struct GpuAccount {
+  std::atomic<int64_t> used{0};
+  std::atomic<int64_t> peak{0};
+  std::atomic<int64_t> budget{0};  // 0: none
+
+  static GpuAccount& of(int device);
+  void take(int device, int64_t bytes);  // throws a resource error beyond the budget
+  void give_back(int64_t bytes) noexcept;
+};
+
+// Throws a resource error that says what was wanted and what is free.
+[[noreturn]] void refuse_memory(int device, size_t bytes);
+// Gives what the pool keeps unused back to the driver, after all work has ended.
+void trim_pool(int device) noexcept;
+
+}  // namespace kinora::cuda

@@ -1,0 +1,184 @@
+// Growing device memory by CUDA's virtual memory calls, which belong to the driver; they are asked
+// of it at run time, so that the program starts where there is none.
+#include <cuda.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/cuda_support.h"
+#include "base/gpu.h"
+#include "base/gpu_account.h"
+
+namespace kinora {
+namespace {
+
+struct Driver {
+  CUresult (*granularity)(size_t*, const CUmemAllocationProp*, CUmemAllocationGranularity_flags);
+  CUresult (*reserve)(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
+  CUresult (*release_addresses)(CUdeviceptr, size_t);
+  CUresult (*create)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
+                     unsigned long long);
+  CUresult (*release)(CUmemGenericAllocationHandle);
+  CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+  CUresult (*unmap)(CUdeviceptr, size_t);
+  CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
+
+  static const Driver& get() {
+    static const Driver driver;
+    return driver;
+  }
+
+ private:
+  Driver() {
+    find("cuMemGetAllocationGranularity", granularity);
+    find("cuMemAddressReserve", reserve);
+    find("cuMemAddressFree", release_addresses);
+    find("cuMemCreate", create);
+    find("cuMemRelease", release);
+    find("cuMemMap", map);
+    find("cuMemUnmap", unmap);
+    find("cuMemSetAccess", set_access);
+  }
+  template <typename Function>
+  static void find(const char* name, Function*& function) {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    cuda::check(cudaGetDriverEntryPointByVersion(name, &address, 11000, cudaEnableDefault, &result),
+                "asking the NVIDIA driver for its virtual memory calls");
+    if (result != cudaDriverEntryPointSuccess) {
+      throw Error(ErrorKind::unsupported,
+                  std::string("the NVIDIA driver has no ") + name + "; install a newer one");
+    }
+    function = reinterpret_cast<Function*>(address);
+  }
+};
+
+void check_driver(CUresult status, const char* what) {
+  if (status == CUDA_SUCCESS) return;
+  throw Error(ErrorKind::internal, std::string(what) + " failed: CUDA driver error " +
+                                       std::to_string(static_cast<int>(status)));
+}
+
+CUmemAllocationProp properties_of(Device device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device.index;
+  return properties;
+}
+
+size_t granularity_of(Device device) {
+  const CUmemAllocationProp properties = properties_of(device);
+  size_t bytes = 0;
+  check_driver(Driver::get().granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
+               "asking for the unit of GPU memory");
+  return bytes;
+}
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
+
+}  // namespace
+
+struct GpuRange::Chunks {
+  struct Chunk {
+    CUmemGenericAllocationHandle handle;
+    size_t bytes;
+  };
+  size_t unit = 0;
+  std::vector<Chunk> list;
+};
+
+GpuRange::GpuRange(Device device, size_t limit) : device_(device) {
+  cuda::check(cudaSetDevice(device.index), "selecting a GPU");
+  cuda::check(cudaFree(nullptr), "starting the GPU");
+  const size_t unit = granularity_of(device);
+  limit_ = round_up(std::max<size_t>(limit, 1), unit);
+  CUdeviceptr start = 0;
+  check_driver(Driver::get().reserve(&start, limit_, 0, 0, 0), "reserving GPU addresses");
+  data_ = reinterpret_cast<std::byte*>(start);
+  chunks_ = new Chunks{unit, {}};
+}
+
+GpuRange::~GpuRange() { release(); }
+
+GpuRange::GpuRange(GpuRange&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      limit_(std::exchange(other.limit_, 0)),
+      capacity_(std::exchange(other.capacity_, 0)),
+      chunks_(std::exchange(other.chunks_, nullptr)) {}
+
+GpuRange& GpuRange::operator=(GpuRange&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(limit_, other.limit_);
+  std::swap(capacity_, other.capacity_);
+  std::swap(chunks_, other.chunks_);
+  return *this;
+}
+
+void GpuRange::release() noexcept {
+  if (data_ == nullptr) return;
+  shrink(0);
+  Driver::get().release_addresses(address(data_), limit_);
+  delete chunks_;
+}
+
+void GpuRange::reserve(size_t bytes) {
+  if (bytes <= capacity_) return;
+  if (bytes > limit_) {
+    throw Error(ErrorKind::resource, "a row store on a GPU has reached its limit of " +
+                                         std::to_string(limit_) + " bytes in one layer");
+  }
+  cuda::check(cudaSetDevice(device_.index), "selecting a GPU");
+  const size_t more = round_up(bytes - capacity_, chunks_->unit);
+  cuda::GpuAccount& account = cuda::GpuAccount::of(device_.index);
+  account.take(device_.index, static_cast<int64_t>(more));
+  const Driver& driver = Driver::get();
+  const CUmemAllocationProp properties = properties_of(device_);
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult status = driver.create(&handle, more, &properties, 0);
+  if (status == CUDA_ERROR_OUT_OF_MEMORY) {
+    cuda::trim_pool(device_.index);
+    status = driver.create(&handle, more, &properties, 0);
+  }
+  if (status == CUDA_SUCCESS) {
+    status = driver.map(address(data_) + capacity_, more, 0, handle, 0);
+    if (status != CUDA_SUCCESS) driver.release(handle);
+  }
+  if (status != CUDA_SUCCESS) {
+    account.give_back(static_cast<int64_t>(more));
+    if (status == CUDA_ERROR_OUT_OF_MEMORY) cuda::refuse_memory(device_.index, more);
+    check_driver(status, "growing GPU memory");
+  }
+  CUmemAccessDesc access{};
+  access.location = properties.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  chunks_->list.push_back({handle, more});
+  capacity_ += more;
+  check_driver(driver.set_access(address(data_) + capacity_ - more, more, &access, 1),
+               "opening GPU memory");
+}
+
+void GpuRange::shrink(size_t bytes) {
+  if (chunks_ == nullptr || chunks_->list.empty() ||
+      capacity_ - chunks_->list.back().bytes < bytes) {
+    return;
+  }
+  cudaSetDevice(device_.index);
+  cudaDeviceSynchronize();
+  const Driver& driver = Driver::get();
+  while (!chunks_->list.empty() && capacity_ - chunks_->list.back().bytes >= bytes) {
+    const Chunks::Chunk last = chunks_->list.back();
+    capacity_ -= last.bytes;
+    driver.unmap(address(data_) + capacity_, last.bytes);
+    driver.release(last.handle);
+    cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(last.bytes));
+    chunks_->list.pop_back();
+  }
+}
+
+}  // namespace kinora
