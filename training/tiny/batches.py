@@ -24,11 +24,13 @@ class Shape:
     rows: int        # branch tokens per video
     passages: int = 0  # text tokens between stretches of video; 0: plain video
     image: bool = False
+    several: bool = False  # several facts of one kind in the passages, also when evaluated
+    label: str = ""        # tells shapes apart that only differ in their passages
 
     @property
     def name(self):
         kind = "image" if self.image else "mixed" if self.passages else "video"
-        return f"{kind}{self.frames}x{self.grid[0]}x{self.grid[1]}"
+        return f"{kind}{self.frames}x{self.grid[0]}x{self.grid[1]}{self.label}"
 
     @property
     def pairs(self):
@@ -55,8 +57,11 @@ def _cuts(rng, world, count):
     return sorted(rng.sample(spots, min(count, len(spots))))
 
 
-def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None):
-    """vary: stretched time and streamed questions, for training. skills: which to ask; default all that fit."""
+def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None, drill=False):
+    """vary: stretched time and streamed questions, for training. skills: which to ask; default all that fit.
+
+    drill: more of what the model finds hard (questions.DRILL, many facts, captions).
+    """
     fps = rng.choice((1, 2, 2, 2, 4)) if vary else 2
     world = world or scene.sample(seed, 1 if shape.image else shape.frames, shape.grid, fps, image=shape.image)
     prefix = prompt.Prefix(text)
@@ -79,7 +84,11 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
         cuts = _cuts(rng, world, rng.randint(1, min(8, shape.passages // 64))) or [world.frames]
         closing = rng.random() < 0.5 or cuts[-1] == world.frames
         stops = cuts + [world.frames] * (cuts[-1] != world.frames)
-        texts, facts = passages.write(rng, stops if closing else stops[:-1], [0] * len(stops), needles=not vary)
+        written = stops if closing else stops[:-1]
+        most = None
+        if drill or shape.several:  # a fact is about 14 tokens long
+            most = max(len(written), min(rng.choice((3, 6, 12, 24)), shape.passages // 24))
+        texts, facts = passages.write(rng, written, [0] * len(written), needles=not vary and not shape.several, most=most)
         texts = _filled(rng, texts, shape.passages, text)
         start = 0
         for i, stop in enumerate(stops):
@@ -94,9 +103,9 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None)
         is_open = True
     wanted = skills or (["image", "chat"] if shape.image else
                         questions.VIDEO_SKILLS + ["chat", "binding"] + ["text"] * bool(facts))
-    items = questions.ask_many(rng, world, count, wanted, facts)
+    items = questions.ask_many(rng, world, count, wanted, facts, drill=drill)
     branches = []
-    if not shape.image and (skills is None or "caption" in skills) and rng.random() < (0.5 if vary else 1):
+    if not shape.image and (skills is None or "caption" in skills) and rng.random() < (1 if not vary else 0.7 if drill else 0.5):
         branches.append((len(prefix.ids), prefix.next + gap, [questions.Asker(rng, world).ask("caption")]))
     if vary and is_open and not shape.passages and not shape.image and shape.frames >= 32 and rng.random() < 0.5:
         frame = 2 * rng.randint(4, shape.pairs - 1)
@@ -131,14 +140,22 @@ def _filled(rng, texts, budget, text):
     return [" ".join(p or [passages.filler(rng)]) + "\n" for p in parts]
 
 
-def make(seed, shape, text, vary=True, skills=None, count=24):
+def make(seed, shape, text, vary=True, skills=None, count=24, drill=False):
     """A whole batch as numpy arrays."""
     rng = random.Random(f"batch/{seed}/{shape.name}")
-    samples = [sample(rng, f"{seed}/{shape.name}/{i}", shape, text, vary, skills, count) for i in range(shape.batch)]
-    return collate(samples, shape, text)
+    samples = [sample(rng, f"{seed}/{shape.name}/{i}", shape, text, vary, skills, count, drill=drill) for i in range(shape.batch)]
+    return collate(samples, shape, text, drill)
 
 
-def collate(samples, shape, text):
+def _weights(item, length, drill):
+    """Of the tokens of an answer in the loss."""
+    weights = [(0.6 if drill else 0.3) if item.skill == "caption" else 0.5 if item.skill == "chat" else 1.0] * length
+    if drill and item.kind == "same_way":
+        weights[-2] = 4.0  # the verdict, on which all learning depends
+    return weights
+
+
+def collate(samples, shape, text, drill=False):
     batch, rows = len(samples), shape.rows
     prefix = max(len(s.prefix.ids) for s in samples)
     if shape.passages:
@@ -179,7 +196,7 @@ def collate(samples, shape, text):
                 first = n * rows + at + start - 1
                 source.extend(range(first, first + len(answer)))
                 target.extend(answer)
-                weight.extend([0.3 if item.skill == "caption" else 0.5 if item.skill == "chat" else 1.0] * len(answer))
+                weight.extend(_weights(item, len(answer), drill))
                 item_of.extend([len(skill)] * len(answer))
                 skill.append(SKILL_INDEX[item.skill])
                 kinds.append(item.kind)

@@ -35,7 +35,9 @@ SHAPES = {s.name: s for s in [
     S(256, (4, 4), 14, 432), S(256, (4, 6), 9, 432), S(256, (6, 6), 6, 432), S(256, (8, 8), 3, 432),
     S(1024, (4, 4), 4, 440), S(1024, (4, 7), 2, 440), S(4096, (4, 4), 1, 440),
     S(16, (4, 4), 48, 408, passages=200), S(64, (4, 4), 36, 408, passages=260), S(256, (4, 4), 12, 432, passages=680),
-    S(1024, (4, 4), 3, 440, passages=2700)]}
+    S(1024, (4, 4), 3, 440, passages=2700),
+    S(16, (4, 4), 20, 408, passages=800, label="long"), S(16, (4, 4), 4, 440, passages=4000, label="longer"),
+    S(16, (4, 4), 2, 440, passages=8000, label="longest")]}
 SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 2, 120, image=True), S(16, (4, 4), 1, 160), S(16, (4, 6), 1, 160, passages=160)]}
 
 # (until this progress, {shape: weight})
@@ -59,11 +61,22 @@ CURRICULUM = [
             "video1024x4x4": .22, "video1024x4x7": .02, "video4096x4x4": .06, "mixed16x4x4": .03, "mixed64x4x4": .05, "mixed256x4x4": .05,
             "mixed1024x4x4": .04}),
 ]
+# for --drill: what is hard (long videos, passages), and enough of the rest that nothing is forgotten
+DRILL = [
+    (0.70, {"image2x4x4": .02, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .12, "video16x4x7": .02, "video16x6x6": .02,
+            "video16x8x8": .01, "video64x4x4": .16, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .10, "video256x6x6": .03,
+            "video1024x4x4": .14, "video4096x4x4": .02, "mixed16x4x4": .12, "mixed16x4x4long": .06, "mixed64x4x4": .04, "mixed256x4x4": .02,
+            "mixed1024x4x4": .015, "mixed16x4x4longer": .015}),
+    (1.00, {"image2x4x4": .02, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .03, "video16x4x7": .015, "video16x6x6": .015,
+            "video16x8x8": .01, "video64x4x4": .11, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .13, "video256x6x6": .03,
+            "video1024x4x4": .27, "video4096x4x4": .07, "mixed16x4x4": .03, "mixed16x4x4long": .04, "mixed64x4x4": .03, "mixed256x4x4": .03,
+            "mixed1024x4x4": .035, "mixed16x4x4longer": .02, "mixed16x4x4longest": .015}),
+]
 VISION_GRIDS = [((4, 4), 1024, .6), ((4, 7), 576, .1), ((6, 6), 448, .1), ((8, 5), 400, .1), ((8, 8), 256, .1)]
 
 
-def mixture(progress):
-    return next(m for until, m in CURRICULUM if progress < until or until == 1.0)
+def mixture(progress, drill=False):
+    return next(m for until, m in (DRILL if drill else CURRICULUM) if progress < until or until == 1.0)
 
 
 def fixed(b, shape):
@@ -82,8 +95,8 @@ def fixed(b, shape):
 class Stream(torch.utils.data.IterableDataset):
     """Endless batches; every worker follows the curriculum through the shared progress."""
 
-    def __init__(self, seed, progress, shapes, smoke):
-        self.seed, self.progress, self.shapes, self.smoke = seed, progress, shapes, smoke
+    def __init__(self, seed, progress, shapes, smoke, drill):
+        self.seed, self.progress, self.shapes, self.smoke, self.drill = seed, progress, shapes, smoke, drill
 
     def __iter__(self):
         torch.set_num_threads(1)
@@ -91,9 +104,9 @@ class Stream(torch.utils.data.IterableDataset):
         worker = info.id if info else 0
         rng, text, count = random.Random(f"{self.seed}/{worker}"), Text(), 0
         while True:
-            m = {n: 1 for n in self.shapes} if self.smoke else mixture(self.progress.value)
+            m = {n: 1 for n in self.shapes} if self.smoke else mixture(self.progress.value, self.drill)
             name = rng.choices(list(m), list(m.values()))[0]
-            b = batches.make(f"train/{self.seed}/{worker}/{count}", self.shapes[name], text)
+            b = batches.make(f"train/{self.seed}/{worker}/{count}", self.shapes[name], text, drill=self.drill)
             count += 1
             yield name, {k: torch.from_numpy(v) for k, v in fixed(b, self.shapes[name]).items()}
 
@@ -109,7 +122,7 @@ class Trainer:
         self.log_file = open(self.out / "log.txt", "a")
         self.progress = multiprocessing.Value("d", a.span[0])
         self.shapes = SMOKE_SHAPES if a.smoke else SHAPES
-        stream = Stream(a.seed, self.progress, self.shapes, a.smoke)
+        stream = Stream(a.seed, self.progress, self.shapes, a.smoke, a.drill)
         self.loader = torch.utils.data.DataLoader(
             stream, batch_size=None, num_workers=a.workers, prefetch_factor=3 if a.workers else None, pin_memory=self.cuda,
             multiprocessing_context="fork" if a.workers else None)
@@ -301,13 +314,14 @@ def arguments(words=None):
     parser.add_argument("--vision-seconds", type=float, default=90, help="of vision alone, when the span starts at 0")
     parser.add_argument("--span", type=float, nargs=2, default=[0.0, 1.0])
     parser.add_argument("--resume", help="a directory with *.safetensors")
+    parser.add_argument("--drill", action="store_true", help="more of what the model finds hard; for going on from trained weights")
     parser.add_argument("--peak", type=float, default=1.2e-3)
     parser.add_argument("--low", type=float, default=2e-5)
     parser.add_argument("--vision-peak", type=float, default=1.5e-3)
     parser.add_argument("--vision-rate", type=float, default=0.5, help="learning rate of vision, relative")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--every", type=float, default=20, help="seconds between lines of the log")
-    parser.add_argument("--evaluate-seconds", type=float, default=60, help="no evaluation is started later than this after training")
+    parser.add_argument("--evaluate-seconds", type=float, default=60, help="no evaluation is started later than this after training; 0: none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--muon", type=int, default=1, help="1: matrices by Muon, 0: everything by AdamW")
@@ -333,9 +347,11 @@ def main():
         for p in t.model.parameters():
             p.copy_(p.to(torch.bfloat16).float())
     plan = evaluate.SMOKE if a.smoke else evaluate.LENGTHS + evaluate.OTHERS
+    if a.evaluate_seconds <= 0:
+        os._exit(0)
     with torch.no_grad():
-        results = evaluate.run(t.model.eval(), t.device, t.dtype, plan, Text(), a.captions,
-                               time.time() + a.evaluate_seconds, t.log)
+        results = evaluate.run([t.model.eval()], t.device, t.dtype, plan, a.captions,
+                               time.time() + a.evaluate_seconds, t.log)[0]
     (t.out / "results.json").write_text(json.dumps(results))
     t.log("below 97 %:", *evaluate.worst(results))
     t.log("\n" + evaluate.table(results))

@@ -2,14 +2,16 @@
 
     python -m training.world.make_set skills --out build/sets/skills --lengths 64 256 --videos 10
     python -m training.world.make_set needle --out build/sets/needle --lengths 64 256 1024 4096 --videos 10
-    python -m training.world.make_set mixed-needle | stream | caption | demo ...
+    python -m training.world.make_set mixed-needle | text-needle | stream | caption | demo ...
 
-One line of DATA.jsonl per question (docs in training/README.md): id, video (or image, or content, or none of them),
-question, answer, options, type, kind, times, frames, fps. Paths are relative to the JSONL. A seed makes the same set again.
+DATA.jsonl is what `kinora eval` reads (docs/eval.md), one line per question; training/README.md says what else stands in a
+line. Paths are relative to the JSONL. A seed makes the same set again, on any number of processes.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import json
+import multiprocessing
 import pathlib
 import random
 import sys
@@ -18,39 +20,67 @@ import torch
 
 from training.world import captions, passages, questions, render, scene, video_file
 
-KINDS = ["skills", "needle", "mixed-needle", "stream", "caption", "demo"]
+KINDS = ["skills", "needle", "mixed-needle", "text-needle", "stream", "caption", "demo"]
 TOKENS_PER_SENTENCE = 12
+NEEDLES = ("card", "colour_card", "group_card", "is_card", "when_card")
+
+
+def _draw(job, device):
+    """Writes one file; a process of the pool does nothing else."""
+    path, world, height, width, steps, quality = job
+    torch.set_num_threads(1)  # small windows: threads would wait for each other more than work
+    if _draw.renderer is None:
+        _draw.renderer = render.Renderer(device)
+    partial = path.with_suffix(".partial.mp4")
+    video_file.write(partial, world, _draw.renderer, height, width, steps, quality)
+    partial.rename(path)
+
+
+_draw.renderer = None
 
 
 class Writer:
     def __init__(self, a):
         self.a, self.out = a, pathlib.Path(a.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.renderer = render.Renderer(a.device)
-        self.lines, self.grid = [], (a.height // 28, a.width // 28)
+        self.lines, self.jobs, self.grid = [], {}, (a.height // 28, a.width // 28)
 
     def video(self, name, world, steps=1, scale=1):
         path = self.out / f"{name}.mp4"
-        if not path.exists():
-            partial = self.out / f"{name}.partial.mp4"
-            video_file.write(partial, world, self.renderer, scale * self.a.height, scale * self.a.width, steps, self.a.quality)
-            partial.rename(path)
+        self.jobs[path] = (path, world, scale * self.a.height, scale * self.a.width, steps, self.a.quality)
         return path.name
 
     def add(self, item, world, where, **more):
         line = dict(id=f"{self.a.kind}-{len(self.lines)}", **where, question=item.question, answer=item.answer)
         if item.options:
-            line["options"] = item.options
-        line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence],
-                    frames=world.frames, fps=world.fps, **more)
+            line["choices"] = item.options  # not `options`: the model is not asked to choose a letter
+        line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence])
+        if "video" in where or "parts" in where:
+            line.update(frames=world.frames, fps=world.fps)
+        line.update(more)
+        if item.kind == "caption":
+            line["events"] = [t.strip() for t in item.answer.split(".") if t.strip()]
         self.lines.append(line)
 
+    def _files(self):
+        jobs = [j for j in self.jobs.values() if not j[0].exists()]
+        if self.a.processes > 1 and len(jobs) > 1:
+            spawn = multiprocessing.get_context("spawn")
+            with concurrent.futures.ProcessPoolExecutor(min(self.a.processes, len(jobs)), spawn) as pool:
+                longest_first = sorted(jobs, key=lambda j: -j[1].frames)
+                for _ in pool.map(_draw, longest_first, [self.a.device] * len(jobs)):
+                    pass
+        else:
+            for job in jobs:
+                _draw(job, self.a.device)
+
     def close(self):
+        self._files()
         path = self.out / "DATA.jsonl"
         partial = self.out / "DATA.jsonl.partial"
         partial.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
         partial.rename(path)
-        print(f"{path}: {len(self.lines)} questions, {len(list(self.out.glob('*.mp4')))} videos")
+        print(f"{path}: {len(self.lines)} questions, {len(self.jobs)} videos")
 
 
 def _world(w, length, i, **options):
@@ -75,7 +105,7 @@ def skills(w):
     for i in range(w.a.videos):
         world, rng = _world(w, 1, i, image=True), _rng(w, "image", i)
         path = w.out / f"image-{i}.png"
-        video_file.write_image(path, world, w.renderer, w.a.height, w.a.width)
+        video_file.write_image(path, world, render.Renderer("cpu"), w.a.height, w.a.width)
         for item in questions.ask_many(rng, world, each, ["image"]):
             w.add(item, world, dict(image=path.name))
         for item in questions.ask_many(rng, world, each, ["chat"]):
@@ -84,7 +114,7 @@ def skills(w):
 
 
 def needle(w):
-    """Cards at known depths; each is asked for by colour, by content and by group."""
+    """Cards at known depths; each is asked for by colour, by content, by group, by presence and by part of the video."""
     for length in w.a.lengths:
         for i in range(w.a.videos):
             rng = _rng(w, length, i)
@@ -93,10 +123,12 @@ def needle(w):
             world = _world(w, length, i, depths=depths)
             where = dict(video=w.video(f"needle-{length}-{i}", world))
             asker = questions.Asker(rng, world)
-            for kind in ("card", "colour_card", "group_card"):
+            for kind in NEEDLES:
                 for card in world.cards:
                     asker.cards = [card]
-                    w.add(asker.ask(kind), world, where, depth=round(card.start / world.frames, 4))
+                    item = asker.ask(kind)
+                    if item and item.answer != "no":
+                        w.add(item, world, where, depth=round(card.start / world.frames, 4))
 
 
 def _mixed(w, length, i, skill, count):
@@ -107,19 +139,31 @@ def _mixed(w, length, i, skill, count):
     budget = length // 2 * w.grid[0] * w.grid[1] / 3
     sentences = max(1, round(budget / TOKENS_PER_SENTENCE / len(stops)))
     texts, facts = passages.write(rng, stops, [sentences] * len(stops), needles=True)
-    content, start = [], 0
+    parts, start = [], 0
     for k, (stop, text) in enumerate(zip(stops, texts)):
         part = _cut(world, start, stop)
-        content.append(dict(type="video", video=w.video(f"mixed-{length}-{i}-{k}", part)))
-        content.append(dict(type="text", text=text))
+        parts.append(dict(video=w.video(f"mixed-{length}-{i}-{k}", part)))
+        parts.append(dict(text=text))
         start = stop
     asker = questions.Asker(rng, world, facts)
-    made = [asker.ask("text_fact") for _ in range(4 * count)] if skill == "text" else []
-    made = list({m.answer: m for m in made}.values())[:count]
-    if skill != "text":
-        made += questions.ask_many(rng, world, count, [skill], facts)
-    for item in made:
-        w.add(item, world, dict(content=content), depth=round(min(e[0] for e in item.evidence) / length, 4))
+    made = [m for f in facts for m in _about(asker, f, 2)] if skill == "text" else []
+    if skill == "card":
+        made = [m for kind in NEEDLES[:4] for c in world.cards for m in _about_card(asker, c, kind)]
+    for item in made[:count]:
+        w.add(item, world, dict(parts=parts), depth=round(min(e[0] for e in item.evidence) / length, 4))
+
+
+def _about(asker, fact, wordings):
+    """One fact asked for in several wordings."""
+    asker.facts = [fact]
+    made = [asker.ask("text_fact") for _ in range(3 * wordings)]
+    return list({m.question: m for m in made}.values())[:wordings]
+
+
+def _about_card(asker, card, kind):
+    asker.cards = [card]
+    item = asker.ask(kind)
+    return [item] if item and item.answer != "no" else []
 
 
 def _cut(world, start, stop):
@@ -133,8 +177,23 @@ def _cut(world, start, stop):
 def mixed_needle(w):
     for length in w.a.lengths:
         for i in range(w.a.videos):
-            _mixed(w, length, i, "text", 3)
-            _mixed(w, length, i, "card", max(1, w.a.questions // 4))
+            _mixed(w, length, i, "text", 6)
+            _mixed(w, length, i, "card", w.a.questions)
+
+
+def text_needle(w):
+    """Text only, in the manner of RULER: one fact of each kind in `length` tokens, about, of other sentences."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            rng = _rng(w, length, i)
+            count = max(1, length // (10 * TOKENS_PER_SENTENCE))
+            texts, facts = passages.write(rng, list(range(10)), [count] * 10, needles=True)
+            world = scene.World(length, w.a.fps, 0, 0, [], [], {})
+            asker = questions.Asker(rng, world)
+            for fact in facts:
+                for item in _about(asker, fact, 2):
+                    item.evidence = []
+                    w.add(item, world, dict(parts=[dict(text="".join(texts))]), depth=(fact.frame + 0.5) / 10, words=length)
 
 
 def stream(w):
@@ -146,7 +205,7 @@ def stream(w):
             moments = [f for f in range(16, length + 1, 2) if world.can_stop_at(f)]
             for frame in sorted(rng.sample(moments, min(len(moments), max(1, w.a.questions // 4)))):
                 for item in questions.ask_many(rng, world.until(frame), 4, questions.CORE, whole=False):
-                    w.add(item, world, where, at=frame / world.fps)
+                    w.add(item, world, where, end=frame / world.fps)
 
 
 def caption(w):
@@ -155,11 +214,10 @@ def caption(w):
         while made < w.a.videos:
             world = _world(w, length, seed)
             seed += 1
-            events = len(captions.events(world))
-            if not (5 if length < 256 else 8) <= events <= captions.LIMIT:
+            if not (5 if length < 256 else 8) <= len(captions.events(world)) <= captions.LIMIT:
                 continue
             where = dict(video=w.video(f"caption-{length}-{made}", world))
-            w.add(questions.Asker(_rng(w, length, made), world).ask("caption"), world, where, events=events)
+            w.add(questions.Asker(_rng(w, length, made), world).ask("caption"), world, where)
             made += 1
 
 
@@ -193,12 +251,13 @@ def main():
     parser.add_argument("--quality", type=int, default=20, help="H.264 rate factor; smaller is better")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processes", type=int, default=1, help="that draw and encode at the same time")
     a = parser.parse_args()
     if a.height % 28 or a.width % 28 or any(n % 2 or n < 16 for n in a.lengths):
         sys.exit("height and width must be multiples of 28, lengths even and at least 16")
-    torch.set_num_threads(1)  # small windows: threads would wait for each other more than work
     w = Writer(a)
-    {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "stream": stream, "caption": caption, "demo": demo}[a.kind](w)
+    {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle, "stream": stream, "caption": caption,
+     "demo": demo}[a.kind](w)
     w.close()
 
 

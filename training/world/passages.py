@@ -62,19 +62,22 @@ def _value(rng, kind):
     return value, f"in {names.with_article(value)} house"
 
 
-def write(rng, frames, lengths, needles=False):
+def write(rng, frames, lengths, needles=False, most=None):
     """Passages of about `lengths[i]` filler sentences after the given frames -> ([text], [Fact]).
 
-    needles: one fact of each kind in all, somewhere; else one to three in every passage.
+    needles: one fact of each kind in all, somewhere; else one to three in every passage. most: up to so many facts in all.
     """
     if needles:
         return _needles(rng, frames, lengths)
     people = rng.sample(PEOPLE, rng.randint(5, len(PEOPLE) - 2))  # somebody is never spoken of
     open_facts = rng.sample([(n, k) for n in people for k in _FORMS], len(people) * len(_FORMS))
     texts, facts = [], []
-    for frame, length in zip(frames, lengths):
+    each = [rng.choice((1, 1, 2, 3)) for _ in frames]
+    if most is not None:
+        each = [most // len(frames)] * len(frames)
+    for frame, length, count in zip(frames, lengths, each):
         sentences = [filler(rng) for _ in range(length)]
-        for _ in range(rng.choice((1, 1, 2, 3))):
+        for _ in range(count):
             if not open_facts:
                 break
             name, kind = open_facts.pop()

@@ -44,6 +44,8 @@ SKILLS = {
     "image": dict(image_what=1, image_background=.8, image_colour=1, image_background_colour=.6, image_count=1, image_is=1,
                   image_card=1.2, image_motion=.3, image_none=.5),
 }
+# what a drill asks more often: the kinds that need two words compared, many visits counted, one fact among many
+DRILL = dict(same_way=9.0, none_text=5.0, text_fact=16.0, count_times=5.0, same_background=2.0, thing_before=3.0)
 KIND_SKILL = {kind: skill for skill, kinds in SKILLS.items() for kind in kinds}
 CORE = ["what", "colour", "motion", "order", "count", "presence", "card"]
 REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption", "binding"]
@@ -434,11 +436,11 @@ class Asker:
         return self.rng.choice((self.none_card, self.none_content))()
 
 
-def ask_many(rng, world, count, skills, facts=(), whole=True):
-    """`count` different questions, drawn by weight from the kinds of the given skills."""
+def ask_many(rng, world, count, skills, facts=(), whole=True, drill=False):
+    """`count` different questions, drawn by weight from the kinds of the given skills; drill: with the weights of DRILL."""
     asker = Asker(rng, world, facts, whole)
     kinds = [k for s in skills for k in SKILLS[s]]
-    weights = [SKILLS[s][k] for s in skills for k in SKILLS[s]]
+    weights = [(drill and DRILL.get(k)) or SKILLS[s][k] for s in skills for k in SKILLS[s]]
     items, seen = [], set()
     for kind in rng.choices(kinds, weights, k=3 * count):
         item = asker.ask(kind)
