@@ -1,3 +1,6 @@
+set(KINORA_RUN_ROOT ${CMAKE_SOURCE_DIR} CACHE STRING
+  "Where the tests find the checkout's files when they run: a path, or . for their working directory")
+
 # kinora_folder(NAME SOURCES … [CUDA …] [KNOWS folder…] [USES library…] [TESTS …] [TEST_USES …])
 #
 # Makes the target kinora_NAME from the folder src/NAME, and NAME_test from its tests.
@@ -29,7 +32,7 @@ function(kinora_folder name)
     add_executable(${name}_test ${FOLDER_TESTS})
     target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_compile_definitions(${name}_test PRIVATE
-      KINORA_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures" KINORA_SOURCE="${CMAKE_SOURCE_DIR}")
+      KINORA_FIXTURES="${KINORA_RUN_ROOT}/tests/fixtures" KINORA_SOURCE="${KINORA_RUN_ROOT}")
     target_link_libraries(${name}_test PRIVATE
       kinora_${name} kinora_flags GTest::gtest_main ${FOLDER_USES} ${FOLDER_TEST_USES})
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}/"
