@@ -85,3 +85,15 @@ def make(media, folder, source=None):
     ffmpeg(["-stream_loop", media.seconds // media.base_seconds - 1, "-i", base, "-c", "copy", part])
     part.rename(path)
     return path
+
+
+def lengthen(clip, seconds, folder):
+    """A copy of the clip that plays at least so long, made by stream copy."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{pathlib.Path(clip).stem}-{seconds}s.mp4"
+    if not path.exists():
+        part = path.with_suffix(".part.mp4")
+        ffmpeg(["-stream_loop", -1, "-i", clip, "-t", seconds, "-an", "-c", "copy", part])
+        part.rename(path)
+    return path

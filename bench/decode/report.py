@@ -1,0 +1,61 @@
+"""Markdown tables of what bench/decode/run measured."""
+
+OWN = ("kinora", "independent decoders")
+
+
+def table(result):
+    programs_ = result["programs"]
+    peers = {name: one for name, one in programs_.items()
+             if one and name not in ("kinora", "independent decoders")}
+    fastest = min((one["seconds"] for one in peers.values()), default=None)
+    lines = [f"### {result['case']}", "",
+             "| program | setting | frames | seconds (range) | kinora is faster by | first 16 frames | CPU s | peak MB (grown) |",
+             "|---|---|---:|---:|---:|---:|---:|---:|"]
+    ours = programs_.get("kinora")
+    for name, one in programs_.items():
+        if one is None:
+            reasons = [text for key, text in result["failures"].items() if key.startswith(name + " (")]
+            lines.append(f"| {name} | {'; '.join(reasons) or 'not run'} | | | | | | |")
+            continue
+        ratio = f"{one['seconds'] / ours['seconds']:.2f}×" if ours and name != "kinora" else ""
+        first = f"{one['first']:.2f} s ({100 * one['first'] / one['seconds']:.0f} %)" if one["first"] else ""
+        lines.append(f"| {name} | {one['setting']} | {one['frames']} | {one['seconds']:.2f} "
+                     f"({one['fastest']:.2f}–{one['slowest']:.2f}) | {ratio} | {first} | {one['cpu']:.1f} | "
+                     f"{one['peak_mb']:.0f} ({one['peak_mb'] - one['baseline_mb']:.0f}) |")
+    if ours and fastest:
+        lines += ["", f"Fastest peer ÷ kinora: **{fastest / ours['seconds']:.2f}×**"]
+    ceiling = programs_.get("independent decoders")
+    if ours and ceiling:
+        lines += [f"Share of what independent one-thread decoders reach: "
+                  f"**{100 * ceiling['seconds'] / ours['seconds']:.0f} %**"]
+    return "\n".join(lines) + "\n"
+
+
+def fastest_peer(programs):
+    peers = {name: one for name, one in programs.items() if one and name not in OWN}
+    return min(peers.items(), key=lambda item: item[1]["seconds"], default=(None, None))
+
+
+def summary(results, machine):
+    """One row a case, ready to paste."""
+    lines = [f"Decoding sampled frames, {machine['machine']}, {machine['cores']} cores; absent: "
+             f"{', '.join(machine['absent']) or 'none'}.", "",
+             "| case | kinora s | fastest peer s | times faster | first 16 frames | of independent decoders | "
+             "peak MB: kinora | peers |", "|---|---:|---:|---:|---:|---:|---:|---|"]
+    for result in results:
+        programs = result["programs"]
+        ours = programs.get("kinora")
+        if not ours:
+            lines.append(f"| {result['case']} | failed | | | | | | |")
+            continue
+        name, peer = fastest_peer(programs)
+        ceiling = programs.get("independent decoders")
+        memory = ", ".join(f"{other} {one['peak_mb']:.0f}" for other, one in programs.items()
+                           if one and other not in OWN)
+        lines.append(
+            f"| {result['case']} | {ours['seconds']:.2f} | "
+            + (f"{peer['seconds']:.2f} ({name}) | **{peer['seconds'] / ours['seconds']:.2f}** | " if peer else "– | – | ")
+            + f"{ours['first']:.2f} s, {100 * ours['first'] / ours['seconds']:.0f} % | "
+            + (f"{100 * ceiling['seconds'] / ours['seconds']:.0f} % | " if ceiling else "– | ")
+            + f"{ours['peak_mb']:.0f} | {memory} |")
+    return "\n".join(lines) + "\n"
