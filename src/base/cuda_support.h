@@ -12,20 +12,12 @@
 #include <utility>
 
 #include "base/context.h"
+#include "base/cuda_host.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/tensor.h"
 
 namespace kinora::cuda {
-
-// Throws when a CUDA call failed; `what` completes "… failed: out of memory".
-void check(cudaError_t status, const char* what);
-
-// Makes the context's device the thread's own and gives the stream to launch on.
-cudaStream_t enter(const Context& context);
-
-// Multiprocessors of a device, asked once.
-int multiprocessors(int device);
 
 // Blocks of `threads` that cover `count` items, at least one.
 inline unsigned int blocks_for(int64_t count, int64_t threads) {

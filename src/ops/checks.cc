@@ -15,11 +15,7 @@ namespace {
 
 OpChecks::OpChecks(const Context& context, std::string_view op,
                    std::initializer_list<NamedView> views)
-    : op_(op) {
-  if (!context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported, std::string(op) + " does not run on " +
-                                            to_string(context.device) + "; use the device cpu");
-  }
+    : op_(op), cpu_(context.device.is_cpu()) {
   for (const NamedView& named : views) {
     if (named.view.device() != context.device) {
       fail(op_, named.name,
@@ -33,6 +29,10 @@ void OpChecks::f32(std::string_view name, ConstTensorView view) const {
   if (view.dtype() != DType::f32) {
     fail(op_, name, "must be f32, not " + std::string(dtype_name(view.dtype())));
   }
+}
+
+void OpChecks::activation(std::string_view name, ConstTensorView view) const {
+  if (cpu_ || view.dtype() != DType::bf16) f32(name, view);
 }
 
 void OpChecks::floating(std::string_view name, ConstTensorView view) const {

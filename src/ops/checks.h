@@ -19,18 +19,19 @@ struct NamedView {
 
 class OpChecks {
  public:
-  // Throws when the context's device has no implementation of the op (all but the CPU, so far) and
-  // when a view lives elsewhere.
+  // Throws when a view does not live on the context's device.
   OpChecks(const Context& context, std::string_view op, std::initializer_list<NamedView> views);
 
   void f32(std::string_view name, ConstTensorView view) const;
-  void floating(std::string_view name, ConstTensorView view) const;  // f32, bf16 or f16
+  void activation(std::string_view name, ConstTensorView view) const;  // f32; on GPUs bf16 too
+  void floating(std::string_view name, ConstTensorView view) const;    // f32, bf16 or f16
   void shape(std::string_view name, ConstTensorView view, const Shape& expected) const;
   void rank(std::string_view name, ConstTensorView view, int low, int high) const;
   void that(bool holds, std::string_view what) const;
 
  private:
   std::string_view op_;
+  bool cpu_;
 };
 
 }  // namespace kinora

@@ -2,34 +2,38 @@
 
 #include "ops/checks.h"
 #include "ops/cpu_kernels.h"
+#include "ops/cuda_kernels.h"
 
 namespace kinora {
 
 void add(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out) {
   const OpChecks checks(context, "add", {{"a", a}, {"b", b}, {"out", out}});
-  checks.f32("a", a);
-  checks.f32("b", b);
-  checks.f32("out", out);
+  checks.activation("a", a);
+  checks.activation("b", b);
+  checks.activation("out", out);
+  checks.that(a.dtype() == b.dtype() && a.dtype() == out.dtype(), "all must have one type");
   checks.shape("b", b, a.shape());
   checks.shape("out", out, a.shape());
-  cpu::add(context, a, b, out);
+  context.device.is_cpu() ? cpu::add(context, a, b, out) : cuda::add(context, a, b, out);
 }
 
 void add_bias(const Context& context, ConstTensorView bias, TensorView x) {
   const OpChecks checks(context, "add_bias", {{"bias", bias}, {"x", x}});
   checks.floating("bias", bias);
-  checks.f32("x", x);
+  checks.activation("x", x);
   checks.rank("x", x, 1, Shape::max_rank);
   checks.shape("bias", bias, {x.size(x.rank() - 1)});
-  cpu::add_bias(context, bias, x);
+  context.device.is_cpu() ? cpu::add_bias(context, bias, x) : cuda::add_bias(context, bias, x);
 }
 
 void scale(const Context& context, ConstTensorView x, float factor, TensorView out) {
   const OpChecks checks(context, "scale", {{"x", x}, {"out", out}});
-  checks.f32("x", x);
-  checks.f32("out", out);
+  checks.activation("x", x);
+  checks.activation("out", out);
+  checks.that(x.dtype() == out.dtype(), "x and out must have one type");
   checks.shape("out", out, x.shape());
-  cpu::scale(context, x, factor, out);
+  context.device.is_cpu() ? cpu::scale(context, x, factor, out)
+                          : cuda::scale(context, x, factor, out);
 }
 
 void convert(const Context& context, ConstTensorView x, TensorView out) {
@@ -37,7 +41,7 @@ void convert(const Context& context, ConstTensorView x, TensorView out) {
   checks.floating("x", x);
   checks.floating("out", out);
   checks.shape("out", out, x.shape());
-  cpu::convert(context, x, out);
+  context.device.is_cpu() ? cpu::convert(context, x, out) : cuda::convert(context, x, out);
 }
 
 }  // namespace kinora

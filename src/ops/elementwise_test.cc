@@ -114,10 +114,10 @@ TEST(Elementwise, RefusesWhatDoesNotFit) {
   expect_error("scale: out has shape", [&] { scale(context, x, 2, other); });
 }
 
-TEST(Ops, SayWhichDeviceTheyDoNotRunOn) {
+TEST(Ops, SayWhichTensorIsElsewhere) {
   const ThreadPool pool(1);
   Tensor x(DType::f32, {2, 3});
-  expect_error("add does not run on cuda:0", [&] { add(Context(pool, Device::cuda()), x, x, x); });
+  expect_error("add: a is on cpu, but the op runs on cuda:0", [&] { add(Context(pool, Device::cuda()), x, x, x); });
 }
 
 }  // namespace

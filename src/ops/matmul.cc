@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ops/checks.h"
+#include "ops/cuda_kernels.h"
 #include "ops/matmul_cpu.h"
 
 namespace kinora {
@@ -32,44 +33,101 @@ std::vector<float> widen(ConstTensorView x) {
 
 bool native_bf16_available() { return cpu::bf16_instructions(); }
 
-void matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
-            const MatmulOptions& options) {
-  const OpChecks checks(context, "matmul", {{"a", a}, {"weight", weight}, {"out", out}});
-  checks.f32("a", a);
-  checks.f32("out", out);
-  checks.floating("weight", weight);
-  checks.rank("a", a, 2, 2);
-  checks.rank("weight", weight, 2, 2);
+namespace {
+
+// One product with its arguments checked, and the bias it reads.
+struct Checked {
   cpu::MatmulWork work;
+  std::vector<float> bias;
+};
+
+void check(const Context& context, ConstTensorView a, const MatmulPart& part, bool accumulate,
+           Checked& checked) {
+  const OpChecks checks(context, "matmul", {{"a", a}, {"weight", part.weight}, {"out", part.out}});
+  checks.f32("a", a);
+  checks.f32("out", part.out);
+  checks.floating("weight", part.weight);
+  checks.rank("a", a, 2, 2);
+  checks.rank("weight", part.weight, 2, 2);
+  cpu::MatmulWork& work = checked.work;
   work.m = a.size(0);
   work.k = a.size(1);
-  work.n = weight.size(0);
-  checks.shape("weight", weight, {work.n, work.k});
-  checks.shape("out", out, {work.m, work.n});
-  std::vector<float> bias;
-  if (options.bias.raw() != nullptr) {
-    checks.floating("bias", options.bias);
-    checks.shape("bias", options.bias, {work.n});
-    bias = widen(options.bias);
-    work.bias = bias.data();
+  work.n = part.weight.size(0);
+  checks.shape("weight", part.weight, {work.n, work.k});
+  checks.shape("out", part.out, {work.m, work.n});
+  if (part.bias.raw() != nullptr) {
+    checks.floating("bias", part.bias);
+    checks.shape("bias", part.bias, {work.n});
+    checked.bias = widen(part.bias);
+    work.bias = checked.bias.data();
   }
-  if (work.m == 0 || work.n == 0) return;
-
   work.a = a.data<float>();
   work.a_stride = a.stride(0);
-  work.weight = weight.raw();
-  work.weight_type = weight.dtype();
-  work.weight_stride = weight.stride(0);
-  work.out = out.data<float>();
-  work.out_stride = out.stride(0);
-  work.accumulate = options.accumulate;
-  if (work.m <= few_rows) {
-    cpu::matmul_rows(context, work);
-  } else if (options.native_bf16 && weight.dtype() == DType::bf16 && native_bf16_available()) {
-    cpu::matmul_bf16(context, work);
-  } else {
-    cpu::matmul_blocked(context, work);
+  work.weight = part.weight.raw();
+  work.weight_type = part.weight.dtype();
+  work.weight_stride = part.weight.stride(0);
+  work.out = part.out.data<float>();
+  work.out_stride = part.out.stride(0);
+  work.accumulate = accumulate;
+}
+
+void matmul_on_gpu(const Context& context, ConstTensorView a, const MatmulPart& part,
+                   bool accumulate) {
+  const OpChecks checks(context, "matmul", {{"a", a}, {"weight", part.weight}, {"out", part.out}});
+  checks.activation("a", a);
+  checks.activation("out", part.out);
+  checks.floating("weight", part.weight);
+  checks.that(
+      a.dtype() == DType::f32 ? part.out.dtype() == DType::f32 : part.weight.dtype() == DType::bf16,
+      "bf16 rows need bf16 weights, f32 rows give f32");
+  checks.rank("a", a, 2, 2);
+  checks.rank("weight", part.weight, 2, 2);
+  checks.shape("weight", part.weight, {part.weight.size(0), a.size(1)});
+  checks.shape("out", part.out, {a.size(0), part.weight.size(0)});
+  if (part.bias.raw() != nullptr) {
+    checks.floating("bias", part.bias);
+    checks.shape("bias", part.bias, {part.weight.size(0)});
   }
+  cuda::matmul(context, {a, part.weight, part.bias, part.out, accumulate});
+}
+
+void run(const Context& context, std::span<const Checked> products, bool native_bf16) {
+  std::vector<cpu::MatmulWork> short_ones;
+  for (const Checked& product : products) {
+    const cpu::MatmulWork& work = product.work;
+    if (work.m == 0 || work.n == 0) continue;
+    if (work.m <= few_rows) {
+      short_ones.push_back(work);
+    } else if (native_bf16 && work.weight_type == DType::bf16 && native_bf16_available()) {
+      cpu::matmul_bf16(context, work);
+    } else {
+      cpu::matmul_blocked(context, work);
+    }
+  }
+  if (!short_ones.empty()) cpu::matmul_rows(context, short_ones);
+}
+
+}  // namespace
+
+void matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
+            const MatmulOptions& options) {
+  if (!context.device.is_cpu()) {
+    return matmul_on_gpu(context, a, {weight, options.bias, out}, options.accumulate);
+  }
+  Checked product;
+  check(context, a, {weight, options.bias, out}, options.accumulate, product);
+  run(context, {&product, 1}, options.native_bf16);
+}
+
+void matmul_parts(const Context& context, ConstTensorView a, std::span<const MatmulPart> parts,
+                  bool native_bf16) {
+  if (!context.device.is_cpu()) {
+    for (const MatmulPart& part : parts) matmul_on_gpu(context, a, part, false);
+    return;
+  }
+  std::vector<Checked> products(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) check(context, a, parts[i], false, products[i]);
+  run(context, products, native_bf16);
 }
 
 }  // namespace kinora

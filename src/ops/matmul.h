@@ -3,6 +3,8 @@
 // were stored in and are widened on the way into registers or cache, never in memory.
 #pragma once
 
+#include <span>
+
 #include "base/context.h"
 #include "base/tensor.h"
 
@@ -19,11 +21,32 @@ struct MatmulOptions {
 //   a       [m, k] f32
 //   weight  [n, k] f32, bf16 or f16
 //   out     [m, n] f32; must not overlap a
+// On a GPU a may be bf16 too, with weights of bf16; out may then be f32 or bf16. With a in f32 the
+// factors are never rounded, on any device.
 // Rows of all three may be strided. A few rows (decoding) read the weights once, at memory speed;
 // more rows run a blocked product on all threads. Each element of out is computed in an order that
 // does not depend on the number of threads.
 void matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
             const MatmulOptions& options = {});
+
+// One of several products of the same input.
+struct MatmulPart {
+  ConstTensorView weight;  // [n, k]
+  ConstTensorView bias;    // [n]; a default view means none
+  TensorView out;          // [m, n]
+};
+
+// The products of `a` with several weights (queries, keys and values; gate and up): as one call of
+// matmul for each, but with few rows the threads meet once and not once a weight.
+void matmul_parts(const Context& context, ConstTensorView a, std::span<const MatmulPart> parts,
+                  bool native_bf16 = false);
+
+// out[m, n] = silu(a · gateᵀ) × (a · upᵀ): the first two products of a gated feed-forward layer.
+//   a       [m, k] f32, on a GPU also bf16
+//   weight  [2n, k]: the rows of gate, then those of up
+//   out     [m, n] of a's type; must not overlap a
+void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
+                  TensorView out);
 
 // Whether this CPU multiplies bf16 matrices natively and kinora uses it.
 bool native_bf16_available();

@@ -1,32 +1,49 @@
 #include "ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/checks.h"
 #include "ops/cpu_kernels.h"
+#include "ops/cuda_kernels.h"
+#include "ops/elementwise.h"
 #include "ops/rows.h"
 
 namespace kinora {
 namespace {
 
-// angle(row, i) → tables, on the host and then moved to the context's device.
-template <class Angle>
-RopeTable make_table(const Context& context, int64_t rows, int64_t columns, double factor,
-                     const Angle& angle) {
-  Tensor cos(DType::f32, {rows, columns}), sin(DType::f32, {rows, columns});
-  float* cos_data = cos.data<float>();
-  float* sin_data = sin.data<float>();
+// positions [rows, axes]; column i turns by axis column_axes[i] with frequencies[i].
+RopeTable make_table(const Context& context, const cuda::RopeColumns& columns) {
+  const auto width = static_cast<int64_t>(columns.frequencies.size());
+  const int64_t rows = static_cast<int64_t>(columns.positions.size()) / columns.axes;
+  RopeTable table{Tensor(DType::f32, {rows, width}, context.device),
+                  Tensor(DType::f32, {rows, width}, context.device)};
+  if (!context.device.is_cpu()) {
+    cuda::rope_table(context, columns, table.cos, table.sin);
+    return table;
+  }
+  float* cos = table.cos.data<float>();
+  float* sin = table.sin.data<float>();
   // A sine costs some fifty elements of plain work.
-  for_row_ranges(context, rows, columns * 50, [&](int64_t begin, int64_t end) {
+  for_row_ranges(context, rows, width * 50, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      for (int64_t i = 0; i < columns; ++i) {
-        const double turn = angle(row, i);
-        cos_data[row * columns + i] = static_cast<float>(std::cos(turn) * factor);
-        sin_data[row * columns + i] = static_cast<float>(std::sin(turn) * factor);
+      for (int64_t i = 0; i < width; ++i) {
+        const auto column = static_cast<size_t>(i);
+        const auto place = static_cast<size_t>(row * columns.axes + columns.column_axes[column]);
+        const double turn =
+            static_cast<double>(columns.positions[place]) * columns.frequencies[column];
+        cos[row * width + i] = static_cast<float>(std::cos(turn) * columns.factor);
+        sin[row * width + i] = static_cast<float>(std::sin(turn) * columns.factor);
       }
     }
   });
-  return {cos.to(context.device), sin.to(context.device)};
+  return table;
+}
+
+template <size_t axes>
+std::span<const int64_t> flat(std::span<const std::array<int64_t, axes>> positions) {
+  static_assert(sizeof(std::array<int64_t, axes>) == axes * sizeof(int64_t));
+  return {positions.empty() ? nullptr : positions[0].data(), positions.size() * axes};
 }
 
 }  // namespace
@@ -42,53 +59,90 @@ std::vector<double> rope_inverse_frequencies(int64_t d, double base) {
 
 RopeTable rope_table(const Context& context, std::span<const double> inverse_frequencies,
                      std::span<const int64_t> positions, double factor) {
-  const auto rows = static_cast<int64_t>(positions.size());
-  const auto columns = static_cast<int64_t>(inverse_frequencies.size());
-  return make_table(context, rows, columns, factor, [&](int64_t row, int64_t i) {
-    return static_cast<double>(positions[static_cast<size_t>(row)]) *
-           inverse_frequencies[static_cast<size_t>(i)];
-  });
+  const std::vector<int32_t> axes(inverse_frequencies.size(), 0);
+  return make_table(context, {positions, inverse_frequencies, axes, 1, factor});
 }
 
 RopeTable mrope_table(const Context& context, std::span<const double> inverse_frequencies,
                       std::span<const std::array<int64_t, 3>> positions,
                       const std::array<int64_t, 3>& sections, double factor) {
-  const OpChecks checks(Context(*context.threads), "mrope_table", {});
-  const auto rows = static_cast<int64_t>(positions.size());
+  const OpChecks checks(context, "mrope_table", {});
   const auto columns = static_cast<int64_t>(inverse_frequencies.size());
   checks.that(sections[0] >= 0 && sections[1] >= 0 && sections[2] >= 0 &&
                   sections[0] + sections[1] + sections[2] == columns,
               "the sections must add up to the number of frequencies");
-  return make_table(context, rows, columns, factor, [&](int64_t row, int64_t i) {
-    const size_t axis = i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
-    return static_cast<double>(positions[static_cast<size_t>(row)][axis]) *
-           inverse_frequencies[static_cast<size_t>(i)];
-  });
+  std::vector<int32_t> axes;
+  for (int32_t axis = 0; axis < 3; ++axis) {
+    axes.insert(axes.end(), static_cast<size_t>(sections[static_cast<size_t>(axis)]), axis);
+  }
+  return make_table(context, {flat(positions), inverse_frequencies, axes, 3, factor});
 }
 
 RopeTable vision_rope_table(const Context& context, std::span<const double> inverse_frequencies,
                             std::span<const std::array<int64_t, 2>> positions) {
-  const auto rows = static_cast<int64_t>(positions.size());
-  const auto quarter = static_cast<int64_t>(inverse_frequencies.size());
-  return make_table(context, rows, 2 * quarter, 1.0, [&](int64_t row, int64_t i) {
-    const size_t axis = i < quarter ? 0 : 1;
-    const int64_t frequency = axis == 0 ? i : i - quarter;
-    return static_cast<double>(positions[static_cast<size_t>(row)][axis]) *
-           inverse_frequencies[static_cast<size_t>(frequency)];
-  });
+  const size_t quarter = inverse_frequencies.size();
+  std::vector<double> frequencies(inverse_frequencies.begin(), inverse_frequencies.end());
+  frequencies.insert(frequencies.end(), inverse_frequencies.begin(), inverse_frequencies.end());
+  std::vector<int32_t> axes(2 * quarter, 0);
+  std::fill(axes.begin() + static_cast<int64_t>(quarter), axes.end(), 1);
+  return make_table(context, {flat(positions), frequencies, axes, 2, 1.0});
 }
 
 void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x) {
   const OpChecks checks(context, "apply_rope", {{"cos", cos}, {"sin", sin}, {"x", x}});
   checks.f32("cos", cos);
   checks.f32("sin", sin);
-  checks.f32("x", x);
+  checks.activation("x", x);
   checks.rank("x", x, 3, 3);
   checks.that(x.size(2) % 2 == 0, "a head must have an even number of dimensions");
   const Shape expected{x.size(0), x.size(2) / 2};
   checks.shape("cos", cos, expected);
   checks.shape("sin", sin, expected);
-  cpu::apply_rope(context, cos, sin, x);
+  context.device.is_cpu() ? cpu::apply_rope(context, cos, sin, x)
+                          : cuda::apply_rope(context, cos, sin, x);
+}
+
+void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
+                TensorView queries, TensorView keys, TensorView values) {
+  const OpChecks checks(context, "rope_split",
+                        {{"cos", table.cos},
+                         {"sin", table.sin},
+                         {"qkv", qkv},
+                         {"queries", queries},
+                         {"keys", keys},
+                         {"values", values}});
+  checks.activation("qkv", qkv);
+  checks.rank("qkv", qkv, 2, 2);
+  checks.rank("queries", queries, 3, 3);
+  checks.rank("keys", keys, 3, 3);
+  const int64_t rows = qkv.size(0), heads = queries.size(1), d = queries.size(2);
+  const int64_t kv_heads = keys.size(1);
+  checks.that(d % 2 == 0, "a head must have an even number of dimensions");
+  checks.that(queries.dtype() == qkv.dtype(), "queries must have the type of qkv");
+  checks.that(
+      (keys.dtype() == DType::f32 || keys.dtype() == DType::bf16) && values.dtype() == keys.dtype(),
+      "keys and values must both be f32 or bf16");
+  checks.shape("qkv", qkv, {rows, (heads + 2 * kv_heads) * d});
+  checks.shape("queries", queries, {rows, heads, d});
+  checks.shape("keys", keys, {rows, kv_heads, d});
+  checks.shape("values", values, keys.shape());
+  checks.shape("cos", table.cos, {rows, d / 2});
+  checks.shape("sin", table.sin, {rows, d / 2});
+  if (!context.device.is_cpu()) {
+    return cuda::rope_split(context, table.cos, table.sin, qkv, queries, keys, values);
+  }
+  const auto part = [&](int64_t first, int64_t count) {
+    const ConstTensorView columns = qkv.columns(first * d, count * d);
+    return ConstTensorView(columns.raw(), qkv.dtype(), Shape{rows, count, d},
+                           ConstTensorView::Strides{qkv.stride(0), d, 1}, qkv.device());
+  };
+  Tensor turned(DType::f32, {rows, kv_heads, d});
+  convert(context, part(0, heads), queries);
+  convert(context, part(heads, kv_heads), turned);
+  cpu::apply_rope(context, table.cos, table.sin, queries);
+  cpu::apply_rope(context, table.cos, table.sin, turned);
+  convert(context, turned, keys);
+  convert(context, part(heads + kv_heads, kv_heads), values);
 }
 
 }  // namespace kinora

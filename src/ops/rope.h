@@ -46,4 +46,12 @@ inline void apply_rope(const Context& context, const RopeTable& table, TensorVie
   apply_rope(context, table.cos, table.sin, x);
 }
 
+// What a fused projection leaves, turned and put in its places in one pass: the first heads of
+// every row are queries, then come the keys, then the values.
+//   qkv           [rows, (heads + 2 × kv heads) × d] f32, on a GPU also bf16
+//   queries       [rows, heads, d] of qkv's type; rotated
+//   keys, values  [rows, kv heads, d] f32 or bf16, both of one type; keys rotated
+void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
+                TensorView queries, TensorView keys, TensorView values);
+
 }  // namespace kinora

@@ -11,4 +11,8 @@ namespace kinora {
 // entries are all −∞ gives zeros.
 void softmax(const Context& context, ConstTensorView x, TensorView out, float scale = 1.0f);
 
+// Σ exp((x[i] − highest) × factor) over x [n] f32, added in double precision; NaN left out. With
+// `highest` the largest entry it is the mass that sampling shares out.
+double exp_sum(const Context& context, ConstTensorView x, float highest, float factor);
+
 }  // namespace kinora

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ops/checks.h"
 #include "ops/cpu_kernels.h"
+#include "ops/cuda_kernels.h"
 
 namespace kinora {
 namespace {
@@ -25,7 +26,11 @@ bool better(const Candidate& a, const Candidate& b) {
 
 int32_t argmax(const Context& context, ConstTensorView x) {
   check_row(context, "argmax", x);
-  const int64_t best = x.size(0) == 0 ? -1 : cpu::argmax(x.data<float>(), x.size(0));
+  int64_t best = -1;
+  if (x.size(0) > 0) {
+    best = context.device.is_cpu() ? cpu::argmax(x.data<float>(), x.size(0))
+                                   : cuda::argmax(context, x);
+  }
   if (best < 0) {
     throw Error(ErrorKind::bad_input,
                 "argmax: there is no largest of " + std::to_string(x.size(0)) +
@@ -37,6 +42,7 @@ int32_t argmax(const Context& context, ConstTensorView x) {
 // A heap of the k best so far whose front is the worst of them; most entries fail one comparison.
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k) {
   check_row(context, "top_k", x);
+  if (!context.device.is_cpu()) return cuda::top_k(context, x, k);
   const auto limit = static_cast<size_t>(std::clamp<int64_t>(k, 0, x.size(0)));
   std::vector<Candidate> best;
   if (limit == 0) return best;

@@ -1,0 +1,75 @@
+// The CUDA implementations behind the ops, with arguments already checked. See the op's public
+// header for what it computes; activations may be f32 or bf16 here. In a build without CUDA
+// no_cuda.cc stands in their place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/context.h"
+#include "base/tensor.h"
+#include "ops/cpu_kernels.h"
+#include "ops/top_k.h"
+
+namespace kinora::cuda {
+
+void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
+              TensorView out);
+void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
+                  ConstTensorView weight, float epsilon, TensorView out);
+void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
+                ConstTensorView bias, float epsilon, TensorView out);
+
+void silu(const Context& context, ConstTensorView x, TensorView out);
+void silu_mul(const Context& context, ConstTensorView gate, ConstTensorView up, TensorView out);
+void gelu_erf(const Context& context, ConstTensorView x, TensorView out);
+void gelu_tanh(const Context& context, ConstTensorView x, TensorView out);
+
+// angle[row, i] = positions[row × axes + axis of column i] × frequencies[frequency of column i]
+struct RopeColumns {
+  std::span<const int64_t> positions;    // [rows, axes]
+  std::span<const double> frequencies;   // of every column
+  std::span<const int32_t> column_axes;  // of every column
+  int64_t axes = 1;
+  double factor = 1;
+};
+void rope_table(const Context& context, const RopeColumns& columns, TensorView cos, TensorView sin);
+void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x);
+void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
+                ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
+
+void gather_rows(const Context& context, ConstTensorView table, std::span<const int32_t> rows,
+                 TensorView out);
+void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+                  TensorView out);
+
+void add(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out);
+void add_bias(const Context& context, ConstTensorView bias, TensorView x);
+void scale(const Context& context, ConstTensorView x, float factor, TensorView out);
+void convert(const Context& context, ConstTensorView x, TensorView out);
+
+void softmax(const Context& context, ConstTensorView x, TensorView out, float scale);
+
+int64_t argmax(const Context& context, ConstTensorView x);  // −1 when every entry is NaN
+std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
+double exp_sum(const Context& context, ConstTensorView x, float highest, float factor);
+
+void bilinear_pool(const Context& context, ConstTensorView x, TensorView out);
+void window_pool(const Context& context, ConstTensorView x, int64_t window, cpu::PoolKind kind,
+                 TensorView out);
+
+// A checked product on a GPU. `bias` may be empty.
+struct MatmulWork {
+  ConstTensorView a;       // [m, k] f32 or bf16
+  ConstTensorView weight;  // [n, k]
+  ConstTensorView bias;    // [n]
+  TensorView out;          // [m, n]
+  bool accumulate = false;
+};
+void matmul(const Context& context, const MatmulWork& work);
+// out[m, n] = silu(a · weight[0 … n)ᵀ) × (a · weight[n … 2n)ᵀ)
+void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
+                  TensorView out);
+
+}  // namespace kinora::cuda

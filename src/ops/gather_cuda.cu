@@ -1,0 +1,57 @@
+#include "ops/cuda_kernels.h"
+#include "ops/rows_cuda.h"
+
+namespace kinora::cuda {
+namespace {
+
+// out[i] = x[rows[i]], or out[rows[i]] = x[i] when it scatters. A block takes one row.
+template <int pack, bool scatters, typename X, typename Out>
+__global__ void move_rows_kernel(const X* x, int64_t x_stride, const int32_t* rows, Out* out,
+                                 int64_t out_stride, int64_t width) {
+  const int64_t i = blockIdx.x;
+  const int64_t named = rows[i];
+  const X* source = x + (scatters ? i : named) * x_stride;
+  Out* target = out + (scatters ? named : i) * out_stride;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < width;
+       at += static_cast<int64_t>(blockDim.x) * pack) {
+    const auto value = Pack<X, pack>::load(source + at);
+    Pack<Out, pack> result;
+    for (int k = 0; k < pack; ++k) result.values[k] = value.values[k];
+    result.store(target + at);
+  }
+}
+
+template <bool scatters>
+void move_rows(const Context& context, const char* what, ConstTensorView x,
+               std::span<const int32_t> rows, TensorView out) {
+  const int64_t width = out.size(1);
+  if (rows.empty() || width == 0) return;
+  const cudaStream_t stream = enter(context);
+  const Tensor places = upload(context, rows);
+  const bool fours = all_take_fours({x, out});
+  const auto threads = static_cast<unsigned int>(std::clamp<int64_t>(width / 4, 32, 256));
+  const Launch how{static_cast<unsigned int>(rows.size()), threads, 0, stream};
+  const auto* device_rows = reinterpret_cast<const int32_t*>(places.view().raw());
+  with_float(x.dtype(), [&]<typename X>(X) {
+    with_activation(out.dtype(), [&]<typename Out>(Out) {
+      launch(how, what,
+             fours ? move_rows_kernel<4, scatters, X, Out> : move_rows_kernel<1, scatters, X, Out>,
+             device_data<X>(x), x.stride(0), device_rows, device_data<Out>(out), out.stride(0),
+             width);
+    });
+  });
+}
+
+}  // namespace
+
+void gather_rows(const Context& context, ConstTensorView table, std::span<const int32_t> rows,
+                 TensorView out) {
+  move_rows<false>(context, "gather_rows", table, rows, out);
+}
+
+void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+                  TensorView out) {
+  move_rows<true>(context, "scatter_rows", x, rows, out);
+}
+
+}  // namespace kinora::cuda

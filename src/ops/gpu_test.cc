@@ -1,0 +1,291 @@
+// What only GPUs have: activations in bf16, and the shapes at which the GPU changes its way.
+#include <gtest/gtest.h>
+
+#include "ops/activation.h"
+#include "ops/elementwise.h"
+#include "ops/gather.h"
+#include "ops/layer_norm.h"
+#include "ops/matmul.h"
+#include "ops/op_test_support.h"
+#include "ops/pool.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/softmax.h"
+
+namespace kinora {
+namespace {
+
+using namespace testing;
+
+// A result rounded once to bf16 is within 2^-9 of each value, so within it of the norm.
+constexpr double once_rounded = 0x1p-8;
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
+  ThreadPool pool_{2};
+  Context context_{pool_, Device::cuda()};
+};
+
+double silu_exact(double x) { return x / (1 + std::exp(-x)); }
+
+std::vector<double> product(const std::vector<double>& a, const std::vector<double>& weight,
+                            int64_t m, int64_t n, int64_t k) {
+  std::vector<double> out(static_cast<size_t>(m * n), 0.0);
+  for (int64_t row = 0; row < m; ++row) {
+    for (int64_t column = 0; column < n; ++column) {
+      for (int64_t j = 0; j < k; ++j) {
+        out[static_cast<size_t>(row * n + column)] +=
+            a[static_cast<size_t>(row * k + j)] * weight[static_cast<size_t>(column * k + j)];
+      }
+    }
+  }
+  return out;
+}
+
+TEST_F(Gpu, MultipliesBf16) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 130}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 8},
+                               {16, 32},
+                               {37, 136},
+                               {129, 520},
+                               {515, 1032},
+                               {64, 131}}) {
+      for (const DType out_type : {DType::f32, DType::bf16}) {
+        for (const bool accumulate : {false, true}) {
+          const int64_t padding = k % 8 == 0 ? 8 : m % 3;
+          SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+                       std::to_string(k) + ", out " + std::string(dtype_name(out_type)) +
+                       (accumulate ? ", accumulate" : ""));
+          auto a = TestTensor::random(random, DType::bf16, {m, k}, padding);
+          auto weight = TestTensor::random(random, DType::bf16, {n, k}, padding);
+          auto bias = TestTensor::random(random, n % 2 == 0 ? DType::bf16 : DType::f32, {n});
+          auto out = accumulate ? TestTensor::random(random, out_type, {m, n}, 3)
+                                : TestTensor::poisoned(out_type, {m, n}, 3);
+          auto expected = product(a.values(), weight.values(), m, n, k);
+          const auto before = out.values(), shift = bias.values();
+          for (size_t i = 0; i < expected.size(); ++i) {
+            expected[i] += shift[i % static_cast<size_t>(n)] + (accumulate ? before[i] : 0.0);
+          }
+          matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
+                 {.bias = bias.on(context_), .accumulate = accumulate});
+          expect_close(out, expected, out_type == DType::f32 ? 1e-5 : once_rounded);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Gpu, MultipliesLargeBf16) {
+  KINORA_FRESH_RANDOM(random);
+  const int64_t m = 1537, n = 264, k = 392;  // large enough for algorithms to be timed
+  auto a = TestTensor::random(random, DType::bf16, {m, k});
+  auto weight = TestTensor::random(random, DType::bf16, {n, k});
+  auto out = TestTensor::random(random, DType::f32, {m, n});
+  auto expected = product(a.values(), weight.values(), m, n, k);
+  const auto before = out.values();
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += before[i];
+  matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
+         {.bias = {}, .accumulate = true});
+  expect_close(out, expected, 1e-5);
+}
+
+TEST_F(Gpu, NormsInBf16) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t d : {1, 63, 128, 1280, 3584, 5001}) {
+    for (const DType from : {DType::f32, DType::bf16}) {
+      for (const DType to : {DType::f32, DType::bf16}) {
+        SCOPED_TRACE("d " + std::to_string(d));
+        auto x = TestTensor::random(random, from, {5, d}, 4);
+        auto weight = TestTensor::random(random, DType::bf16, {d});
+        auto bias = TestTensor::random(random, DType::bf16, {d});
+        auto residual = TestTensor::random(random, DType::f32, {5, d}, 4);
+        const auto values = x.values(), w = weight.values(), b = bias.values();
+        const auto before = residual.values();
+        std::vector<double> rms(values.size()), joined(values.size()), layer(values.size()),
+            sums(values.size());
+        for (size_t row = 0; row < 5; ++row) {
+          double squares = 0, joined_squares = 0, sum = 0, deviation = 0;
+          const auto width = static_cast<size_t>(d);
+          for (size_t i = row * width; i < (row + 1) * width; ++i) {
+            sums[i] = values[i] + before[i];
+            squares += values[i] * values[i];
+            joined_squares += sums[i] * sums[i];
+            sum += values[i];
+          }
+          const double mean = sum / static_cast<double>(d);
+          for (size_t i = row * width; i < (row + 1) * width; ++i) {
+            deviation += (values[i] - mean) * (values[i] - mean);
+          }
+          const auto inverse = [&](double total) {
+            return 1 / std::sqrt(total / static_cast<double>(d) + 1e-6);
+          };
+          for (size_t i = 0; i < width; ++i) {
+            const size_t at = row * width + i;
+            rms[at] = values[at] * inverse(squares) * w[i];
+            joined[at] = sums[at] * inverse(joined_squares) * w[i];
+            layer[at] = (values[at] - mean) * inverse(deviation) * w[i] + b[i];
+          }
+        }
+        const double tolerance = to == DType::f32 ? 2e-6 : once_rounded;
+        auto out = TestTensor::poisoned(to, {5, d}, 8);
+        rms_norm(context_, x.on(context_), weight.on(context_), 1e-6f, out.on(context_));
+        expect_close(out, rms, tolerance);
+        layer_norm(context_, x.on(context_), weight.on(context_), bias.on(context_), 1e-6f,
+                   out.on(context_));
+        // With one element the deviation is 0 and rounding is all that is left.
+        expect_close(out, layer, d == 1 ? 1e-2 : tolerance);
+        add_rms_norm(context_, x.on(context_), residual.on(context_), weight.on(context_), 1e-6f,
+                     out.on(context_));
+        expect_close(out, joined, tolerance);
+        expect_close(residual, sums, 1e-6);
+      }
+    }
+  }
+}
+
+TEST_F(Gpu, MapsElementsInBf16) {
+  KINORA_FRESH_RANDOM(random);
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 63}, Shape{65, 128}, Shape{2, 3, 20}}) {
+    for (const int64_t padding : {0, 4, 5}) {
+      auto x = TestTensor::random(random, DType::bf16, shape, padding, 3.0);
+      auto y = TestTensor::random(random, DType::bf16, shape, padding);
+      const auto a = x.values(), b = y.values();
+      std::vector<double> gated(a.size()), gelu(a.size()), sum(a.size()), half(a.size());
+      for (size_t i = 0; i < a.size(); ++i) {
+        gated[i] = silu_exact(a[i]) * b[i];
+        gelu[i] = a[i] / 2 * (1 + std::erf(a[i] / std::sqrt(2.0)));
+        sum[i] = a[i] + b[i];
+        half[i] = a[i] / 2;
+      }
+      auto out = TestTensor::poisoned(DType::bf16, shape, padding);
+      silu_mul(context_, x.on(context_), y.on(context_), out.on(context_));
+      expect_close(out, gated, once_rounded);
+      gelu_erf(context_, x.on(context_), out.on(context_));
+      expect_close(out, gelu, once_rounded);
+      add(context_, x.on(context_), y.on(context_), out.on(context_));
+      expect_close(out, sum, once_rounded);
+      scale(context_, x.on(context_), 0.5f, out.on(context_));
+      expect_close(out, half, 0);
+    }
+  }
+}
+
+TEST_F(Gpu, MovesAndPoolsBf16) {
+  KINORA_FRESH_RANDOM(random);
+  auto x = TestTensor::random(random, DType::bf16, {6, 36}, 4);
+  const auto values = x.values();
+  const std::vector<int32_t> rows{5, 0, 3};
+  std::vector<double> expected;
+  for (const int32_t row : rows) {
+    expected.insert(expected.end(), values.begin() + row * 36, values.begin() + (row + 1) * 36);
+  }
+  for (const DType to : {DType::f32, DType::bf16}) {
+    auto out = TestTensor::poisoned(to, {3, 36}, 1);
+    gather_rows(context_, x.on(context_), rows, out.on(context_));
+    expect_close(out, expected, 0);
+  }
+  auto grid = TestTensor::random(random, DType::bf16, {4, 6, 5});
+  const auto cells = grid.values();
+  std::vector<double> pooled(2 * 3 * 5, 0.0);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const size_t y = i / 30, column = i / 5 % 6, c = i % 5;
+    pooled[(y / 2 * 3 + column / 2) * 5 + c] += cells[i] / 4;
+  }
+  auto out = TestTensor::poisoned(DType::f32, {2, 3, 5});
+  average_pool(context_, grid.on(context_), 2, out.on(context_));
+  expect_close(out, pooled, 1e-6);
+}
+
+}  // namespace
+
+TEST(GatedMatmul, IsSiluOfGateTimesUp) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t m : {1, 5, 8, 13, 40}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 8}, {37, 136}, {130, 65}}) {
+      for (const DType type : {DType::f32, DType::bf16}) {
+        SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+                     std::to_string(k) + ", rows " + std::string(dtype_name(type)));
+        auto a = TestTensor::random(random, type, {m, k}, 8 - k % 8);
+        auto weight = TestTensor::random(random, DType::bf16, {2 * n, k}, 8 - k % 8, 0.2);
+        const auto both = product(a.values(), weight.values(), m, 2 * n, k);
+        std::vector<double> expected;
+        for (int64_t row = 0; row < m; ++row) {
+          for (int64_t column = 0; column < n; ++column) {
+            expected.push_back(silu_exact(both[static_cast<size_t>(row * 2 * n + column)]) *
+                               both[static_cast<size_t>(row * 2 * n + n + column)]);
+          }
+        }
+        for_each_context([&](const Context& context) {
+          if (type == DType::bf16 && context.device.is_cpu()) return;
+          auto out = TestTensor::poisoned(type, {m, n}, 2);
+          gated_matmul(context, a.on(context), weight.on(context), out.on(context));
+          // On a GPU the two halves are rounded before they meet.
+          expect_close(out, expected, type == DType::f32 ? 1e-5 : 2 * once_rounded);
+        });
+      }
+    }
+  }
+}
+
+TEST(RopeSplit, TurnsQueriesAndKeysAndCopiesValues) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr int64_t rows = 7, heads = 6, kv_heads = 2, d = 12, half = d / 2;
+  std::vector<int64_t> positions;
+  for (int64_t row = 0; row < rows; ++row) positions.push_back(random.below(100'000));
+  const auto frequencies = rope_inverse_frequencies(d, 1e4);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const DType row_type : {DType::f32, DType::bf16}) {
+      auto qkv = TestTensor::random(random, type, {rows, (heads + 2 * kv_heads) * d}, 3);
+      const auto x = qkv.values();
+      std::vector<double> queries, keys, values;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t head = 0; head < heads + 2 * kv_heads; ++head) {
+          for (int64_t i = 0; i < d; ++i) {
+            const auto first =
+                static_cast<size_t>((row * (heads + 2 * kv_heads) + head) * d + i % half);
+            const double x1 = x[first], x2 = x[first + half];
+            const double angle = static_cast<double>(positions[static_cast<size_t>(row)]) *
+                                 frequencies[static_cast<size_t>(i % half)];
+            const double turned = i < half ? x1 * std::cos(angle) - x2 * std::sin(angle)
+                                           : x2 * std::cos(angle) + x1 * std::sin(angle);
+            if (head < heads) {
+              queries.push_back(turned);
+            } else if (head < heads + kv_heads) {
+              keys.push_back(turned);
+            } else {
+              values.push_back(i < half ? x1 : x2);
+            }
+          }
+        }
+      }
+      for_each_context([&](const Context& context) {
+        if (type == DType::bf16 && context.device.is_cpu()) return;
+        auto q = TestTensor::poisoned(type, {rows, heads, d});
+        auto k = TestTensor::poisoned(row_type, {rows, kv_heads, d});
+        auto v = TestTensor::poisoned(row_type, {rows, kv_heads, d});
+        rope_split(context, rope_table(context, frequencies, positions), qkv.on(context),
+                   q.on(context), k.on(context), v.on(context));
+        expect_close(q, queries, type == DType::f32 ? 2e-7 : once_rounded);
+        expect_close(k, keys, row_type == DType::f32 ? 2e-7 : once_rounded);
+        expect_close(v, values, row_type == DType::f32 ? 0 : once_rounded);
+      });
+    }
+  }
+}
+
+TEST(ExpSum, AddsInDoublePrecision) {
+  KINORA_FRESH_RANDOM(random);
+  auto x = TestTensor::random(random, DType::f32, {15001}, 0, 4.0);
+  double expected = 0;
+  for (const double value : x.values()) expected += std::exp((value - 9.5) * 0.75);
+  for_each_context([&](const Context& context) {
+    EXPECT_NEAR(exp_sum(context, x.on(context), 9.5f, 0.75f), expected, 1e-9 * expected);
+  });
+}
+
+}  // namespace kinora

@@ -1,0 +1,22 @@
+// The ways to compute one product on a GPU, chosen in matmul_cuda.cu. Only .cu files include this.
+#pragma once
+
+#include "ops/cuda_kernels.h"
+
+namespace kinora::cuda {
+
+// bf16 by bf16, up to `skinny_rows` rows of a: the weights are read once, at memory speed. `gated`
+// pairs row n of the weights with row n + out.size(1), as gated_matmul does.
+constexpr int64_t skinny_rows = 16;
+bool skinny_fits(const MatmulWork& work);
+void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
+
+// f32 rows, weights of any type, up to eight rows.
+constexpr int64_t few_rows = 8;
+void matmul_few_f32(const Context& context, const MatmulWork& work);
+
+// Any number of rows through cuBLASLt: both bf16, or both f32 without any rounding of the factors.
+// False when the library has no way for these shapes and alignments.
+bool matmul_blas(const Context& context, const MatmulWork& work);
+
+}  // namespace kinora::cuda

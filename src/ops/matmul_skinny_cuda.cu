@@ -1,0 +1,220 @@
+// Products with few rows, where reading the weights is all the work. A block takes 16 rows of the
+// weights; its eight warps share the inner dimension and add up at the end. The tensor cores do
+// the arithmetic even for one row: sixteen rows of weights times eight rows of a, most of them
+// empty, cost nothing beside the reading, and each weight is loaded once, 16 bytes at a time.
+#include "ops/matmul_cuda.h"
+#include "ops/rows_cuda.h"
+
+namespace kinora::cuda {
+namespace {
+
+constexpr int warps = 8;
+constexpr int block_rows = 16;
+constexpr int deep = 4;  // loads of each row in flight
+constexpr int step = 32 * deep;
+
+struct SkinnyShape {
+  const __nv_bfloat16* a;
+  const __nv_bfloat16* weight;
+  const void* bias;  // of the type `bias_type`; null: none
+  DType bias_type;
+  bool accumulate;
+  int m;
+  int64_t n, k, a_stride, weight_stride, out_stride;
+};
+
+// Weights pass through once: do not keep them in the first-level cache.
+__device__ __forceinline__ uint4 load_once(const __nv_bfloat16* at) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(at));
+  return value;
+}
+
+// sum[16 × 8] += left[16 × 16] · right[16 × 8]
+__device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                         uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// The order of the inner dimension does not matter as long as both factors have the same: a lane's
+// eight consecutive elements stand for the columns that the instruction gives to that lane.
+__device__ __forceinline__ void multiply_eights(float (&sum)[4], uint4 upper, uint4 lower,
+                                                uint4 right) {
+  multiply(sum, upper.x, lower.x, upper.y, lower.y, right.x, right.y);
+  multiply(sum, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
+}
+
+__device__ __forceinline__ float bias_at(const SkinnyShape& shape, int64_t column) {
+  if (shape.bias == nullptr) return 0.0f;
+  switch (shape.bias_type) {
+    case DType::bf16:
+      return to_float(static_cast<const __nv_bfloat16*>(shape.bias)[column]);
+    case DType::f16:
+      return to_float(static_cast<const __half*>(shape.bias)[column]);
+    default:
+      return static_cast<const float*>(shape.bias)[column];
+  }
+}
+
+// tiles: eights of rows of a. gated: rows n and n + shape.n of the weights make one output.
+template <int tiles, bool gated, typename Out>
+__global__ void __launch_bounds__(32 * warps) skinny_kernel(SkinnyShape shape, Out* out) {
+  constexpr int parts = gated ? 2 : 1;
+  __shared__ float sums[warps][parts][tiles][8][block_rows];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int group = lane / 4, quad = lane % 4;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * block_rows;
+  // Rows past the end read the last one; their results are not stored.
+  const int64_t upper_row = min(first + group, shape.n - 1);
+  const int64_t lower_row = min(first + group + 8, shape.n - 1);
+  const __nv_bfloat16* rows[parts][2];
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    rows[part][0] = shape.weight + (part * shape.n + upper_row) * shape.weight_stride + quad * 8;
+    rows[part][1] = shape.weight + (part * shape.n + lower_row) * shape.weight_stride + quad * 8;
+  }
+  float sum[parts][tiles][4] = {};
+  const uint4 nothing = make_uint4(0, 0, 0, 0);
+  for (int64_t begin = warp * step; begin < shape.k; begin += warps * step) {
+    uint4 left[parts][2][deep];
+#pragma unroll
+    for (int i = 0; i < deep; ++i) {
+      const int64_t at = begin + i * 32;
+      const bool inside = at + quad * 8 < shape.k;
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+        left[part][0][i] = inside ? load_once(rows[part][0] + at) : nothing;
+        left[part][1][i] = inside ? load_once(rows[part][1] + at) : nothing;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < deep; ++i) {
+      const int64_t at = begin + i * 32 + quad * 8;
+#pragma unroll
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int row = tile * 8 + group;
+        const bool inside = row < shape.m && at < shape.k;
+        const uint4 right =
+            inside ? __ldg(reinterpret_cast<const uint4*>(shape.a + row * shape.a_stride + at))
+                   : nothing;
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+          multiply_eights(sum[part][tile], left[part][0][i], left[part][1][i], right);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+      sums[warp][part][tile][quad * 2][group] = sum[part][tile][0];
+      sums[warp][part][tile][quad * 2 + 1][group] = sum[part][tile][1];
+      sums[warp][part][tile][quad * 2][group + 8] = sum[part][tile][2];
+      sums[warp][part][tile][quad * 2 + 1][group + 8] = sum[part][tile][3];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < tiles * 8 * block_rows; i += 32 * warps) {
+    const int column = i % block_rows, row = i / block_rows;
+    if (row >= shape.m || first + column >= shape.n) continue;
+    float total[parts] = {};
+    for (int part = 0; part < parts; ++part) {
+      for (int w = 0; w < warps; ++w) total[part] += sums[w][part][row / 8][row % 8][column];
+    }
+    float value = total[0];
+    if constexpr (gated) value = value / (1.0f + __expf(-value)) * total[1];
+    value += bias_at(shape, first + column);
+    Out* target = out + row * shape.out_stride + first + column;
+    if (shape.accumulate) value += to_float(*target);
+    *target = from_float<Out>(value);
+  }
+}
+
+// One warp an output column; f32 throughout.
+template <typename Weight>
+__global__ void few_f32_kernel(const float* a, int64_t a_stride, const Weight* weight,
+                               int64_t weight_stride, const void* bias, DType bias_type, float* out,
+                               int64_t out_stride, int m, int64_t n, int64_t k, bool accumulate) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (column >= n) return;
+  float sum[few_rows] = {};
+  for (int64_t j = lane; j < k; j += 32) {
+    const float value = to_float(weight[column * weight_stride + j]);
+#pragma unroll
+    for (int row = 0; row < few_rows; ++row) {
+      if (row < m) sum[row] += a[row * a_stride + j] * value;
+    }
+  }
+  SkinnyShape biased{};
+  biased.bias = bias;
+  biased.bias_type = bias_type;
+#pragma unroll
+  for (int row = 0; row < few_rows; ++row) {
+    if (row >= m) break;
+    const float total = warp_sum(sum[row]);
+    if (lane != 0) continue;
+    float* target = out + row * out_stride + column;
+    *target = total + bias_at(biased, column) + (accumulate ? *target : 0.0f);
+  }
+}
+
+bool rows_take_sixteen_bytes(const ConstTensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.raw()) % 16 == 0 && view.stride(0) % 8 == 0;
+}
+
+}  // namespace
+
+bool skinny_fits(const MatmulWork& work) {
+  return work.a.dtype() == DType::bf16 && work.weight.dtype() == DType::bf16 &&
+         work.a.size(1) % 8 == 0 && rows_take_sixteen_bytes(work.a) &&
+         rows_take_sixteen_bytes(work.weight);
+}
+
+void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
+  const int64_t m = work.out.size(0), n = work.out.size(1);
+  if (m == 0 || n == 0) return;
+  const SkinnyShape shape{device_data<__nv_bfloat16>(work.a),
+                          device_data<__nv_bfloat16>(work.weight),
+                          work.bias.raw(),
+                          work.bias.dtype(),
+                          work.accumulate,
+                          static_cast<int>(m),
+                          n,
+                          work.a.size(1),
+                          work.a.stride(0),
+                          work.weight.stride(0),
+                          work.out.stride(0)};
+  const Launch how{blocks_for(n, block_rows), 32 * warps, 0, enter(context)};
+  with_activation(work.out.dtype(), [&]<typename Out>(Out) {
+    const auto run = [&](auto kernel) {
+      launch(how, "matmul", kernel, shape, device_data<Out>(work.out));
+    };
+    if (gated) {
+      m <= 8 ? run(skinny_kernel<1, true, Out>) : run(skinny_kernel<2, true, Out>);
+    } else {
+      m <= 8 ? run(skinny_kernel<1, false, Out>) : run(skinny_kernel<2, false, Out>);
+    }
+  });
+}
+
+void matmul_few_f32(const Context& context, const MatmulWork& work) {
+  const int64_t m = work.out.size(0), n = work.out.size(1);
+  const Launch how{blocks_for(n, 4), 128, 0, enter(context)};
+  with_float(work.weight.dtype(), [&]<typename Weight>(Weight) {
+    launch(how, "matmul", few_f32_kernel<Weight>, device_data<float>(work.a), work.a.stride(0),
+           device_data<Weight>(work.weight), work.weight.stride(0),
+           static_cast<const void*>(work.bias.raw()), work.bias.dtype(),
+           device_data<float>(work.out), work.out.stride(0), static_cast<int>(m), n, work.a.size(1),
+           work.accumulate);
+  });
+}
+
+}  // namespace kinora::cuda

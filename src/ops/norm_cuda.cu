@@ -1,0 +1,183 @@
+// RMS norm and layer norm: a block a row, sums in f32.
+#include "ops/cuda_kernels.h"
+#include "ops/rows_cuda.h"
+
+namespace kinora::cuda {
+namespace {
+
+// A weight vector of any floating-point type, read as f32.
+struct Weights {
+  const void* data;
+  DType type;
+
+  template <int pack>
+  __device__ __forceinline__ Pack<float, pack> load(int64_t at) const {
+    Pack<float, pack> result;
+    for (int i = 0; i < pack; ++i) {
+      switch (type) {
+        case DType::bf16:
+          result.values[i] = to_float(static_cast<const __nv_bfloat16*>(data)[at + i]);
+          break;
+        case DType::f16:
+          result.values[i] = to_float(static_cast<const __half*>(data)[at + i]);
+          break;
+        default:
+          result.values[i] = static_cast<const float*>(data)[at + i];
+      }
+    }
+    return result;
+  }
+};
+
+struct NormShape {
+  DeviceRows x, residual, out;
+  int64_t width;
+  float epsilon;
+};
+
+// out = rms_norm(x); with `adds` residual += x first and the sum is normed.
+template <int pack, bool adds, typename X, typename Out>
+__global__ void rms_norm_kernel(const X* x, float* residual, Weights weight, Out* out,
+                                NormShape shape) {
+  __shared__ float scratch[32];
+  const int64_t row = blockIdx.x;
+  const X* source = x + shape.x.offset(row);
+  float* kept = adds ? residual + shape.residual.offset(row) : nullptr;
+  Out* target = out + shape.out.offset(row);
+  const int step = static_cast<int>(blockDim.x) * pack;
+  float squares = 0;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < shape.width; at += step) {
+    auto value = Pack<X, pack>::load(source + at);
+    if constexpr (adds) {
+      const auto before = Pack<float, pack>::load(kept + at);
+      Pack<float, pack> sum;
+      for (int i = 0; i < pack; ++i) sum.values[i] = value.values[i] += before.values[i];
+      sum.store(kept + at);
+    }
+    for (int i = 0; i < pack; ++i) squares += value.values[i] * value.values[i];
+  }
+  squares = block_sum(squares, scratch);
+  const float factor = 1.0f / sqrtf(squares / static_cast<float>(shape.width) + shape.epsilon);
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < shape.width; at += step) {
+    float values[pack];
+    if constexpr (adds) {
+      const auto sum = Pack<float, pack>::load(kept + at);
+      for (int i = 0; i < pack; ++i) values[i] = sum.values[i];
+    } else {
+      const auto value = Pack<X, pack>::load(source + at);
+      for (int i = 0; i < pack; ++i) values[i] = value.values[i];
+    }
+    const auto scale = weight.load<pack>(at);
+    Pack<Out, pack> result;
+    for (int i = 0; i < pack; ++i) result.values[i] = values[i] * factor * scale.values[i];
+    result.store(target + at);
+  }
+}
+
+template <int pack, typename X, typename Out>
+__global__ void layer_norm_kernel(const X* x, Weights weight, Weights bias, Out* out,
+                                  NormShape shape) {
+  __shared__ float scratch[32];
+  const int64_t row = blockIdx.x;
+  const X* source = x + shape.x.offset(row);
+  Out* target = out + shape.out.offset(row);
+  const int step = static_cast<int>(blockDim.x) * pack;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * pack;
+  const auto width = static_cast<float>(shape.width);
+  float sum = 0;
+  for (int64_t at = first; at < shape.width; at += step) {
+    const auto value = Pack<X, pack>::load(source + at);
+    for (int i = 0; i < pack; ++i) sum += value.values[i];
+  }
+  const float mean = block_sum(sum, scratch) / width;
+  float squares = 0;
+  for (int64_t at = first; at < shape.width; at += step) {
+    const auto value = Pack<X, pack>::load(source + at);
+    for (int i = 0; i < pack; ++i) {
+      squares += (value.values[i] - mean) * (value.values[i] - mean);
+    }
+  }
+  const float factor = 1.0f / sqrtf(block_sum(squares, scratch) / width + shape.epsilon);
+  for (int64_t at = first; at < shape.width; at += step) {
+    const auto value = Pack<X, pack>::load(source + at);
+    const auto scale = weight.load<pack>(at);
+    const auto shift = bias.load<pack>(at);
+    Pack<Out, pack> result;
+    for (int i = 0; i < pack; ++i) {
+      result.values[i] = (value.values[i] - mean) * factor * scale.values[i] + shift.values[i];
+    }
+    result.store(target + at);
+  }
+}
+
+// Calls body(pack, X, Out) for the types that models use.
+template <class Body>
+void with_norm_types(DType x, DType out, bool fours, const Body& body) {
+  const auto pick_out = [&]<typename X>(X) {
+    with_activation(out, [&]<typename Out>(Out) {
+      if (fours) {
+        body(std::integral_constant<int, 4>(), X(), Out());
+      } else {
+        body(std::integral_constant<int, 1>(), X(), Out());
+      }
+    });
+  };
+  with_activation(x, pick_out);
+}
+
+unsigned int threads_for(int64_t width, int pack) {
+  const int64_t wanted = (width / pack + 31) / 32 * 32;
+  return static_cast<unsigned int>(std::clamp<int64_t>(wanted, 32, 512));
+}
+
+}  // namespace
+
+void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
+              TensorView out) {
+  const int64_t rows = rows_of(x), width = width_of(x);
+  if (rows * width == 0) return;
+  const NormShape shape{DeviceRows(x), {}, DeviceRows(out), width, epsilon};
+  const cudaStream_t stream = enter(context);
+  with_norm_types(
+      x.dtype(), out.dtype(), all_take_fours({x, out}),
+      [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
+        launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "rms_norm",
+               rms_norm_kernel<pack, false, X, Out>, device_data<X>(x),
+               static_cast<float*>(nullptr), Weights{weight.raw(), weight.dtype()},
+               device_data<Out>(out), shape);
+      });
+}
+
+void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
+                  ConstTensorView weight, float epsilon, TensorView out) {
+  const int64_t rows = rows_of(x), width = width_of(x);
+  if (rows * width == 0) return;
+  const NormShape shape{DeviceRows(x), DeviceRows(residual), DeviceRows(out), width, epsilon};
+  const cudaStream_t stream = enter(context);
+  with_norm_types(
+      x.dtype(), out.dtype(), all_take_fours({x, residual, out}),
+      [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
+        launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream},
+               "add_rms_norm", rms_norm_kernel<pack, true, X, Out>, device_data<X>(x),
+               device_data<float>(residual), Weights{weight.raw(), weight.dtype()},
+               device_data<Out>(out), shape);
+      });
+}
+
+void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
+                ConstTensorView bias, float epsilon, TensorView out) {
+  const int64_t rows = rows_of(x), width = width_of(x);
+  if (rows * width == 0) return;
+  const NormShape shape{DeviceRows(x), {}, DeviceRows(out), width, epsilon};
+  const cudaStream_t stream = enter(context);
+  with_norm_types(
+      x.dtype(), out.dtype(), all_take_fours({x, out}),
+      [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
+        launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "layer_norm",
+               layer_norm_kernel<pack, X, Out>, device_data<X>(x),
+               Weights{weight.raw(), weight.dtype()}, Weights{bias.raw(), bias.dtype()},
+               device_data<Out>(out), shape);
+      });
+}
+
+}  // namespace kinora::cuda

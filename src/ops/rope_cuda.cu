@@ -1,0 +1,123 @@
+#include "ops/cuda_kernels.h"
+#include "ops/rows_cuda.h"
+
+namespace kinora::cuda {
+namespace {
+
+// Angles in double precision: positions far into a long video stay exact.
+__global__ void rope_table_kernel(const int64_t* positions, int64_t axes, const double* frequencies,
+                                  const int32_t* column_axes, int64_t rows, int64_t columns,
+                                  double factor, float* cos_out, float* sin_out) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * columns) return;
+  const int64_t row = i / columns, column = i - row * columns;
+  const double turn =
+      static_cast<double>(positions[row * axes + column_axes[column]]) * frequencies[column];
+  double sine = 0, cosine = 0;
+  sincos(turn, &sine, &cosine);
+  cos_out[i] = static_cast<float>(cosine * factor);
+  sin_out[i] = static_cast<float>(sine * factor);
+}
+
+// One thread a pair (i, i + half) of one head.
+template <typename X>
+__global__ void apply_rope_kernel(const float* cos, int64_t cos_stride, const float* sin,
+                                  int64_t sin_stride, X* x, int64_t row_stride, int64_t head_stride,
+                                  int64_t rows, int64_t heads, int64_t half) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * heads * half) return;
+  const int64_t column = i % half, head = i / half % heads, row = i / half / heads;
+  const float c = cos[row * cos_stride + column], s = sin[row * sin_stride + column];
+  X* first = x + row * row_stride + head * head_stride + column;
+  X* second = first + half;
+  const float x1 = to_float(*first), x2 = to_float(*second);
+  *first = from_float<X>(x1 * c - x2 * s);
+  *second = from_float<X>(x2 * c + x1 * s);
+}
+
+struct SplitShape {
+  int64_t qkv_stride, cos_stride, sin_stride;
+  int64_t heads, kv_heads, half;
+  int64_t query_row, query_head, key_row, key_head, value_row, value_head;
+};
+
+// A block a row: queries and keys turned, values copied, each to its place.
+template <typename X, typename Query, typename Row>
+__global__ void rope_split_kernel(const X* qkv, const float* cos, const float* sin, Query* queries,
+                                  Row* keys, Row* values, SplitShape shape) {
+  const int64_t row = blockIdx.x;
+  const X* source = qkv + row * shape.qkv_stride;
+  const int64_t half = shape.half;
+  const int64_t turned = (shape.heads + shape.kv_heads) * half;
+  for (int64_t i = threadIdx.x; i < turned; i += blockDim.x) {
+    const int64_t head = i / half, column = i - head * half;
+    const float c = cos[row * shape.cos_stride + column];
+    const float s = sin[row * shape.sin_stride + column];
+    const float x1 = to_float(source[head * 2 * half + column]);
+    const float x2 = to_float(source[head * 2 * half + half + column]);
+    const float y1 = x1 * c - x2 * s, y2 = x2 * c + x1 * s;
+    if (head < shape.heads) {
+      Query* target = queries + row * shape.query_row + head * shape.query_head + column;
+      target[0] = from_float<Query>(y1);
+      target[half] = from_float<Query>(y2);
+    } else {
+      Row* target = keys + row * shape.key_row + (head - shape.heads) * shape.key_head + column;
+      target[0] = from_float<Row>(y1);
+      target[half] = from_float<Row>(y2);
+    }
+  }
+  const X* value = source + (shape.heads + shape.kv_heads) * 2 * half;
+  for (int64_t i = threadIdx.x; i < shape.kv_heads * 2 * half; i += blockDim.x) {
+    const int64_t head = i / (2 * half), column = i - head * 2 * half;
+    values[row * shape.value_row + head * shape.value_head + column] =
+        from_float<Row>(to_float(value[i]));
+  }
+}
+
+}  // namespace
+
+void rope_table(const Context& context, const RopeColumns& columns, TensorView cos,
+                TensorView sin) {
+  const int64_t count = cos.elements();
+  if (count == 0) return;
+  const cudaStream_t stream = enter(context);
+  const Tensor positions = upload(context, columns.positions);
+  const Tensor frequencies = upload(context, columns.frequencies);
+  const Tensor axes = upload(context, columns.column_axes);
+  launch({blocks_for(count, 256), 256, 0, stream}, "rope_table", rope_table_kernel,
+         reinterpret_cast<const int64_t*>(positions.view().raw()), columns.axes,
+         reinterpret_cast<const double*>(frequencies.view().raw()),
+         reinterpret_cast<const int32_t*>(axes.view().raw()), cos.size(0), cos.size(1),
+         columns.factor, device_data<float>(cos), device_data<float>(sin));
+}
+
+void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x) {
+  const int64_t count = x.elements() / 2;
+  if (count == 0) return;
+  const cudaStream_t stream = enter(context);
+  with_activation(x.dtype(), [&]<typename X>(X) {
+    launch({blocks_for(count, 256), 256, 0, stream}, "apply_rope", apply_rope_kernel<X>,
+           device_data<float>(cos), cos.stride(0), device_data<float>(sin), sin.stride(0),
+           device_data<X>(x), x.stride(0), x.stride(1), x.size(0), x.size(1), x.size(2) / 2);
+  });
+}
+
+void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
+                ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values) {
+  const int64_t rows = qkv.size(0);
+  if (rows == 0) return;
+  const SplitShape shape{qkv.stride(0),  cos.stride(0),       sin.stride(0),     queries.size(1),
+                         keys.size(1),   queries.size(2) / 2, queries.stride(0), queries.stride(1),
+                         keys.stride(0), keys.stride(1),      values.stride(0),  values.stride(1)};
+  const cudaStream_t stream = enter(context);
+  const Launch how{static_cast<unsigned int>(rows), 256, 0, stream};
+  with_activation(qkv.dtype(), [&]<typename X>(X) {
+    with_activation(keys.dtype(), [&]<typename Row>(Row) {
+      launch(how, "rope_split", rope_split_kernel<X, X, Row>, device_data<X>(qkv),
+             device_data<float>(cos), device_data<float>(sin), device_data<X>(queries),
+             device_data<Row>(keys), device_data<Row>(values), shape);
+    });
+  });
+}
+
+}  // namespace kinora::cuda

@@ -1,0 +1,164 @@
+// Walking over the rows of strided views on a GPU, four elements at a time where all views allow
+// it. Only the .cu files of ops/ include this.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+
+#include "base/cuda_support.h"
+
+namespace kinora::cuda {
+
+// Where each row of a view starts, in elements; a plain struct that goes to kernels by value.
+struct DeviceRows {
+  int64_t sizes[Shape::max_rank] = {};
+  int64_t strides[Shape::max_rank] = {};
+  int outer = 0;
+
+  DeviceRows() = default;
+  explicit DeviceRows(const ConstTensorView& view) : outer(std::max(0, view.rank() - 1)) {
+    for (int axis = 0; axis < outer; ++axis) {
+      sizes[axis] = view.size(axis);
+      strides[axis] = view.stride(axis);
+    }
+  }
+  __device__ __forceinline__ int64_t offset(int64_t row) const {
+    int64_t sum = 0;
+    // Constant indexes keep the arrays out of local memory.
+#pragma unroll
+    for (int axis = Shape::max_rank - 2; axis > 0; --axis) {
+      if (axis >= outer) continue;
+      const int64_t outside = row / sizes[axis];
+      sum += (row - outside * sizes[axis]) * strides[axis];
+      row = outside;
+    }
+    return sum + row * strides[0];
+  }
+};
+
+inline int64_t width_of(const ConstTensorView& view) {
+  return view.rank() == 0 ? 1 : view.size(view.rank() - 1);
+}
+inline int64_t rows_of(const ConstTensorView& view) {
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < view.rank(); ++axis) rows *= view.size(axis);
+  return rows;
+}
+
+// Whether every row of a view starts where four elements can be loaded at once.
+inline bool takes_fours(const ConstTensorView& view) {
+  const auto bytes = static_cast<uintptr_t>(4 * dtype_size(view.dtype()));
+  if (width_of(view) % 4 != 0 || reinterpret_cast<uintptr_t>(view.raw()) % bytes != 0) return false;
+  for (int axis = 0; axis + 1 < view.rank(); ++axis) {
+    if (view.stride(axis) % 4 != 0) return false;
+  }
+  return true;
+}
+inline bool all_take_fours(std::initializer_list<ConstTensorView> views) {
+  return std::all_of(views.begin(), views.end(), takes_fours);
+}
+
+// `width` elements from memory to f32 and back.
+template <typename T, int width>
+struct Pack {
+  float values[width];
+
+  __device__ __forceinline__ static Pack load(const T* at) {
+    Pack pack;
+    if constexpr (width == 1) {
+      pack.values[0] = to_float(*at);
+    } else if constexpr (sizeof(T) == 4) {
+      const float4 raw = *reinterpret_cast<const float4*>(at);
+      pack.values[0] = raw.x;
+      pack.values[1] = raw.y;
+      pack.values[2] = raw.z;
+      pack.values[3] = raw.w;
+    } else {
+      const uint2 raw = *reinterpret_cast<const uint2*>(at);
+      T parts[4];
+      memcpy(parts, &raw, sizeof(raw));
+      for (int i = 0; i < 4; ++i) pack.values[i] = to_float(parts[i]);
+    }
+    return pack;
+  }
+  __device__ __forceinline__ void store(T* at) const {
+    if constexpr (width == 1) {
+      *at = from_float<T>(values[0]);
+    } else if constexpr (sizeof(T) == 4) {
+      *reinterpret_cast<float4*>(at) = make_float4(values[0], values[1], values[2], values[3]);
+    } else {
+      T parts[4];
+      for (int i = 0; i < 4; ++i) parts[i] = from_float<T>(values[i]);
+      uint2 raw;
+      memcpy(&raw, parts, sizeof(raw));
+      *reinterpret_cast<uint2*>(at) = raw;
+    }
+  }
+};
+
+// out[i] = function(a[i], b[i], column), over rows of `width` elements.
+template <int pack, typename A, typename B, typename Out, class Function>
+__global__ void map_kernel(const A* a, DeviceRows a_rows, const B* b, DeviceRows b_rows, Out* out,
+                           DeviceRows out_rows, int64_t rows, int64_t width, Function function) {
+  const int64_t packs = width / pack;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * packs;
+       i += step) {
+    const int64_t row = rows == 1 ? 0 : i / packs;
+    const int64_t column = (i - row * packs) * pack;
+    const auto left = Pack<A, pack>::load(a + a_rows.offset(row) + column);
+    const auto right = Pack<B, pack>::load(b + b_rows.offset(row) + column);
+    Pack<Out, pack> result;
+    for (int k = 0; k < pack; ++k) result.values[k] = function(left.values[k], right.values[k]);
+    result.store(out + out_rows.offset(row) + column);
+  }
+}
+
+// out = function(a, b) element by element; a and b may be the same view.
+template <typename A, typename B, typename Out, class Function>
+void map_elements(const Context& context, const char* what, ConstTensorView a, ConstTensorView b,
+                  TensorView out, const Function& function) {
+  int64_t rows = rows_of(out), width = width_of(out);
+  DeviceRows a_rows(a), b_rows(b), out_rows(out);
+  if (rows == 0 || width == 0) return;
+  if (a.contiguous() && b.contiguous() && ConstTensorView(out).contiguous()) {
+    width *= rows;
+    rows = 1;
+    a_rows = b_rows = out_rows = DeviceRows();
+  }
+  const cudaStream_t stream = enter(context);
+  const auto aligned = [](const ConstTensorView& view) {
+    return reinterpret_cast<uintptr_t>(view.raw()) %
+               static_cast<uintptr_t>(4 * dtype_size(view.dtype())) ==
+           0;
+  };
+  const bool fours = rows == 1 ? width % 4 == 0 && aligned(a) && aligned(b) && aligned(out)
+                               : all_take_fours({a, b, out});
+  constexpr int threads = 256;
+  const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
+    const Launch how{strided_blocks(context, rows * (width / pack), threads), threads, 0, stream};
+    launch(how, what, map_kernel<pack, A, B, Out, Function>, device_data<A>(a), a_rows,
+           device_data<B>(b), b_rows, device_data<Out>(out), out_rows, rows, width, function);
+  };
+  if (fours) {
+    run(std::integral_constant<int, 4>());
+  } else {
+    run(std::integral_constant<int, 1>());
+  }
+}
+
+// A host array on the device, in stream order.
+template <typename T>
+Tensor upload(const Context& context, std::span<const T> values, DType bytes_as = DType::u8) {
+  Tensor target(bytes_as, {static_cast<int64_t>(values.size_bytes())}, context.device);
+  if (!values.empty()) {
+    check(cudaMemcpyAsync(target.view().raw(), values.data(), values.size_bytes(),
+                          cudaMemcpyHostToDevice, enter(context)),
+          "copying to a GPU");
+  }
+  return target;
+}
+
+}  // namespace kinora::cuda
