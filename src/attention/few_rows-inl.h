@@ -11,6 +11,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include <type_traits>
+
 #include "attention/kernels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,6 +20,8 @@ namespace kinora::attention_cpu {
 namespace HWY_NAMESPACE {
 
 constexpr int few_keys = many_registers ? 4 : 2;
+// So few keys that their keys and values stay in the first-level cache between the two products.
+constexpr int64_t few_block = 64;
 
 template <typename T>
 HWY_INLINE void fetch_row(const T* row, int64_t head_size) {
@@ -34,22 +38,32 @@ HWY_INLINE void score_few(const T* const* keys, const float* queries, int64_t he
   Vector sums[few_keys][4];
   repeat<few_keys>([&](auto k)
                        HWY_ATTR { repeat<4>([&](auto r) HWY_ATTR { sums[k][r] = hn::Zero(d); }); });
-  for (int64_t c = 0; c < width; c += lanes) {
+  // The end of a row is a step of its own: a branch in the loop would cost it its registers.
+  const auto step = [&](int64_t c, auto at_end) HWY_ATTR {
     Vector query[4];
     repeat<4>([&](auto r) HWY_ATTR { query[r] = hn::Load(d, queries + r * width + c); });
     repeat<few_keys>([&](auto k) HWY_ATTR {
-      const Vector key = load_row(d, keys[k], c, head_size);
+      Vector key;
+      if constexpr (at_end) {
+        key = load_row(d, keys[k], c, head_size);
+      } else {
+        key = load_f32(d, keys[k] + c);
+      }
       repeat<4>([&](auto r) HWY_ATTR { sums[k][r] = hn::MulAdd(query[r], key, sums[k][r]); });
     });
-  }
+  };
+  int64_t c = 0;
+  for (; c + lanes <= head_size; c += lanes) step(c, std::false_type());
+  if (c < head_size) step(c, std::true_type());
   repeat<few_keys>([&](auto k) HWY_ATTR {
     repeat<4>([&](auto r)
                   HWY_ATTR { scores[k * strip + r] = hn::GetLane(hn::SumOfLanes(d, sums[k][r])); });
   });
 }
 
-// Columns [column, column + vectors · lanes) of four rows' output. weights: [keys][strip]
-template <int vectors, typename T>
+// Columns [column, column + vectors · lanes) of four rows' output; with `at_end` they may reach
+// beyond the head size. weights: [keys][strip]
+template <int vectors, bool at_end, typename T>
 HWY_INLINE void add_few(const float* weights, const T* const* values, int64_t keys, int64_t column,
                         int64_t head_size, const float* correction, float* out, int64_t width) {
   const Tag d;
@@ -62,8 +76,13 @@ HWY_INLINE void add_few(const float* weights, const T* const* values, int64_t ke
   });
   for (int64_t k = 0; k < keys; ++k, weights += strip) {
     Vector value[vectors];
-    repeat<vectors>(
-        [&](auto v) HWY_ATTR { value[v] = load_row(d, values[k], column + v * lanes, head_size); });
+    repeat<vectors>([&](auto v) HWY_ATTR {
+      if constexpr (at_end) {
+        value[v] = load_row(d, values[k], column + v * lanes, head_size);
+      } else {
+        value[v] = load_f32(d, values[k] + column + v * lanes);
+      }
+    });
     repeat<4>([&](auto r) HWY_ATTR {
       const Vector weight = broadcast<r>(weights);
       repeat<vectors>([&](auto v)
@@ -104,12 +123,13 @@ HWY_NOINLINE void add_few_rows(const float* weights, const T* const* values, int
   constexpr int wide = many_registers ? 4 : 2;
   for (int64_t r = 0; r < rows; r += 4) {
     int64_t c = 0;
-    for (; c + wide * lanes <= width; c += wide * lanes) {
-      add_few<wide>(weights + r, values, keys, c, head_size, correction + r, out + r * width,
-                    width);
+    for (; c + wide * lanes <= head_size; c += wide * lanes) {
+      add_few<wide, false>(weights + r, values, keys, c, head_size, correction + r, out + r * width,
+                           width);
     }
     for (; c < width; c += lanes) {
-      add_few<1>(weights + r, values, keys, c, head_size, correction + r, out + r * width, width);
+      add_few<1, true>(weights + r, values, keys, c, head_size, correction + r, out + r * width,
+                       width);
     }
   }
 }

@@ -87,8 +87,9 @@ class Worker {
     start(job);
     KeyCursor cursor(run_.plan, run_.plan.tiles[static_cast<size_t>(job.tile)], job.key_begin);
     const bool wide = run_.rows.keys.dtype() == DType::f32;
-    for (int64_t begin = job.key_begin; begin < job.key_end; begin += block_keys) {
-      const int64_t keys = std::min(block_keys, job.key_end - begin);
+    const int64_t step = run_.few_rows ? few_block : block_keys;
+    for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
+      const int64_t keys = std::min(step, job.key_end - begin);
       find_block(cursor, keys);
       if (run_.few_rows) {
         wide ? run_few<float>(keys) : run_few<bf16>(keys);
