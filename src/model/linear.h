@@ -18,4 +18,9 @@ inline void apply_linear(const Context& context, ConstTensorView x, const Linear
   matmul(context, x, linear.weight, out, options);
 }
 
+// The layer as one of several products of the same input.
+inline MatmulPart part_of(const LinearWeights& linear, TensorView out) {
+  return {linear.weight, linear.bias.defined() ? linear.bias.view() : ConstTensorView(), out};
+}
+
 }  // namespace kinora

@@ -121,6 +121,11 @@ Tensor TransformerDecoder::logits(const Context& context, ConstTensorView hidden
   return result;
 }
 
+void TransformerDecoder::project_parts(const Context& context, ConstTensorView x,
+                                       std::initializer_list<MatmulPart> parts) const {
+  matmul_parts(context, x, {parts.begin(), parts.size()}, options_.native_bf16);
+}
+
 void TransformerDecoder::project(const Context& context, ConstTensorView x,
                                  const LinearWeights& linear, TensorView out,
                                  bool accumulate) const {
@@ -221,9 +226,9 @@ void TransformerDecoder::attend(Run& run, int layer) const {
   const bool direct = rows.keys.dtype() == DType::f32;
   const TensorView keys = direct ? as_rows(rows.keys) : run.keys.view();
   const TensorView values = direct ? as_rows(rows.values) : run.values.view();
-  project(context, normed, weights.query, run.queries);
-  project(context, normed, weights.key, keys);
-  project(context, normed, weights.value, values);
+  project_parts(context, normed,
+                {part_of(weights.query, run.queries), part_of(weights.key, keys),
+                 part_of(weights.value, values)});
 
   const TensorView query_heads = as_heads(run.queries, config_.heads);
   const TensorView key_heads = as_heads(keys, config_.kv_heads);
@@ -255,8 +260,7 @@ void TransformerDecoder::feed_forward(Run& run, int layer, int64_t first_row) co
     const TensorView gate = run.strip_gate.view().rows(0, count);
     const TensorView up = run.strip_up.view().rows(0, count);
     rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
-    project(context, input, {weights.gate, {}}, gate);
-    project(context, input, {weights.up, {}}, up);
+    project_parts(context, input, {{weights.gate, {}, gate}, {weights.up, {}, up}});
     silu_mul(context, gate, up, gate);
     project(context, gate, {weights.down, {}}, rows, true);
   }

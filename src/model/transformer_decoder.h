@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
 #include "model/config.h"
 #include "model/decoder.h"
 #include "model/weights.h"
+#include "ops/matmul.h"
 
 namespace kinora {
 
@@ -40,6 +42,8 @@ class TransformerDecoder final : public Decoder {
   void feed_forward(Run& run, int layer, int64_t first_row) const;
   void project(const Context& context, ConstTensorView x, const LinearWeights& linear,
                TensorView out, bool accumulate = false) const;
+  void project_parts(const Context& context, ConstTensorView x,
+                     std::initializer_list<MatmulPart> parts) const;
 
   DecoderConfig config_;
   DecoderWeights weights_;

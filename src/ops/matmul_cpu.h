@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/context.h"
 #include "base/dtype.h"
@@ -24,8 +25,9 @@ struct MatmulWork {
   bool accumulate = false;
 };
 
-// Few rows: dot products over weight rows that are read once and widened in registers.
-void matmul_rows(const Context& context, const MatmulWork& work);
+// Few rows: dot products over weight rows that are read once and widened in registers. Several
+// products (of the same few rows, say) are one loop for the threads.
+void matmul_rows(const Context& context, std::span<const MatmulWork> products);
 
 // Many rows: cache-blocked product over packed panels.
 void matmul_blocked(const Context& context, const MatmulWork& work);

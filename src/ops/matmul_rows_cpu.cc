@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "ops/matmul_blocks.h"
@@ -151,22 +152,38 @@ void dot_rows(const MatmulWork& work, int64_t begin, int64_t end, std::index_seq
   }
 }
 
-void few_rows(const Context& context, const MatmulWork& work) {
-  // Pieces of at least 16 Ki weights, and a few for each thread.
-  const int64_t units = divide_up(work.n, column_unit);
-  const int64_t share = units / (8 * context.threads->threads());
-  const int64_t least = divide_up(16 * 1024, std::max<int64_t>(1, work.k) * column_unit);
+void dot_units(const MatmulWork& work, int64_t first, int64_t last) {
+  constexpr auto all_rows = std::make_index_sequence<most_rows>();
+  const int64_t begin = first * column_unit;
+  const int64_t end = std::min(work.n, last * column_unit);
+  switch (work.weight_type) {
+    case DType::bf16:
+      return dot_rows<bf16>(work, begin, end, all_rows);
+    case DType::f16:
+      return dot_rows<f16>(work, begin, end, all_rows);
+    default:
+      return dot_rows<float>(work, begin, end, all_rows);
+  }
+}
+
+void few_rows(const Context& context, std::span<const MatmulWork> products) {
+  int64_t units = 0, weights = 0;
+  for (const MatmulWork& work : products) {
+    units += divide_up(work.n, column_unit);
+    weights += work.n * work.k;
+  }
+  // Long pieces, since every new place in memory is read slowly at first: two for each thread, of
+  // at least 16 Ki weights.
+  const int64_t share = units / (2 * context.threads->threads());
+  const int64_t least = divide_up(16 * 1024 * units, std::max<int64_t>(1, weights));
   context.threads->parallel_for(units, std::max(share, least), [&](int64_t first, int64_t last) {
-    constexpr auto all_rows = std::make_index_sequence<most_rows>();
-    const int64_t begin = first * column_unit;
-    const int64_t end = std::min(work.n, last * column_unit);
-    switch (work.weight_type) {
-      case DType::bf16:
-        return dot_rows<bf16>(work, begin, end, all_rows);
-      case DType::f16:
-        return dot_rows<f16>(work, begin, end, all_rows);
-      default:
-        return dot_rows<float>(work, begin, end, all_rows);
+    for (const MatmulWork& work : products) {
+      const int64_t own = divide_up(work.n, column_unit);
+      if (first < own && last > 0) {
+        dot_units(work, std::max<int64_t>(first, 0), std::min(last, own));
+      }
+      first -= own;
+      last -= own;
     }
   });
 }
@@ -179,8 +196,8 @@ HWY_AFTER_NAMESPACE();
 namespace kinora::cpu {
 HWY_EXPORT(few_rows);
 
-void matmul_rows(const Context& context, const MatmulWork& work) {
-  HWY_DYNAMIC_DISPATCH(few_rows)(context, work);
+void matmul_rows(const Context& context, std::span<const MatmulWork> products) {
+  HWY_DYNAMIC_DISPATCH(few_rows)(context, products);
 }
 }  // namespace kinora::cpu
 #endif

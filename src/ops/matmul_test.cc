@@ -86,6 +86,34 @@ TEST(Matmul, EqualsTheReferenceForManyRows) {
   }
 }
 
+TEST(Matmul, SeveralProductsOfOneInputEqualEachAlone) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t m : {1, 3, 65}) {
+    const int64_t k = 129;
+    auto a = TestTensor::random(random, DType::f32, {m, k});
+    for_each_context([&](const Context& context) {
+      std::vector<TestTensor> weights, biases, alone, together;
+      for (const int64_t n : {127, 1, 13, 300}) {
+        weights.push_back(TestTensor::random(random, DType::bf16, {n, k}));
+        biases.push_back(TestTensor::random(random, DType::bf16, {n}));
+        alone.push_back(TestTensor::poisoned(DType::f32, {m, n}));
+        together.push_back(TestTensor::poisoned(DType::f32, {m, n}));
+      }
+      std::vector<MatmulPart> parts;
+      for (size_t i = 0; i < weights.size(); ++i) {
+        MatmulOptions options;
+        if (i % 2 == 0) options.bias = biases[i].on(context);
+        matmul(context, a.on(context), weights[i].on(context), alone[i].on(context), options);
+        parts.push_back({weights[i].on(context), options.bias, together[i].on(context)});
+      }
+      matmul_parts(context, a.on(context), parts);
+      for (size_t i = 0; i < weights.size(); ++i) {
+        EXPECT_EQ(together[i].values(), alone[i].values()) << "product " << i << ", m " << m;
+      }
+    });
+  }
+}
+
 TEST(Matmul, CutsLongRowsInChunks) {
   KINORA_FRESH_RANDOM(random);
   check(random, {530, 13, 16900, true}, DType::bf16);
