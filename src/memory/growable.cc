@@ -12,22 +12,46 @@ namespace {
 
 constexpr size_t unit = size_t{1} << 16;  // a multiple of every page size in use
 
+// On a GPU chunks grow with the rows, from what the driver hands out at least up to this.
+constexpr size_t largest_chunk = size_t{64} << 20;
+
 size_t round_up(size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
+Growable::Growable(Device device, size_t limit) : device_(device) {
+  if (device.is_cpu()) return;
+  range_ = GpuRange(device, limit);
+  data_ = range_.data();
+}
+
 Growable::~Growable() {
-  if (data_ != nullptr) ::munmap(data_, capacity_);
+  if (device_.is_cpu() && data_ != nullptr) ::munmap(data_, capacity_);
 }
 
 Growable& Growable::operator=(Growable&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(range_, other.range_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(capacity_, other.capacity_);
   return *this;
 }
 
-void Growable::resize(size_t bytes) {
+void Growable::resize(size_t bytes) { device_.is_cpu() ? resize_host(bytes) : resize_gpu(bytes); }
+
+void Growable::resize_gpu(size_t bytes) {
+  if (bytes > range_.capacity()) {
+    range_.reserve(
+        std::max(bytes, range_.capacity() + std::min(range_.capacity() / 4, largest_chunk)));
+  } else if (bytes < range_.capacity() / 4) {
+    range_.shrink(bytes);
+  }
+  capacity_ = range_.capacity();
+  size_ = bytes;
+}
+
+void Growable::resize_host(size_t bytes) {
   // Growth by a quarter keeps the number of moves small; shrinking waits for a factor of four.
   size_t wanted = capacity_;
   if (bytes > capacity_) wanted = round_up(std::max(bytes, capacity_ + capacity_ / 4));

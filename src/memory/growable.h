@@ -1,34 +1,48 @@
-// Host memory that grows without copying: the kernel moves page tables, not bytes. Rows of a long
-// video are appended for an hour; doubling a vector would need three times the memory and copy
-// gigabytes at the worst moment.
+// Memory that grows without copying: on the host the kernel moves page tables, on a GPU chunks are
+// put behind addresses reserved once. Rows of a long video are appended for an hour; doubling a
+// vector would need three times the memory and copy gigabytes at the worst moment.
 #pragma once
 
 #include <cstddef>
 #include <utility>
+
+#include "base/device.h"
+#include "base/gpu.h"
 
 namespace kinora {
 
 class Growable {
  public:
   Growable() = default;
+  // `limit` is the most it will ever hold on a GPU; on the host it is not used.
+  Growable(Device device, size_t limit);
   ~Growable();
   Growable(Growable&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
+      : device_(other.device_),
+        range_(std::move(other.range_)),
+        data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)) {}
   Growable& operator=(Growable&& other) noexcept;
   Growable(const Growable&) = delete;
   Growable& operator=(const Growable&) = delete;
 
+  Device device() const { return device_; }
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Grows or shrinks. Growing may move the block and leaves new bytes unspecified; shrinking far
-  // gives memory back to the system. Throws a resource error when there is none left.
+  // Grows or shrinks. Growing may move the block on the host, never on a GPU, and leaves new bytes
+  // unspecified; shrinking far gives memory back to the system. Throws a resource error when there
+  // is none left.
   void resize(size_t bytes);
 
  private:
+  void resize_host(size_t bytes);
+  void resize_gpu(size_t bytes);
+
+  Device device_;
+  GpuRange range_;  // behind data_ on a GPU
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;

@@ -1,16 +1,24 @@
 #include "memory/row_store.h"
 
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
 
 #include "base/error.h"
+#include "memory/move_rows.h"
 
 namespace kinora {
 
-RowStore::RowStore(const RowLayout& layout)
+namespace {
+
+// Rows that one layer may come to hold on a GPU; addresses cost nothing until they are used.
+constexpr int64_t most_gpu_rows = int64_t{1} << 24;
+
+}  // namespace
+
+RowStore::RowStore(const RowLayout& layout, Device device)
     : layout_(layout),
+      device_(device),
       row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size) {
   if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
     throw Error(ErrorKind::internal, "a row store needs layers, heads and a head size");
@@ -19,7 +27,12 @@ RowStore::RowStore(const RowLayout& layout)
     throw Error(ErrorKind::unsupported, "keys and values are kept as f32 or bf16, not as " +
                                             std::string(dtype_name(layout.dtype)));
   }
+  const auto limit = static_cast<size_t>(most_gpu_rows * row_bytes_);
   layers_.resize(static_cast<size_t>(layout.layers));
+  for (Layer& layer : layers_) {
+    layer.keys = Growable(device, limit);
+    layer.values = Growable(device, limit);
+  }
 }
 
 RowStore::Layer& RowStore::layer_at(int layer) { return layers_.at(static_cast<size_t>(layer)); }
@@ -55,16 +68,16 @@ RowStore::NewRows RowStore::append(int layer) {
   target.modalities.insert(target.modalities.end(), group_modalities_.begin(),
                            group_modalities_.end());
   const Shape shape{count, layout_.kv_heads, layout_.head_size};
-  return {TensorView(target.keys.data() + before * row_bytes_, layout_.dtype, shape),
-          TensorView(target.values.data() + before * row_bytes_, layout_.dtype, shape)};
+  return {TensorView(target.keys.data() + before * row_bytes_, layout_.dtype, shape, device_),
+          TensorView(target.values.data() + before * row_bytes_, layout_.dtype, shape, device_)};
 }
 
 RowsView RowStore::rows(int layer) const {
   const Layer& source = layer_at(layer);
   const Shape shape{static_cast<int64_t>(source.ordinals.size()), layout_.kv_heads,
                     layout_.head_size};
-  return {ConstTensorView(source.keys.data(), layout_.dtype, shape),
-          ConstTensorView(source.values.data(), layout_.dtype, shape), source.ordinals,
+  return {ConstTensorView(source.keys.data(), layout_.dtype, shape, device_),
+          ConstTensorView(source.values.data(), layout_.dtype, shape, device_), source.ordinals,
           source.modalities};
 }
 
@@ -88,15 +101,13 @@ void RowStore::retain(int layer, std::span<const int32_t> kept) {
     }
     previous = index;
     const size_t from = first + static_cast<size_t>(index);
-    if (from != next) {
-      const auto bytes = static_cast<size_t>(row_bytes_);
-      std::memcpy(target.keys.data() + next * bytes, target.keys.data() + from * bytes, bytes);
-      std::memcpy(target.values.data() + next * bytes, target.values.data() + from * bytes, bytes);
-      target.ordinals[next] = target.ordinals[from];
-      target.modalities[next] = target.modalities[from];
-    }
+    target.ordinals[next] = target.ordinals[from];
+    target.modalities[next] = target.modalities[from];
     ++next;
   }
+  const size_t offset = first * static_cast<size_t>(row_bytes_);
+  move_rows_up(device_, target.keys.data() + offset, row_bytes_, kept);
+  move_rows_up(device_, target.values.data() + offset, row_bytes_, kept);
   target.ordinals.resize(next);
   target.modalities.resize(next);
   target.keys.resize(next * static_cast<size_t>(row_bytes_));

@@ -28,9 +28,11 @@ struct RowLayout {
 
 class RowStore {
  public:
-  explicit RowStore(const RowLayout& layout);
+  // Rows live on `device`; what is known of them (ordinals, modalities, tokens) on the host.
+  explicit RowStore(const RowLayout& layout, Device device = Device::cpu());
 
   const RowLayout& layout() const { return layout_; }
+  Device device() const { return device_; }
 
   // Gives the tokens of a new group their ordinals. Every layer must then append the group before
   // the next one begins. Returns the first ordinal.
@@ -78,6 +80,7 @@ class RowStore {
   const Layer& layer_at(int layer) const;
 
   RowLayout layout_;
+  Device device_;
   int64_t row_bytes_;
   std::vector<TokenInfo> tokens_;
   int64_t group_begin_ = 0;

@@ -32,33 +32,44 @@ void append_group(RowStore& store, int64_t count) {
       store.begin_group(tokens_of(count, static_cast<int32_t>(store.token_count())));
   for (int layer = 0; layer < layout.layers; ++layer) {
     const auto rows = store.append(layer);
+    std::vector<float> keys, values;
     for (int64_t i = 0; i < count; ++i) {
       for (int place = 0; place < 8; ++place) {
-        const float value = element(first + static_cast<int32_t>(i), layer, place);
-        rows.keys.row<float>(i)[place] = value;
-        rows.values.row<float>(i)[place] = -value;
+        keys.push_back(element(first + static_cast<int32_t>(i), layer, place));
+        values.push_back(-keys.back());
       }
     }
+    const size_t bytes = keys.size() * sizeof(float);
+    copy_bytes(rows.keys.raw(), store.device(), keys.data(), Device::cpu(), bytes);
+    copy_bytes(rows.values.raw(), store.device(), values.data(), Device::cpu(), bytes);
   }
+}
+
+std::vector<float> on_host(ConstTensorView rows) {
+  std::vector<float> values(static_cast<size_t>(rows.elements()));
+  copy_bytes(values.data(), Device::cpu(), rows.raw(), rows.device(),
+             values.size() * sizeof(float));
+  return values;
 }
 
 void expect_rows(const RowStore& store, int layer, const std::vector<int32_t>& ordinals) {
   const RowsView rows = store.rows(layer);
   ASSERT_EQ(rows.count(), static_cast<int64_t>(ordinals.size()));
+  const std::vector<float> keys = on_host(rows.keys), values = on_host(rows.values);
   for (size_t i = 0; i < ordinals.size(); ++i) {
     ASSERT_EQ(rows.ordinals[i], ordinals[i]);
     ASSERT_EQ(rows.modalities[i], store.token(ordinals[i]).modality);
     for (int place = 0; place < 8; ++place) {
-      const float value = element(ordinals[i], layer, place);
-      ASSERT_EQ(rows.keys.row<float>(static_cast<int64_t>(i))[place], value);
-      ASSERT_EQ(rows.values.row<float>(static_cast<int64_t>(i))[place], -value);
+      const size_t at = i * 8 + static_cast<size_t>(place);
+      ASSERT_EQ(keys[at], element(ordinals[i], layer, place));
+      ASSERT_EQ(values[at], -keys[at]);
     }
   }
 }
 
-TEST(RowStore, RowsFollowRandomAppendsPrunesAndRewinds) {
+void check_random_steps(Device device) {
   KINORA_FRESH_RANDOM(random);
-  RowStore store(layout);
+  RowStore store(layout, device);
   std::vector<std::vector<int32_t>> expected(3);
   struct Saved {
     RowStore::Mark mark;
@@ -95,6 +106,14 @@ TEST(RowStore, RowsFollowRandomAppendsPrunesAndRewinds) {
   int64_t rows = 0;
   for (const auto& layer : expected) rows += static_cast<int64_t>(layer.size());
   EXPECT_EQ(store.bytes(), rows * 2 * 8 * 4);
+}
+
+TEST(RowStore, RowsFollowRandomAppendsPrunesAndRewinds) {
+  check_random_steps(Device::cpu());
+  for (size_t i = 0; i < cuda_devices().size(); ++i) {
+    SCOPED_TRACE("cuda " + std::to_string(i));
+    check_random_steps(Device::cuda(static_cast<int>(i)));
+  }
 }
 
 TEST(RowStore, AnInterruptedGroupCanBeRewound) {

@@ -1,0 +1,19 @@
+// Closes the gaps that pruning leaves between rows. Used only by the row store.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/device.h"
+
+namespace kinora {
+
+// rows[i] = rows[kept[i]], row by row of `row_bytes` bytes; `kept` is increasing.
+void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
+
+namespace cuda {
+void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
+}
+
+}  // namespace kinora
