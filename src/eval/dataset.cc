@@ -115,6 +115,13 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
     item.frames = static_cast<int64_t>(number_field(object, "frames", 1));
     if (item.fps) item.frames.reset();  // `frames` then only tells the length
   }
+  if (object.contains("length")) {
+    item.length = static_cast<int64_t>(number_field(object, "length", 0));
+  }
+  if (object.contains("depth")) {
+    item.depth = number_field(object, "depth", 0);
+    if (!(*item.depth >= 0 && *item.depth <= 1)) refuse("'depth' is not between 0 and 1");
+  }
   return item;
 }
 
@@ -180,6 +187,8 @@ std::string eval_line(const EvalItem& item) {
   if (item.end < std::numeric_limits<double>::infinity()) out["end"] = item.end;
   if (item.fps) out["fps"] = *item.fps;
   if (item.frames) out["frames"] = *item.frames;
+  if (item.length) out["length"] = *item.length;
+  if (item.depth) out["depth"] = *item.depth;
   return out.dump();
 }
 

@@ -32,6 +32,8 @@ struct EvalItem {
   double end = std::numeric_limits<double>::infinity();
   std::optional<double> fps;
   std::optional<int64_t> frames;
+  std::optional<int64_t> length;  // that reports group by; absent: the number of frames
+  std::optional<double> depth;    // of a needle, from 0 to 1
 
   // Items with the same key can share one prefill.
   std::string prefix_key() const;

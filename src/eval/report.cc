@@ -45,11 +45,11 @@ ReportTable accuracy_table(const EvalOutcome& outcome, const std::string& policy
   Tally all;
   for (const EvalRecord& record : outcome.records) {
     if (record.policy != policy) continue;
-    tallies[{record.type, record.frames}].add(record);
+    tallies[{record.type, record.length}].add(record);
     all.add(record);
   }
   ReportTable table{"Accuracy, " + policy,
-                    {"type", "frames", "questions", "right, %", "95 % interval", "answer, s"},
+                    {"type", "length", "questions", "right, %", "95 % interval", "answer, s"},
                     {}};
   const auto row = [&](const std::string& type, const std::string& frames, const Tally& tally) {
     std::vector<std::string> cells{type, frames};
@@ -58,6 +58,38 @@ ReportTable accuracy_table(const EvalOutcome& outcome, const std::string& policy
   };
   for (const auto& [key, tally] : tallies) row(key.first, std::to_string(key.second), tally);
   row("all", "", all);
+  return table;
+}
+
+// By number of frames or length: what one prefill of a video costs.
+ReportTable cost_table(const EvalOutcome& outcome, const std::vector<std::string>& policies) {
+  struct Sums {
+    std::vector<double> tokens, seconds;
+    double share = 0;
+    double rows = 0;
+  };
+  ReportTable table{"Cost of a prefill",
+                    {"policy", "length", "videos", "tokens", "seconds", "attention FLOPs, %",
+                     "keys and values, MiB"},
+                    {}};
+  for (const std::string& policy : policies) {
+    std::map<int64_t, Sums> lengths;
+    for (const EvalRecord& record : outcome.records) {
+      if (record.policy != policy || record.prefill <= 0) continue;
+      Sums& sums = lengths[record.length];
+      sums.tokens.push_back(static_cast<double>(record.tokens));
+      sums.seconds.push_back(record.prefill);
+      sums.share += record.share;
+      sums.rows += static_cast<double>(record.row_bytes);
+    }
+    for (const auto& [length, sums] : lengths) {
+      const auto count = static_cast<double>(sums.seconds.size());
+      table.rows.push_back(
+          {policy, std::to_string(length), std::to_string(sums.seconds.size()),
+           fmt::format("{:.0f}", median(sums.tokens)), fmt::format("{:.2f}", median(sums.seconds)),
+           percent(sums.share / count), fmt::format("{:.1f}", sums.rows / count / 1048576)});
+    }
+  }
   return table;
 }
 
@@ -126,10 +158,22 @@ std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
                                        const std::vector<std::string>& policies) {
   std::vector<ReportTable> tables;
   for (const std::string& policy : policies) tables.push_back(accuracy_table(outcome, policy));
+  tables.push_back(cost_table(outcome, policies));
   for (size_t i = 1; i < policies.size(); ++i) {
     tables.push_back(comparison_table(outcome, policies[0], policies[i]));
   }
   return tables;
+}
+
+ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens) {
+  ReportTable table{fmt::format("Attention captured, {} tokens", tokens),
+                    {"policy", "recall, %", "output error, %", "attention FLOPs, %"},
+                    {}};
+  for (const Judgement& judgement : judgements) {
+    table.rows.push_back({judgement.policy, fmt::format("{:.2f}", 100 * judgement.recall),
+                          fmt::format("{:.2f}", 100 * judgement.error), percent(judgement.share)});
+  }
+  return table;
 }
 
 std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title) {

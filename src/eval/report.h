@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/judge.h"
 #include "eval/run.h"
 
 namespace kinora {
@@ -17,6 +18,9 @@ struct ReportTable {
 
 std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
                                        const std::vector<std::string>& policies);
+
+// What `kinora eval --recall` measured.
+ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens);
 
 std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title);
 std::string as_html(const std::vector<ReportTable>& tables, const std::string& title);

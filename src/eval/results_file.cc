@@ -14,9 +14,17 @@ namespace {
 using nlohmann::json;
 
 json to_json(const EvalRecord& record, const std::string& setting) {
-  return {{"setting", setting},      {"policy", record.policy}, {"id", record.id},
-          {"type", record.type},     {"frames", record.frames}, {"tokens", record.tokens},
-          {"answer", record.answer}, {"score", record.score},   {"seconds", record.seconds}};
+  json line{{"setting", setting},       {"policy", record.policy}, {"id", record.id},
+            {"type", record.type},      {"frames", record.frames}, {"length", record.length},
+            {"tokens", record.tokens},  {"answer", record.answer}, {"score", record.score},
+            {"seconds", record.seconds}};
+  if (record.depth >= 0) line["depth"] = record.depth;
+  if (record.prefill > 0) {
+    line["prefill"] = record.prefill;
+    line["share"] = record.share;
+    line["row_bytes"] = record.row_bytes;
+  }
+  return line;
 }
 
 EvalRecord from_json(const json& line) {
@@ -29,6 +37,11 @@ EvalRecord from_json(const json& line) {
   record.answer = line.at("answer");
   record.score = line.at("score");
   record.seconds = line.at("seconds");
+  record.length = line.value("length", record.frames);
+  record.depth = line.value("depth", record.depth);
+  record.prefill = line.value("prefill", record.prefill);
+  record.share = line.value("share", record.share);
+  record.row_bytes = line.value("row_bytes", record.row_bytes);
   return record;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <chrono>
 #include <map>
 #include <memory>
 
@@ -26,6 +28,16 @@ std::vector<Prefix> group_by_prefix(const EvalData& data) {
     groups[found->second].items.push_back(&item);
   }
   return groups;
+}
+
+// What a sparse policy says of itself: "attention: 31.4 % of the dense FLOPs, …".
+double reported_share(const std::string& report) {
+  const size_t colon = report.find(": ");
+  double percent = 100;
+  if (colon != std::string::npos) {
+    std::from_chars(report.data() + colon + 2, report.data() + report.size(), percent);
+  }
+  return percent / 100;
 }
 
 InputOptions input_options(const EvalItem& item, const CancelToken& cancel) {
@@ -91,12 +103,22 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
   answering.max_tokens = options.max_tokens;
   answering.cancel = options.cancel;
 
+  const auto started = std::chrono::steady_clock::now();
+  const auto out_of_time = [&] {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
+    return options.time_limit > 0 && spent.count() > options.time_limit;
+  };
   const auto total = static_cast<int64_t>(data.items.size() * policies.size());
   int64_t done = 0;
   const auto tell = [&] {
     if (options.progress) options.progress(done, total);
   };
   for (size_t g = 0; g < groups.size(); ++g) {
+    if (out_of_time()) {
+      outcome.stopped =
+          fmt::format("the time limit ended it after {} of {} videos", g, groups.size());
+      break;
+    }
     const Prefix& group = groups[g];
     const EvalItem& source =
         *(options.wrong_video ? groups[(g + 1) % groups.size()] : group).items.front();
@@ -107,7 +129,8 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
         ++done;
         if (results.holds(policy.name, item->id)) continue;
         try {
-          if (!session) {
+          const bool first = !session;
+          if (first) {
             session = std::make_unique<PrefixSession>(engine, policy, source, options.cancel);
           }
           const Answer answer = session->ask(*item, answering);
@@ -115,9 +138,21 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
             outcome.prefill_seconds += answer.timings.total - answer.timings.generate;
             outcome.prefill_tokens += answer.prompt_tokens;
           }
-          EvalRecord record{policy.name, item->id,    item->type, session->frames(),
-                            0,           answer.text, 0,          answer.timings.generate};
+          EvalRecord record;
+          record.policy = policy.name;
+          record.id = item->id;
+          record.type = item->type;
+          record.frames = session->frames();
+          record.length = item->length.value_or(record.frames);
           record.tokens = answer.prompt_tokens;
+          record.answer = answer.text;
+          record.seconds = answer.timings.generate;
+          record.depth = item->depth.value_or(-1);
+          if (first) {
+            record.prefill = answer.timings.total - answer.timings.generate;
+            record.share = reported_share(answer.attention_report);
+            record.row_bytes = answer.row_bytes;
+          }
           record.score = score_answer(*item, answer.text);
           results.append(record);
           outcome.records.push_back(std::move(record));

@@ -26,16 +26,23 @@ struct EvalRecord {
   std::string id;
   std::string type;
   int64_t frames = 0;  // of all videos of the question
-  int64_t tokens = 0;  // of the whole prompt
+  int64_t length = 0;  // that reports group by
+  int64_t tokens = 0;  // prefilled for this question
   std::string answer;
   double score = 0;
   double seconds = 0;  // from the question to the whole answer, without the shared prefill
+  double depth = -1;   // of the needle; negative: none
+  // Of the first question about a video only, which bears the shared prefill; else 0.
+  double prefill = 0;     // seconds
+  double share = 0;       // of the multiply-adds of dense attention
+  int64_t row_bytes = 0;  // keys and values held
 };
 
 struct EvalOptions {
   std::string results;  // JSON lines; empty: nothing is kept
   int64_t max_tokens = 256;
   bool wrong_video = false;  // ask about the next video of the set instead: what guessing gives
+  double time_limit = 0;     // seconds after which no further video is begun; 0: none
   CancelToken cancel;
   std::function<void(int64_t done, int64_t total)> progress;
 };
@@ -44,6 +51,7 @@ struct EvalOutcome {
   std::vector<EvalRecord> records;    // old and new
   int64_t resumed = 0;                // that were in the results file already
   std::vector<EvalProblem> problems;  // videos that could not be read, and the like
+  std::string stopped;                // why the run ended early; empty: it did not
   double prefill_seconds = 0;
   int64_t prefill_tokens = 0;
 };

@@ -193,7 +193,7 @@ def text_needle(w):
             for fact in facts:
                 for item in _about(asker, fact, 2):
                     item.evidence = []
-                    w.add(item, world, dict(parts=[dict(text="".join(texts))]), depth=(fact.frame + 0.5) / 10, words=length)
+                    w.add(item, world, dict(parts=[dict(text="".join(texts))]), depth=(fact.frame + 0.5) / 10, length=length)
 
 
 def stream(w):

@@ -1,0 +1,164 @@
+"""Turns the answers of bench/accuracy/run into Markdown tables. Only rows with every answer are shown."""
+import json
+import math
+import re
+import statistics
+
+import plan
+
+SKILLS = ["what", "colour", "motion", "order", "count", "presence", "card", "group", "compare", "when", "none", "text", "chat", "image", "binding", "caption"]
+
+
+def slug(text):
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+def wilson(right, count):
+    if not count:
+        return 0.0, 1.0
+    z, share = 1.96, right / count
+    centre, spread = share + z * z / (2 * count), z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, (centre - spread) / (1 + z * z / count)), min(1.0, (centre + spread) / (1 + z * z / count))
+
+
+def mcnemar(one, two):
+    """Exact two-sided probability that so uneven a split is chance."""
+    n = one + two
+    tail = sum(math.comb(n, i) for i in range(min(one, two) + 1)) / 2 ** n if n else 0.5
+    return min(1.0, 2 * tail)
+
+
+class Answers:
+    """Every answer of a row, by id, and whether none is missing."""
+
+    def __init__(self, out, sets, row):
+        name = slug(row.policy)
+        self.by_id = {}
+        for path in (out / "answers" / row.set).glob(f"part-*{'-wrong' if row.wrong_video else ''}-{name}.jsonl"):
+            wrong = re.match(r"part-\d+-of-\d+-wrong-", path.name) is not None
+            if wrong != row.wrong_video or not re.fullmatch(rf"part-\d+-of-\d+(-wrong)?-{re.escape(name)}\.jsonl", path.name):
+                continue
+            for line in open(path):
+                record = json.loads(line)
+                self.by_id[record["id"]] = record
+        wanted = sum(1 for _ in open(sets / row.set / "DATA.jsonl"))
+        self.complete = len(self.by_id) == wanted
+
+    def of(self, keep=lambda r: True):
+        return [r for r in self.by_id.values() if keep(r)]
+
+
+def share(records):
+    right = sum(r["score"] for r in records)
+    return right / len(records) if records else float("nan")
+
+
+def cell(records):
+    if not records:
+        return ""
+    low, high = wilson(sum(r["score"] for r in records), len(records))
+    return f"{100 * share(records):.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def markdown(head, rows):
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + ["| " + " | ".join(r) + " |" for r in rows]) + "\n"
+
+
+def skill_table(read):
+    """Skills by length, with the wrong video beside them."""
+    lengths = [n for n in ("64", "256", "1024") if read("skills", f"skills-{n}") or read("skills", f"caption-{n}")]
+    chance = read("chance", "skills-64")
+    if not lengths:
+        return ""
+    rows = []
+    for skill in SKILLS:
+        cells, count = [], 0
+        for n in lengths:
+            found = read("skills", f"caption-{n}" if skill == "caption" else f"skills-{n}")
+            records = found.of(lambda r: r["type"] == skill) if found else []
+            count += len(records)
+            cells.append(cell(records))
+        if count:
+            guessed = chance.of(lambda r: r["type"] == skill) if chance else []
+            rows.append([skill + (" (F1 of events)" if skill == "caption" else ""), f"{100 * share(guessed):.0f}" if guessed else "", *cells, str(count)])
+    return "### Skills, dense attention, right answers in %\n\n" + markdown(["skill", "chance", *(f"{n} frames" for n in lengths), "answers"], rows)
+
+
+def needle_table(read):
+    rows = []
+    for n in (64, 128, 256, 512, 1024, 2048, 4096):
+        found = read("needles", f"needle-{n}")
+        if found:
+            records = found.of()
+            rows.append([str(n), str(len(records)), cell(records), f"{statistics.median(r['prefill'] for r in records if r.get('prefill')):.2f}"])
+    return "### Needles, dense attention\n\n" + markdown(["frames", "answers", "right, %", "prefill, s"], rows) if rows else ""
+
+
+def policy_table(read, table, set_name, names, recalls):
+    """A line per policy: accuracy, pairs lost and won against dense, cost."""
+    dense = read("attention", set_name) or read("retention", set_name)
+    rows = []
+    for name, policy in names.items():
+        found = read(table, set_name, policy)
+        if not found:
+            continue
+        records = found.of()
+        first = [r for r in records if r.get("prefill")]
+        lost = won = 0
+        if dense:
+            for i, r in found.by_id.items():
+                lost += dense.by_id[i]["score"] > r["score"]
+                won += dense.by_id[i]["score"] < r["score"]
+        recall = recalls.get((set_name, policy))
+        rows.append([name, str(len(records)), cell(records), f"{lost} / {won}", f"{mcnemar(lost, won):.2g}",
+                     f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else "",
+                     "" if recall is None else f"{recall[0]} / {recall[1]}", f"{statistics.median(r['prefill'] for r in first):.2f}" if first else "",
+                     f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.1f}" if first else ""])
+    if not rows:
+        return ""
+    tokens = statistics.median(r["tokens"] for r in dense.of() if r.get("prefill")) if dense else 0
+    return f"### {table}: {set_name}, {tokens:.0f} tokens\n\n" + markdown(
+        ["policy", "answers", "right, %", "lost / won against dense", "p", "attention FLOPs, %", "recall / output error, %", "prefill, s", "rows, MiB"], rows)
+
+
+def read_recalls(out):
+    """(set, policy) -> (recall, output error), from the reports of kinora eval --recall."""
+    found = {}
+    for path in out.glob("recall-*.md"):
+        inside = False
+        for line in path.read_text().splitlines():
+            inside = line.startswith("## Attention captured") or (inside and not line.startswith("## "))
+            cells = [c.strip() for c in line.strip("|").split("|")]
+            if inside and len(cells) == 4 and cells[0] not in ("policy", "---"):
+                found[path.stem.removeprefix("recall-"), cells[0]] = cells[1], cells[2]
+    return found
+
+
+def recall_table(out, name):
+    """The ablations: recall and output error of MOMO's settings."""
+    recalls = read_recalls(out)
+    rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.TIGHT | plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM).items()
+            if (name, policy) in recalls]
+    return f"### Attention captured on one video of {name}\n\n" + markdown(["policy", "recall, %", "output error, %"], rows) if rows else ""
+
+
+def report(out, sets, rows):
+    known = {}
+
+    def read(table, set_name, policy=plan.DENSE):
+        for row in rows:
+            if row.set == set_name and row.policy == policy and (row.table == table or (policy == plan.DENSE and table != "chance")) \
+                    and row.wrong_video == (table == "chance"):
+                if row.key not in known:
+                    known[row.key] = Answers(out, sets, row)
+                return known[row.key] if known[row.key].complete else None
+        return None
+
+    recalls = read_recalls(out)
+    parts = [skill_table(read), needle_table(read)]
+    for table, names in (("attention", plan.ATTENTION), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
+                         ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", plan.BY_QUESTION), ("groups", plan.GROUPS)):
+        for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
+            parts.append(policy_table(read, table, set_name, names, recalls))
+    parts += [recall_table(out, "needle-1024"), recall_table(out, "needle-4096")]
+    return "\n".join(p for p in parts if p)

@@ -1,0 +1,59 @@
+#include "eval/judge.h"
+
+#include <cmath>
+
+#include "attention/metrics.h"
+
+namespace kinora {
+
+void JudgeAttention::add(std::string name, std::unique_ptr<Attention> policy) {
+  auto* sparse = dynamic_cast<SparseAttention*>(policy.get());
+  if (sparse == nullptr) return;
+  candidates_.push_back({std::move(name), std::move(policy), sparse});
+}
+
+void JudgeAttention::attend(const Context& context, int layer, const QueryView& queries,
+                            const RowsView& rows, float scale, TensorView out) {
+  dense_.attend(context, layer, queries, rows, scale, out);
+  std::vector<float> dense_sums;
+  for (Candidate& candidate : candidates_) {
+    if (candidate.sparse->falls_back(layer, queries, rows)) continue;
+    if (dense_sums.empty()) {
+      dense_sums = log_sums(context, dense_plan(queries, rows), queries, rows, scale);
+    }
+    judge(candidate, context, layer, queries, rows, scale, dense_sums, out);
+  }
+}
+
+void JudgeAttention::judge(Candidate& candidate, const Context& context, int layer,
+                           const QueryView& queries, const RowsView& rows, float scale,
+                           const std::vector<float>& dense_sums, ConstTensorView dense_out) {
+  // Plans of one layer cover different heads; a head outside a plan has a sum of exp(-inf) there.
+  for (const LabelledPlan& part : candidate.sparse->plans(context, layer, queries, rows, scale)) {
+    const std::vector<float> sums = log_sums(context, part.plan, queries, rows, scale);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (std::isinf(sums[i]) || std::isnan(sums[i])) continue;
+      candidate.recall += std::exp(static_cast<double>(sums[i]) - dense_sums[i]);
+    }
+  }
+  candidate.weight += static_cast<double>(dense_sums.size());
+  Tensor out(DType::f32, queries.queries.shape());
+  candidate.sparse->attend(context, layer, queries, rows, scale, out);
+  const int64_t heads = queries.queries.size(1);
+  for (int head = 0; head < heads; ++head) {
+    candidate.error += output_error(out, dense_out, head);
+  }
+  candidate.heads += static_cast<double>(heads);
+}
+
+std::vector<Judgement> JudgeAttention::judgements() const {
+  std::vector<Judgement> out;
+  for (const Candidate& candidate : candidates_) {
+    if (candidate.weight == 0) continue;
+    out.push_back({candidate.name, candidate.recall / candidate.weight,
+                   candidate.error / candidate.heads, candidate.sparse->report().share()});
+  }
+  return out;
+}
+
+}  // namespace kinora

@@ -1,0 +1,54 @@
+// How much of dense attention sparse policies capture on real input: every layer is computed
+// densely, so that all policies are judged on the same queries and keys, and each policy's plan and
+// output are compared with it. Used by `kinora eval --recall`.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/dense.h"
+#include "attention/sparse_attention.h"
+
+namespace kinora {
+
+struct Judgement {
+  std::string policy;
+  double recall = 0;  // mean share of the dense attention that its keys hold
+  double error = 0;   // mean of |output - dense output| / |dense output| over heads
+  double share = 0;   // of the multiply-adds of dense attention
+};
+
+class JudgeAttention final : public Attention {
+ public:
+  // Policies that are not sparse are left out of the judgement.
+  void add(std::string name, std::unique_ptr<Attention> policy);
+
+  std::string_view name() const override { return "judge"; }
+  void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
+              float scale, TensorView out) override;
+
+  // Over all calls so far in which a policy did not fall back to dense attention.
+  std::vector<Judgement> judgements() const;
+
+ private:
+  struct Candidate {
+    std::string name;
+    std::unique_ptr<Attention> policy;
+    SparseAttention* sparse = nullptr;
+    double recall = 0;  // sums over queries × heads, …
+    double weight = 0;
+    double error = 0;  // … over heads
+    double heads = 0;
+  };
+  void judge(Candidate& candidate, const Context& context, int layer, const QueryView& queries,
+             const RowsView& rows, float scale, const std::vector<float>& dense_sums,
+             ConstTensorView dense_out);
+
+  DenseAttention dense_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace kinora
