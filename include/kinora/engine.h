@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kinora {
@@ -19,7 +20,10 @@ struct EngineOptions {
   std::string model;            // a directory as Hugging Face publishes it
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // 0: every core
-  bool check_weights = false;   // read all weights and refuse NaN and infinity
+  // Rounds the decoder's activations to bf16 where the weights are bf16 and the CPU multiplies such
+  // natively: faster, no longer equal to f32.
+  bool native_bf16 = false;
+  bool check_weights = false;  // read all weights and refuse NaN and infinity
 };
 
 struct ModelDescription {
@@ -55,6 +59,8 @@ struct EngineState;
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
+  // Around a state that the caller has prepared.
+  explicit Engine(std::shared_ptr<const EngineState> state) : state_(std::move(state)) {}
 
   ModelDescription describe() const;
   // Of a video of this size and so many sampled frames at this rate. Throws unsupported when the

@@ -22,8 +22,21 @@ struct SessionOptions {
   // mminference, a-shape, vertical-slash or grid; settings may follow ("momo:k=64,exact=64").
   std::string attention = "dense";
   std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
-  int64_t frames_per_group = 16;       // decoded, encoded and prefilled together
-  int64_t max_group_tokens = 2048;     // a prefill group is closed when it reaches this
+  // What a group of frames leaves in memory: all, or the best share of its rows by key-norm,
+  // value-norm or attention-score ("key-norm:0.5"). The last one chooses by the question, so a
+  // second question needs clear() or a session of its own.
+  std::string retain = "all";
+  int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
+  int64_t max_group_tokens = 2048;  // a prefill group is closed when it reaches this
+  // Limits, 0: none. They are kept by looking at fewer frames, or by pruning harder where pruning
+  // was chosen; the answer's warnings say so. With `strict` the question is refused instead.
+  int64_t memory_budget = 0;  // bytes: weights, rows and what works on them
+  int64_t max_context = 0;    // tokens of the whole conversation
+  bool strict = false;
+  // Decode, vision and prefill at the same time. Without: an input is decoded whole, frames in
+  // memory, before the rest begins; the answer is the same.
+  bool overlap = true;
+  int decode_threads = 0;  // 0: one for every core
   // Called from any thread as work goes on: a stage ("decode", "prefill"), what is done and the
   // total (0 while unknown).
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
@@ -40,6 +53,7 @@ struct InputOptions {
   int64_t min_pixels = 0;  // of one frame; 0: the model's own
   int64_t max_pixels = 0;
   double folder_fps = 1;  // of a folder of pictures
+  std::string subtitles;  // a .srt or .vtt file, read along with the frames
   CancelToken cancel;
 };
 
@@ -55,6 +69,17 @@ struct InputInfo {
 // Part of a question: text, or the next of the inputs added since the last question.
 struct QuestionPart {
   std::optional<std::string> text;
+};
+
+// What a question will cost, known before any frame is decoded.
+struct Forecast {
+  int64_t frames = 0;
+  int64_t tokens = 0;  // to prefill, visual ones included
+  int64_t visual_tokens = 0;
+  int64_t row_bytes = 0;             // keys and values held afterwards
+  int64_t memory_bytes = 0;          // with the weights and what works on them
+  double seconds = 0;                // until the answer begins; a guess
+  std::vector<std::string> changes;  // made to keep the budget
 };
 
 struct AnswerOptions {
@@ -82,9 +107,17 @@ struct Timings {
   double total = 0;
 };
 
+// A piece of work on the time line of an answer.
+struct Span {
+  std::string lane;  // "decode 1", "vision", "prefill", "generate"
+  std::string name;  // "decode 0.0 s to 8.0 s"; begins with the stage
+  double begin = 0;  // seconds since the question was asked
+  double end = 0;
+};
+
 struct Answer {
   std::string text;
-  std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full"
+  std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full", "budget-full"
   std::vector<int32_t> ids;
   int64_t frames = 0;  // read for this question
   int64_t visual_tokens = 0;
@@ -93,6 +126,7 @@ struct Answer {
   Timings timings;
   std::string attention_report;       // what a sparse policy did, in lines; empty for dense
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
+  std::vector<Span> spans;            // what was done when, in no order
 };
 
 class SessionState;
@@ -117,6 +151,16 @@ class Session {
   // The same with text and inputs in any order.
   Answer ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options = {},
              const std::function<void(std::string_view)>& on_piece = nullptr);
+
+  // The inputs of the conversation as they will be, or were, looked at.
+  std::vector<InputInfo> inputs() const;
+
+  // What asking this will cost. Keeps the budget of the session as `ask` will.
+  Forecast forecast(const std::string& question);
+
+  // Reads the new inputs now, so that the next question need not wait for them. Returns what it
+  // cost, without a text. Refused where rows are chosen by the question (attention-score).
+  Answer prepare(const CancelToken& cancel = {});
 
   // Forgets the conversation and keeps the inputs: the next question is the first one about them,
   // and what was prefilled of them is used again.

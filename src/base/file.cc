@@ -115,11 +115,14 @@ class RealFiles final : public FileSystem {
   }
 
   void write(const std::string& path, std::string_view content) override {
-    const std::string beside = path + ".part-" + std::to_string(::getpid());
-    Descriptor file(beside, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    // A device or a pipe has no content to keep and must not be replaced.
+    struct ::stat known {};
+    const bool special = ::stat(path.c_str(), &known) == 0 && !S_ISREG(known.st_mode);
+    const std::string beside = special ? path : path + ".part-" + std::to_string(::getpid());
+    Descriptor file(beside, O_WRONLY | (special ? 0 : O_CREAT | O_TRUNC), 0644);
     if (file.get() < 0) fail_on(path, "write", errno);
     const auto abandon = [&](int code) {
-      ::unlink(beside.c_str());
+      if (!special) ::unlink(beside.c_str());
       fail_on(path, "write", code);
     };
     while (!content.empty()) {
@@ -130,7 +133,7 @@ class RealFiles final : public FileSystem {
     }
     if (::fsync(file.get()) != 0 && errno != EINVAL) abandon(errno);
     if (!file.close()) abandon(errno);
-    if (::rename(beside.c_str(), path.c_str()) != 0) abandon(errno);
+    if (!special && ::rename(beside.c_str(), path.c_str()) != 0) abandon(errno);
   }
 
  private:

@@ -3,83 +3,47 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include <kinora/session.h>
 
-#include "cli/bundled.h"
+#include "base/error.h"
+#include "cli/answer_text.h"
 #include "cli/command_line.h"
+#include "cli/session_flags.h"
 #include "cli/terminal.h"
+#include "cli/trace_file.h"
 
 namespace kinora::cli {
 namespace {
 
 struct AskFlags {
   std::vector<std::string> words;  // inputs, then the question
-  EngineOptions engine;
-  SessionOptions session;
-  InputOptions input;
-  AnswerOptions answer;
+  SessionFlags flags;
   bool json = false;
-  bool quiet = false;
+  bool dry_run = false;
 };
 
-double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
-
-std::string timing_line(const Answer& answer, double load, double open) {
-  const Timings& t = answer.timings;
-  return fmt::format(
-      "{} frames, {} tokens | load {}, open {}, decode {} CPU ({} waited), vision {}, prefill {} "
-      "({:.0f} tokens/s), first token {}, {} tokens at {:.1f}/s | peak memory {}",
-      answer.frames, answer.prompt_tokens, human_seconds(load), human_seconds(open),
-      human_seconds(t.decode), human_seconds(t.decode_wait), human_seconds(t.vision),
-      human_seconds(t.prefill), rate(static_cast<double>(answer.prompt_tokens), t.prefill),
-      human_seconds(t.first_token), answer.ids.size(),
-      rate(static_cast<double>(answer.ids.size()), t.generate), human_bytes(peak_memory()));
-}
-
-nlohmann::json as_json(const Answer& answer, const std::vector<InputInfo>& inputs, double load,
-                       double open) {
-  const Timings& t = answer.timings;
-  nlohmann::json described = nlohmann::json::array();
-  for (const InputInfo& input : inputs) {
-    described.push_back({{"source", input.source},
-                         {"kind", input.kind},
-                         {"width", input.width},
-                         {"height", input.height},
-                         {"tokens", input.tokens},
-                         {"times", input.times}});
+// The answer is there already: a trace that cannot be written is told beside it.
+int write_trace(TraceFile& trace, const Answer& answer, double offset, const std::string& title) {
+  try {
+    trace.add(answer.spans, offset);
+    trace.write(title);
+  } catch (const Error& error) {
+    fmt::print(stderr, "kinora: {}\n", error.what());
+    return exit_code(error.kind());
   }
-  return {{"answer", answer.text},
-          {"stop", answer.stop},
-          {"frames", answer.frames},
-          {"inputs", described},
-          {"tokens",
-           {{"prompt", answer.prompt_tokens},
-            {"visual", answer.visual_tokens},
-            {"answer", answer.ids.size()}}},
-          {"timings",
-           {{"load", load},
-            {"open", open},
-            {"decode", t.decode},
-            {"decode_wait", t.decode_wait},
-            {"vision", t.vision},
-            {"prefill", t.prefill},
-            {"first_token", t.first_token},
-            {"generate", t.generate},
-            {"total", t.total}}},
-          {"row_bytes", answer.row_bytes},
-          {"attention", answer.attention_report},
-          {"peak_memory", peak_memory()},
-          {"warnings", answer.warnings}};
+  return 0;
 }
 
-int ask(AskFlags& flags, const CancelToken& cancel) {
-  TerminalProgress progress(flags.quiet || flags.json);
+int ask(AskFlags& ask_flags, const CancelToken& cancel) {
+  SessionFlags& flags = ask_flags.flags;
+  const bool json = ask_flags.json;
+  flags.resolve();
+  TraceFile trace(flags.trace, flags.timeline);
+  TerminalProgress progress(flags.quiet || json);
   progress.update("loading", 0, 0);
-  if (flags.engine.model.empty()) flags.engine.model = default_model();
   const Engine engine(flags.engine);
   progress.clear();
   const double load = engine.describe().load_seconds;
@@ -90,23 +54,30 @@ int ask(AskFlags& flags, const CancelToken& cancel) {
   };
   Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
-  std::vector<InputInfo> inputs;
-  for (size_t i = 0; i + 1 < flags.words.size(); ++i) {
-    inputs.push_back(session.add(input_or_demo(flags.words[i]), flags.input));
-  }
+  const std::string question = ask_flags.words.back();
+  ask_flags.words.pop_back();
+  flags.add_inputs(session, ask_flags.words);
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
 
-  const Answer answer = session.ask(flags.words.back(), flags.answer, [&](std::string_view piece) {
-    if (flags.json) return;
+  const Forecast forecast = session.forecast(question);
+  progress.clear();
+  if (ask_flags.dry_run) {
+    fmt::print("{}\n", json ? forecast_json(forecast).dump(2) : forecast_line(forecast));
+    return 0;
+  }
+  if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+  const Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
+    if (json) return;
     progress.clear();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   });
   progress.clear();
-  if (flags.json) {
-    fmt::print("{}\n", as_json(answer, inputs, load, open).dump(2));
-    return 0;
+  if (json) {
+    fmt::print("{}\n", answer_json(answer, session.inputs(), forecast, load, open).dump(2));
+    std::fflush(stdout);
+    return write_trace(trace, answer, open, question);
   }
   fmt::print("\n");
   std::fflush(stdout);
@@ -117,7 +88,7 @@ int ask(AskFlags& flags, const CancelToken& cancel) {
     if (!answer.attention_report.empty()) fmt::print(stderr, "{}\n", answer.attention_report);
     fmt::print(stderr, "{}\n", timing_line(answer, load, open));
   }
-  return 0;
+  return write_trace(trace, answer, open, question);
 }
 
 }  // namespace
@@ -131,91 +102,23 @@ void add_ask(CommandLine& line) {
       ->required()
       ->expected(1, -1)
       ->type_name("INPUT… QUESTION");
-  command
-      ->add_option("-m,--model", flags->engine.model,
-                   "Model directory, as Hugging Face publishes it; default: $KINORA_MODEL, else "
-                   "the bundled kinora-tiny")
-      ->type_name("DIR");
-  command->add_option("--fps", flags->input.fps, "Frames a second to look at")
-      ->group("Which frames");
-  command->add_option("--frames", flags->input.frames, "Number of frames to look at, evenly spread")
-      ->group("Which frames");
-  command->add_option("--start", flags->input.start, "Begin at this second")->group("Which frames");
-  command->add_option("--end", flags->input.end, "End at this second")->group("Which frames");
-  command->add_option("--max-pixels", flags->input.max_pixels, "Most pixels of one frame")
-      ->group("Which frames")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--max-tokens", flags->answer.max_tokens, "Longest answer, in tokens")
-      ->group("The answer")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--temperature", flags->answer.temperature,
-                   "0 is greedy; default: the model's own")
-      ->group("The answer");
-  command->add_option("--top-k", flags->answer.top_k, "Choose among so many tokens")
-      ->group("The answer");
-  command->add_option("--top-p", flags->answer.top_p, "Choose within this probability mass")
-      ->group("The answer");
-  command
-      ->add_option("--min-p", flags->answer.min_p,
-                   "Drop tokens less likely than this share of the best")
-      ->group("The answer");
-  command
-      ->add_option("--repetition-penalty", flags->answer.repetition_penalty,
-                   "Above 1 discourages tokens already used")
-      ->group("The answer");
-  command->add_option("--seed", flags->answer.seed, "Seed of the random choice")
-      ->group("The answer")
-      ->capture_default_str();
-  command
-      ->add_option("--stop", flags->answer.stop,
-                   "End the answer before this text (may be repeated)")
-      ->group("The answer")
-      ->expected(1)
-      ->take_all();
-  command
-      ->add_option("--system", flags->session.system, "System prompt in place of the model's own")
-      ->group("The answer");
-  command
-      ->add_option("--attention", flags->session.attention,
-                   "dense, or a sparse policy: momo, mminference, a-shape, tri-shape, "
-                   "vertical-slash, grid, sf-fixed, sf-strided")
-      ->group("Policies")
-      ->capture_default_str();
-  command
-      ->add_option("--dense-below", flags->session.dense_below,
-                   "Rows under which a sparse policy runs densely; 0: never")
-      ->group("Policies")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
-      ->group("The machine")
-      ->capture_default_str();
-  command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
-      ->group("The machine")
-      ->capture_default_str();
-  command
-      ->add_option("--frames-per-group", flags->session.frames_per_group,
-                   "Frames decoded, encoded and prefilled together")
-      ->group("The machine")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_flag("--check-weights", flags->engine.check_weights,
-                 "Read every weight first and refuse NaN and infinity")
-      ->group("The machine");
+  flags->flags.add_to(*command);
   command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");
-  command->add_flag("-q,--quiet", flags->quiet, "No progress, no timing line");
+  command->add_flag("--dry-run", flags->dry_run,
+                    "Only say what the question would cost: frames, tokens, memory, time");
   command->footer(
       "Examples:\n"
       "  kinora ask demo \"What happens in this video?\"\n"
       "  kinora ask talk.mp4 \"What is the talk about?\" -m Qwen2.5-VL-3B-Instruct\n"
       "  kinora ask talk.mp4 \"Read the slide\" -m DIR --start 60 --end 75 --fps 4\n"
+      "  kinora ask talk.mp4 \"Who disagrees?\" -m DIR --subtitles talk.srt\n"
+      "  kinora ask film.mkv \"How does it end?\" -m DIR --quality fast --memory-budget 6GiB\n"
       "  kinora ask before.png after.png \"What changed?\" -m DIR --json\n"
       "  kinora ask \"Who are you?\"\n\n"
       "Without --fps and --frames the model family's own sampling rule is used.");
-  command->callback(
-      [flags, &line] { line.action = [flags, &line] { return ask(*flags, line.interrupt); }; });
+  command->callback([flags, &line] {
+    line.action = [flags, &line] { return ask(*flags, line.interrupts.token()); };
+  });
 }
 
 }  // namespace kinora::cli

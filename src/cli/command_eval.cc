@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <kinora/session.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,10 +11,16 @@
 #include "base/error.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/sample_prefill.h"
 #include "cli/terminal.h"
+#include "draw/png_file.h"
+#include "engine/attention_choice.h"
+#include "eval/heat_map.h"
 #include "eval/import.h"
+#include "eval/judge.h"
 #include "eval/report.h"
 #include "eval/run.h"
+#include "eval/visual_cache.h"
 
 namespace kinora::cli {
 namespace {
@@ -23,13 +30,20 @@ struct EvalFlags {
   EngineOptions engine;
   EvalOptions run;
   std::vector<std::string> policies;
+  std::vector<std::string> compared;
   std::string markdown;
   std::string html;
+  std::string heat_map;
+  std::string cache = default_visual_cache();
+  bool no_cache = false;
+  double cache_gib = 4;
+  int64_t recall = 0;  // videos to measure it on
   ImportOptions import;
   std::string output;  // of an import
 };
 
-// A policy is a list of settings joined by semicolons: "attention=momo:k=64,exact=64;rows=bf16".
+// A policy is a list of settings joined by semicolons: "attention=momo:k=64,exact=64;rows=bf16",
+// "retain=key-norm:0.5".
 EvalPolicy parse_policy(const std::string& text) {
   EvalPolicy policy;
   policy.name = text;
@@ -45,6 +59,8 @@ EvalPolicy parse_policy(const std::string& text) {
                         value.find_first_not_of("0123456789") == std::string::npos;
     if (name == "rows") {
       policy.session.row_type = value;
+    } else if (name == "retain") {
+      policy.session.retain = value;
     } else if (name == "dense-below" && number) {
       policy.session.dense_below = std::stoll(value);
     } else if (name == "group" && number) {
@@ -54,6 +70,54 @@ EvalPolicy parse_policy(const std::string& text) {
     }
   }
   return policy;
+}
+
+// The model, remembering visual tokens on disk unless that was switched off or is impossible.
+std::shared_ptr<EngineState> load(const EvalFlags& flags) {
+  auto state = std::make_shared<EngineState>(flags.engine, real_files());
+  if (flags.no_cache || flags.cache.empty() || !state->model->info().sees) return state;
+  try {
+    const auto bytes = static_cast<int64_t>(flags.cache_gib * static_cast<double>(1 << 30));
+    const auto folder = std::make_shared<TokenFolder>(flags.cache, bytes);
+    state->model =
+        with_visual_cache(std::move(state->model), folder, weights_identity(state->directory));
+  } catch (const Error& error) {
+    fmt::print(stderr, "kinora: {}\n", error.what());
+  }
+  return state;
+}
+
+// Attention captured by every sparse policy on the first videos of the set.
+ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, const EvalData& data,
+                           const std::vector<EvalPolicy>& policies, Progress& progress,
+                           const CancelToken& cancel) {
+  JudgeAttention judge;
+  std::vector<std::string> seen;
+  int64_t tokens = 0;
+  for (const EvalItem& item : data.items) {
+    if (static_cast<int64_t>(seen.size()) == flags.recall) break;
+    const bool plain = item.parts.size() == 1 && !item.parts.front().source.empty();
+    if (!plain || (!seen.empty() && seen.back() == item.prefix_key())) continue;
+    SampleFlags sample;
+    sample.sources = {item.parts.front().source};
+    sample.question = item.question;
+    sample.fps = item.fps;
+    sample.frames = item.frames;
+    sample.start = item.start;
+    sample.end = item.end;
+    Sample prompt(engine, sample, progress, cancel);
+    if (seen.empty()) {
+      for (const EvalPolicy& policy : policies) {
+        judge.add(policy.name, choose_attention(engine, policy.session, prompt.frame_stride()));
+      }
+    }
+    prompt.prefill(judge);
+    tokens += prompt.tokens();
+    seen.push_back(item.prefix_key());
+    progress.update("recall", static_cast<int64_t>(seen.size()), flags.recall);
+  }
+  return recall_table(judge.judgements(),
+                      tokens / std::max<int64_t>(1, static_cast<int64_t>(seen.size())));
 }
 
 void write_report(const std::string& path, const std::string& content) {
@@ -68,7 +132,8 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
   }
   TerminalProgress progress(false);
-  const Engine engine(flags.engine);
+  const std::shared_ptr<const EngineState> state = load(flags);
+  const Engine engine(state);
   flags.run.cancel = cancel;
   flags.run.progress = [&](int64_t done, int64_t total) {
     progress.update("questions", done, total);
@@ -80,7 +145,11 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   }
   const std::string title = fmt::format("{} on {}{}", engine.describe().name, flags.data,
                                         flags.run.wrong_video ? " (wrong-video control)" : "");
-  const auto tables = report_tables(outcome, flags.policies);
+  auto tables = report_tables(outcome, flags.policies);
+  if (flags.recall > 0) {
+    tables.push_back(measure_recall(flags, *state, data, policies, progress, cancel));
+    progress.clear();
+  }
   const std::string markdown = as_markdown(tables, title);
   fmt::print("{}\n", markdown);
   fmt::print(
@@ -91,6 +160,10 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
     fmt::print("prefill: {} tokens in {} ({:.0f} a second)\n", outcome.prefill_tokens,
                human_seconds(outcome.prefill_seconds),
                static_cast<double>(outcome.prefill_tokens) / outcome.prefill_seconds);
+  }
+  if (!outcome.stopped.empty()) fmt::print("{}\n", outcome.stopped);
+  if (!flags.heat_map.empty()) {
+    write_png(flags.heat_map, needle_heat_map(outcome, flags.policies, title));
   }
   write_report(flags.markdown, markdown);
   write_report(flags.html, as_html(tables, title));
@@ -122,10 +195,16 @@ void add_eval(CommandLine& line) {
   command->add_option("-m,--model", flags->engine.model, "Model directory")->type_name("DIR");
   command
       ->add_option("--policy", flags->policies,
-                   "How to answer: dense, rows=f32|bf16, group=N, joined by commas; give several "
-                   "to compare them on the same questions")
+                   "How to answer: an attention (dense, momo, …), retain=…, dense-below=N, "
+                   "rows=f32|bf16, group=N, joined by semicolons; give several to compare them on "
+                   "the same questions")
       ->capture_default_str()
       ->type_name("POLICY");
+  command
+      ->add_option("--compare", flags->compared,
+                   "Two or more policies at once: the first against each of the others")
+      ->expected(2, 64)
+      ->type_name("POLICY…");
   command
       ->add_option("--results", flags->run.results,
                    "Keep every answer in this file, and go on from it after an interruption")
@@ -135,6 +214,27 @@ void add_eval(CommandLine& line) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--wrong-video", flags->run.wrong_video,
                     "Ask about another video of the set: what guessing gives");
+  command
+      ->add_option("--time-limit", flags->run.time_limit,
+                   "Begin no further video after so many seconds; the same command goes on later")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--heat-map", flags->heat_map,
+                   "Draw right answers by length and depth (questions with a depth)")
+      ->type_name("FILE.png");
+  command
+      ->add_option("--recall", flags->recall,
+                   "Measure how much of dense attention each sparse policy captures, on the first "
+                   "N videos")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command->add_option("--cache", flags->cache, "Folder for visual tokens, kept between runs")
+      ->capture_default_str()
+      ->type_name("DIR");
+  command->add_option("--cache-size", flags->cache_gib, "The most it may hold, in GiB")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--no-cache", flags->no_cache, "Encode every frame anew and keep nothing");
   command->add_option("--markdown", flags->markdown, "Write the report as Markdown")
       ->type_name("FILE");
   command->add_option("--html", flags->html, "Write the report as one HTML page")
@@ -159,14 +259,15 @@ void add_eval(CommandLine& line) {
   command->footer(
       "Examples:\n"
       "  kinora eval set.jsonl -m DIR --results answers.jsonl --html report.html\n"
-      "  kinora eval set.jsonl -m DIR --policy dense --policy \"momo;dense-below=0\"\n"
+      "  kinora eval set.jsonl -m DIR --compare dense \"momo;dense-below=0\" retain=key-norm:0.5\n"
       "  kinora eval mlvu/2_needle.json --import mlvu --videos needle/ -o needle.jsonl");
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       if (!flags->import.format.empty()) return import(*flags);
       if (flags->engine.model.empty()) flags->engine.model = default_model();
+      flags->policies.insert(flags->policies.end(), flags->compared.begin(), flags->compared.end());
       if (flags->policies.empty()) flags->policies = {"dense"};
-      return evaluate(*flags, line.interrupt);
+      return evaluate(*flags, line.interrupts.token());
     };
   });
 }

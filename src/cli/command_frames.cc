@@ -258,8 +258,9 @@ void add_frames(CommandLine& line) {
       "  kinora frames talk.mp4 --every 10 --start 1:00:00 --contact-sheet hour2.png\n"
       "  kinora frames talk.mp4 --rule qwen --json      which frames a Qwen-VL model would see\n\n"
       "Without a choice it is --fps 1. Times are those of the frames themselves.");
-  command->callback(
-      [flags, &line] { line.action = [flags, &line] { return frames(*flags, line.interrupt); }; });
+  command->callback([flags, &line] {
+    line.action = [flags, &line] { return frames(*flags, line.interrupts.token()); };
+  });
 }
 
 }  // namespace kinora::cli

@@ -230,8 +230,9 @@ void add_inspect(CommandLine& line) {
       "Examples:\n"
       "  kinora inspect attention talk.mp4 -m DIR --layer 12 --head 3 --attention grid\n"
       "  kinora inspect attention talk.mp4 -m DIR --layer 12 -o layer12");
-  attention->callback(
-      [flags, &line] { line.action = [flags, &line] { return inspect(*flags, line.interrupt); }; });
+  attention->callback([flags, &line] {
+    line.action = [flags, &line] { return inspect(*flags, line.interrupts.token()); };
+  });
 }
 
 }  // namespace kinora::cli

@@ -5,20 +5,22 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
-#include "base/cancel.h"
+#include "cli/interrupt.h"
 
 namespace kinora::cli {
 
 struct CommandLine {
   CLI::App app;
   std::function<int()> action;  // returns the exit code; errors are thrown
-  CancelToken interrupt;        // raised by the first Ctrl-C
+  Interrupts interrupts;        // Ctrl-C
 };
 
 void add_ask(CommandLine& line);
+void add_chat(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_info(CommandLine& line);
 void add_frames(CommandLine& line);
+void add_help(CommandLine& line);
 void add_inspect(CommandLine& line);
 void add_probe(CommandLine& line);
 void add_tune(CommandLine& line);

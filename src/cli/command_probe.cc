@@ -161,8 +161,9 @@ void add_probe(CommandLine& line) {
       "  kinora probe talk.mp4\n"
       "  kinora probe talk.mp4 --json | jq .frames\n\n"
       "Frames are counted exactly, from the packets; nothing is decoded.");
-  command->callback(
-      [flags, &line] { line.action = [flags, &line] { return probe(*flags, line.interrupt); }; });
+  command->callback([flags, &line] {
+    line.action = [flags, &line] { return probe(*flags, line.interrupts.token()); };
+  });
 }
 
 }  // namespace kinora::cli

@@ -14,6 +14,8 @@
 #include "cli/command_line.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
+#include "engine/attention_choice.h"
+#include "eval/dataset.h"
 
 namespace kinora::cli {
 namespace {
@@ -22,6 +24,7 @@ struct TuneFlags {
   SampleFlags sample;
   std::string output;
   bool restart = false;
+  bool no_boundaries = false;
   bool json = false;
 };
 
@@ -80,10 +83,34 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
              recall / count, error / count, 1e3 * table.budget_seconds);
 }
 
+// A set in place of a video: its first prompt, text between the videos included.
+void open_set(SampleFlags& sample) {
+  if (sample.sources.size() != 1 || !sample.sources.front().ends_with(".jsonl")) return;
+  const EvalItem item = read_eval_data(real_files(), sample.sources.front()).items.front();
+  sample.sources.clear();
+  for (const EvalPart& part : item.parts) {
+    if (!part.source.empty()) {
+      sample.sources.push_back(part.source);
+      sample.texts.resize(sample.sources.size());
+    } else if (!sample.sources.empty()) {
+      sample.texts.back() += part.text;
+    }
+  }
+  if (sample.sources.empty()) {
+    throw Error(ErrorKind::usage, "the first prompt of the set has no video to search on");
+  }
+  sample.question = item.question;
+  if (!sample.fps && !sample.frames) {
+    sample.fps = item.fps;
+    sample.frames = item.frames;
+  }
+}
+
 int tune(TuneFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
   progress.update("loading", 0, 0);
   const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
+  open_set(flags.sample);
   Sample sample(*engine, flags.sample, progress, cancel);
   const ModelInfo& info = engine->model->info();
   const TableShape shape = attention_table_shape(info);
@@ -95,6 +122,7 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
   HeadTable table = start_table(flags, path, shape);
   SearchOptions options;
   options.frame_stride = sample.frame_stride();
+  if (flags.no_boundaries) options.boundaries = {Boundary::none};
   options.cancel = cancel;
   int64_t found = 0;
   auto saved = std::chrono::steady_clock::now();
@@ -131,10 +159,7 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
 
 }  // namespace
 
-TableShape attention_table_shape(const ModelInfo& info) {
-  return {fmt::format("{} with {} parameters", info.family, info.parameters), info.rows.layers, 0,
-          info.rows.kv_heads, info.rows.head_size};
-}
+TableShape attention_table_shape(const ModelInfo& info) { return expected_table(info); }
 
 void add_tune(CommandLine& line) {
   auto flags = std::make_shared<TuneFlags>();
@@ -142,7 +167,8 @@ void add_tune(CommandLine& line) {
       "tune", "Search the sparse attention pattern of every head (for --attention mminference)");
   command
       ->add_option("--sample", flags->sample.sources,
-                   "Videos or pictures to search on; one of about 25,000 tokens is enough")
+                   "Videos or pictures to search on; one of about 25,000 tokens is enough. Or a "
+                   "set (.jsonl, docs/eval.md): its first prompt, text included")
       ->required()
       ->expected(1)
       ->take_all()
@@ -150,6 +176,8 @@ void add_tune(CommandLine& line) {
   flags->sample.add_to(*command);
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
+  command->add_flag("--no-boundaries", flags->no_boundaries,
+                    "Search without regard to modalities, for comparison");
   command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");
   command->add_flag("--json", flags->json, "Print the table too");
   command->footer(
@@ -158,8 +186,9 @@ void add_tune(CommandLine& line) {
       "  kinora ask long.mp4 \"What happens?\" -m Qwen2.5-VL-3B-Instruct --attention "
       "mminference\n\n"
       "Ctrl-C stops the search; the same command goes on where it stopped.");
-  command->callback(
-      [flags, &line] { line.action = [flags, &line] { return tune(*flags, line.interrupt); }; });
+  command->callback([flags, &line] {
+    line.action = [flags, &line] { return tune(*flags, line.interrupts.token()); };
+  });
 }
 
 }  // namespace kinora::cli

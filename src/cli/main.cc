@@ -16,15 +16,6 @@
 namespace kinora::cli {
 namespace {
 
-// The first Ctrl-C asks the work to stop, the second ends the program. A signal handler can reach
-// nothing but a global; the token behind it outlives every command.
-CancelToken* interrupt_token = nullptr;
-
-extern "C" void on_interrupt(int signal_number) {
-  interrupt_token->cancel();
-  ::signal(signal_number, SIG_DFL);
-}
-
 int fail(const std::string& message, ErrorKind kind) {
   fmt::print(stderr, "kinora: {}\n", message);
   return exit_code(kind);
@@ -51,6 +42,7 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  kinora ask demo \"What happens in this video?\"\n"
       "  kinora ask talk.mp4 \"When is the second chart shown?\" --model DIR\n"
+      "  kinora chat talk.mp4 --model DIR\n"
       "  kinora info DIR\n"
       "  kinora probe talk.mp4\n"
       "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"
@@ -58,16 +50,15 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kinora ") + KINORA_VERSION);
   app.require_subcommand(1);
   add_ask(line);
+  add_chat(line);
   add_eval(line);
   add_info(line);
   add_frames(line);
+  add_help(line);
   add_inspect(line);
   add_probe(line);
   add_tune(line);
 
-  interrupt_token = &line.interrupt;
-  ::signal(SIGINT, on_interrupt);
-  ::signal(SIGTERM, on_interrupt);
   ::signal(SIGPIPE, SIG_DFL);
 
   if (argc <= 1) {
@@ -78,7 +69,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    fmt::print("{}", chosen.empty() ? app.help() : chosen.front()->help());
+    fmt::print("{}", chosen.empty() ? app.help() : chosen.front()->help(app.get_name()));
     return 0;
   } catch (const CLI::CallForVersion& call) {
     fmt::print("{}\n", call.what());

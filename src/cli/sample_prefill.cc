@@ -45,11 +45,13 @@ Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& pr
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
   });
-  for (VisualInput& input : inputs_) {
-    input.plan_among(model, images);
-    conversation.turns.front().parts.push_back({input.plan.source.modality, ""});
+  auto& parts = conversation.turns.front().parts;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    inputs_[i].plan_among(model, images);
+    parts.push_back({inputs_[i].plan.source.modality, ""});
+    if (i < flags.texts.size()) parts.push_back({Modality::text, flags.texts[i]});
   }
-  conversation.turns.front().parts.push_back({Modality::text, flags.question});
+  parts.push_back({Modality::text, flags.question});
   runs_ = model.render(conversation);
   for (const PromptRun& run : runs_) {
     tokens_ += run.visual >= 0 ? inputs_[static_cast<size_t>(run.visual)].plan.tokens()
@@ -72,8 +74,11 @@ void Sample::prefill(Attention& attention) {
   layout.dtype = DType::f32;
   RowStore store(layout);
   const auto positions = model.positions();
-  GroupPrefill groups(engine_.context, model, store, attention, std::numeric_limits<int64_t>::max(),
-                      tokens_, progress_, cancel_);
+  GroupPrefillOptions options;
+  options.expected_tokens = tokens_;
+  options.cancel = cancel_;
+  SpanRecorder spans;
+  GroupPrefill groups(engine_.context, model, store, attention, options, progress_, spans);
   for (const PromptRun& run : runs_) {
     std::vector<TokenInfo> tokens;
     if (run.visual < 0) {

@@ -22,6 +22,7 @@ namespace kinora::cli {
 struct SampleFlags {
   EngineOptions engine;
   std::vector<std::string> sources;
+  std::vector<std::string> texts;  // after the source of the same number; fewer or none will do
   std::string question = "Describe what happens.";
   std::optional<double> fps;
   std::optional<int64_t> frames;

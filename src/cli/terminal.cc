@@ -43,6 +43,28 @@ std::string human_seconds(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
+std::string progress_text(const std::vector<StageProgress>& stages, double elapsed) {
+  const auto unit_of = [](const StageProgress& stage) {
+    return stage.name == "decode" ? " frames" : stage.name == "prefill" ? " tokens" : "";
+  };
+  std::string text;
+  for (const StageProgress& stage : stages) {
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} {}", stage.name, stage.done);
+    if (stage.total > 0) text += fmt::format("/{}{}", stage.total, unit_of(stage));
+  }
+  if (stages.empty() || stages.back().done <= 0 || elapsed < 0.5) return text;
+  const StageProgress& last = stages.back();
+  const double rate = static_cast<double>(last.done) / elapsed;
+  text += fmt::format(", {:.{}f}{}/s", rate, rate < 10 ? 1 : 0, unit_of(last));
+  if (last.total > last.done) {
+    const double left = static_cast<double>(last.total - last.done) / rate;
+    text += left < 60 ? fmt::format(", {:.0f} s left", left)
+                      : fmt::format(", {} left", human_seconds(left));
+  }
+  return text;
+}
+
 int64_t peak_memory() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -55,19 +77,17 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
   if (!shown_) return;
   const std::lock_guard lock(mutex_);
   auto found = std::find_if(stages_.begin(), stages_.end(),
-                            [&](const Stage& known) { return known.name == stage; });
-  if (found == stages_.end()) found = stages_.insert(stages_.end(), Stage{std::string(stage)});
+                            [&](const StageProgress& known) { return known.name == stage; });
+  if (stages_.empty()) begun_ = now();
+  if (found == stages_.end()) {
+    found = stages_.insert(stages_.end(), StageProgress{std::string(stage), 0, 0});
+  }
   found->done = done;
   found->total = total;
   // Ten lines a second are enough for eyes, and the last one of a stage must not be lost.
   if (now() - last_drawn_ < 0.1 && done != total) return;
   last_drawn_ = now();
-  std::string line;
-  for (const Stage& known : stages_) {
-    if (!line.empty()) line += "  ";
-    line += known.total > 0 ? fmt::format("{} {}/{}", known.name, known.done, known.total)
-                            : fmt::format("{} {}", known.name, known.done);
-  }
+  std::string line = progress_text(stages_, last_drawn_ - begun_);
   line.resize(std::min(line.size(), terminal_columns() - 1));
   const size_t blank = width_ > line.size() ? width_ - line.size() : 0;
   fmt::print(stderr, "\r{}{:{}}", line, "", blank);

@@ -1,8 +1,11 @@
 #include <kinora/engine.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "engine/engine_state.h"
 #include "engine/stopwatch.h"
+#include "ops/matmul.h"
 
 namespace kinora {
 namespace {
@@ -16,6 +19,29 @@ Device choose_device(const std::string& name) {
                 "models do not run on " + to_string(device) + " yet; use --device cpu");
   }
   return device;
+}
+
+// What expected_seconds rests on beside the measured rate; rough on purpose.
+constexpr double multiply_share = 0.6;   // of it that whole layers reach
+constexpr double patches_per_token = 4;  // of the vision tower, for one token of the decoder
+constexpr double decoded_pixels_per_core = 4e8;  // a second; H.264, no filters skipped
+constexpr double gpu_multiply_rate = 3e14;
+
+// Operations a second of a product of the size that prefill has.
+double measure_multiply_rate(const Context& context, DType weights, bool native_bf16) {
+  constexpr int64_t rows = 256, width = 512;
+  const Tensor a = Tensor::zeros(DType::f32, {rows, width});
+  const Tensor weight = Tensor::zeros(weights, {width, width});
+  Tensor out(DType::f32, {rows, width});
+  MatmulOptions options;
+  options.native_bf16 = native_bf16;
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {  // the first ones wake the threads
+    const Stopwatch watch;
+    matmul(context, a, weight, out, options);
+    best = std::max(best, 2.0 * rows * width * width / std::max(watch.seconds(), 1e-6));
+  }
+  return best;
 }
 
 int checked_threads(int threads) {
@@ -33,8 +59,29 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
       threads(checked_threads(options.threads)),
       context(threads, choose_device(options.device)) {
   const Stopwatch watch;
-  model = load_model(context, files, options.model, {.check_finite = options.check_weights});
+  model = load_model(context, files, options.model,
+                     {.check_finite = options.check_weights, .native_bf16 = options.native_bf16});
   load_seconds = watch.seconds();
+  native_bf16 = options.native_bf16;
+}
+
+double EngineState::expected_seconds(const Workload& work) const {
+  std::call_once(measured_, [this] {
+    multiply_rate_ = context.device.is_cpu()
+                         ? measure_multiply_rate(context, model->info().weight_dtype, native_bf16)
+                         : gpu_multiply_rate;
+  });
+  const ModelInfo& info = model->info();
+  const auto tokens = static_cast<double>(work.tokens);
+  const double width = static_cast<double>(model->decoder().hidden_size()) * info.rows.layers;
+  const double operations = 2 * tokens * static_cast<double>(info.decoder_parameters) +
+                            4 * tokens * work.rows * width +
+                            2 * patches_per_token * static_cast<double>(work.visual_tokens) *
+                                static_cast<double>(info.vision_parameters);
+  const double computing = operations / (multiply_rate_ * multiply_share);
+  const double decoding = work.pixels / (decoded_pixels_per_core * threads.threads());
+  // On a CPU both need the same cores; beside a GPU they run at the same time.
+  return context.device.is_cpu() ? computing + decoding : std::max(computing, decoding);
 }
 
 Engine::Engine(const EngineOptions& options)

@@ -1,23 +1,44 @@
 #include "engine/group_prefill.h"
 
-#include <cstring>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/stopwatch.h"
 
 namespace kinora {
+namespace {
+
+// Rows of all pieces, one after the other.
+Tensor join_rows(const std::vector<Tensor>& pieces) {
+  if (pieces.size() == 1) return pieces.front();
+  int64_t rows = 0;
+  for (const Tensor& piece : pieces) rows += piece.size(0);
+  const Device device = pieces.front().device();
+  Tensor joined(DType::f32, {rows, pieces.front().size(1)}, device);
+  std::byte* target = joined.view().raw();
+  for (const Tensor& piece : pieces) {
+    copy_bytes(target, device, piece.view().raw(), piece.device(),
+               static_cast<size_t>(piece.bytes()));
+    target += piece.bytes();
+  }
+  return joined;
+}
+
+}  // namespace
 
 GroupPrefill::GroupPrefill(const Context& context, const Model& model, RowStore& store,
-                           Attention& attention, int64_t max_tokens, int64_t expected_tokens,
-                           Progress& progress, const CancelToken& cancel)
+                           Attention& attention, GroupPrefillOptions options, Progress& progress,
+                           SpanRecorder& spans)
     : context_(context),
       model_(model),
       store_(store),
       attention_(attention),
-      max_tokens_(max_tokens),
-      expected_tokens_(expected_tokens),
+      options_(std::move(options)),
       progress_(progress),
-      cancel_(cancel) {}
+      spans_(spans) {}
 
 void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
   if (embeddings.size(0) != static_cast<int64_t>(tokens.size())) {
@@ -26,7 +47,11 @@ void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
   if (tokens.empty()) return;
   pieces_.push_back(std::move(embeddings));
   waiting_.insert(waiting_.end(), tokens.begin(), tokens.end());
-  if (static_cast<int64_t>(waiting_.size()) >= max_tokens_) run();
+  if (static_cast<int64_t>(waiting_.size()) >= options_.max_tokens) run();
+}
+
+void GroupPrefill::end_frames() {
+  if (options_.retention.prunes()) run_waiting();
 }
 
 void GroupPrefill::run_waiting() {
@@ -39,29 +64,62 @@ Tensor GroupPrefill::finish() {
   return hidden_;
 }
 
+// The question goes along at the end of a group, so that its queries have seen what they judge.
+void GroupPrefill::add_question(TokenGroup& group) const {
+  options_.positions->clone()->text(static_cast<int64_t>(options_.question.size()), group.tokens);
+  group.embeddings =
+      join_rows({group.embeddings, model_.decoder().embed(context_, options_.question)});
+}
+
+void GroupPrefill::check_memory() const {
+  int64_t visual = 0;
+  for (const TokenInfo& token : waiting_) visual += token.modality != Modality::text;
+  const auto text = static_cast<int64_t>(waiting_.size()) - visual;
+  const int64_t rows = text + kept_count(options_.retention, visual);
+  const int64_t bytes = store_.bytes() + rows * store_.layout().bytes_per_token();
+  if (bytes <= options_.max_row_bytes) return;
+  throw Error(
+      ErrorKind::resource,
+      fmt::format("the memory budget is used up after {} of {} tokens: keys and values would "
+                  "need {} bytes, {} are allowed; raise the budget or clear the conversation",
+                  tokens_, options_.expected_tokens, bytes, options_.max_row_bytes));
+}
+
 void GroupPrefill::run() {
-  cancel_.check();
+  options_.cancel.check();
+  check_memory();
   const Stopwatch watch;
+  const auto begin = SpanRecorder::Clock::now();
   TokenGroup group;
-  if (pieces_.size() == 1) {
-    group.embeddings = std::move(pieces_.front());
-  } else {
-    const int64_t width = model_.decoder().hidden_size();
-    group.embeddings = Tensor(DType::f32, {static_cast<int64_t>(waiting_.size()), width});
-    std::byte* target = group.embeddings.view().raw();
-    for (const Tensor& piece : pieces_) {
-      std::memcpy(target, piece.view().raw(), static_cast<size_t>(piece.bytes()));
-      target += piece.bytes();
-    }
-  }
-  pieces_.clear();
+  group.embeddings = join_rows(std::exchange(pieces_, {}));
   group.tokens = std::exchange(waiting_, {});
+  const auto count = static_cast<int64_t>(group.tokens.size());
+  const bool visual =
+      std::any_of(group.tokens.begin(), group.tokens.end(),
+                  [](const TokenInfo& token) { return token.modality != Modality::text; });
   PrefillOptions options;
-  options.cancel = cancel_;
-  hidden_ = model_.decoder().prefill(context_, group, store_, attention_, options);
-  tokens_ += static_cast<int64_t>(group.tokens.size());
+  options.cancel = options_.cancel;
+  const Retention& retention = options_.retention;
+  if (visual && retention.needs_question()) {
+    add_question(group);
+    const auto probe = static_cast<int64_t>(group.tokens.size()) - count;
+    QueryTap tap(attention_, probe);
+    options.after_attention = [&](int layer, RowStore& store) {
+      prune_group(context_, retention, layer, store, probe, tap.sum());
+    };
+    hidden_ = model_.decoder().prefill(context_, group, store_, tap, options);
+  } else {
+    if (visual && retention.prunes()) {
+      options.after_attention = [&](int layer, RowStore& store) {
+        prune_group(context_, retention, layer, store);
+      };
+    }
+    hidden_ = model_.decoder().prefill(context_, group, store_, attention_, options);
+  }
+  spans_.add("prefill", fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count), begin);
+  tokens_ += count;
   seconds_ += watch.seconds();
-  progress_.update("prefill", tokens_, expected_tokens_);
+  progress_.update("prefill", tokens_, options_.expected_tokens);
 }
 
 }  // namespace kinora

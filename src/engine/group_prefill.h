@@ -1,24 +1,42 @@
 // Collects runs of tokens into prefill groups: small runs are joined so that matrix products stay
-// large, and a group is run as soon as it is large enough, so that activations stay bounded.
+// large, and a group is run as soon as it is large enough, so that activations stay bounded. Where
+// memory is pruned, every group of frames is a prefill group of its own and is pruned in every
+// layer as soon as that layer's attention has used it.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/progress.h"
+#include "engine/span_recorder.h"
+#include "memory/retention.h"
 #include "model/model.h"
 
 namespace kinora {
 
+struct GroupPrefillOptions {
+  int64_t max_tokens =
+      std::numeric_limits<int64_t>::max();  // a group is closed when it has so many
+  int64_t max_row_bytes = std::numeric_limits<int64_t>::max();
+  int64_t expected_tokens = 0;  // in all, for the progress
+  Retention retention;
+  // For attention-score: the question, and where it would stand if the video ended here.
+  std::vector<int32_t> question;
+  const PositionCounter* positions = nullptr;
+  CancelToken cancel;
+};
+
 class GroupPrefill {
  public:
   GroupPrefill(const Context& context, const Model& model, RowStore& store, Attention& attention,
-               int64_t max_tokens, int64_t expected_tokens, Progress& progress,
-               const CancelToken& cancel);
+               GroupPrefillOptions options, Progress& progress, SpanRecorder& spans);
 
   // embeddings: f32 [tokens, hidden]. Runs the group when it is full.
   void add(Tensor embeddings, std::vector<TokenInfo> tokens);
+  // A group of frames ends here: it is run now if memory is pruned.
+  void end_frames();
   // Runs what is left, so that the store holds all that was added.
   void run_waiting();
   // The same; returns the last hidden row, [1, hidden].
@@ -29,15 +47,16 @@ class GroupPrefill {
 
  private:
   void run();
+  void check_memory() const;
+  void add_question(TokenGroup& group) const;
 
   const Context& context_;
   const Model& model_;
   RowStore& store_;
   Attention& attention_;
-  const int64_t max_tokens_;
-  const int64_t expected_tokens_;
+  const GroupPrefillOptions options_;
   Progress& progress_;
-  CancelToken cancel_;
+  SpanRecorder& spans_;
   std::vector<Tensor> pieces_;
   std::vector<TokenInfo> waiting_;
   Tensor hidden_;

@@ -50,6 +50,7 @@ InputInfo Session::add(const std::string& source, const InputOptions& options) {
   request.end = options.end;
   request.limits = {options.min_pixels, options.max_pixels};
   request.folder_fps = options.folder_fps;
+  request.subtitles = options.subtitles;
   return describe(state_->add(request, options.cancel));
 }
 
@@ -68,10 +69,24 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
                                 : ContentPart{Modality::video, ""});
   }
   const GenerateOptions generate = generation(options, state_->model().info().generation);
-  return state_->ask(std::move(content), generate, [&](std::string_view piece) {
+  return state_->ask(content, generate, [&](std::string_view piece) {
     if (on_piece) on_piece(piece);
   });
 }
+
+std::vector<InputInfo> Session::inputs() const {
+  std::vector<InputInfo> all;
+  for (const VisualInput& input : state_->inputs()) all.push_back(describe(input));
+  return all;
+}
+
+Forecast Session::forecast(const std::string& question) {
+  std::vector<ContentPart> content(state_->new_inputs(), {Modality::video, ""});
+  content.push_back({Modality::text, question});
+  return state_->forecast(content);
+}
+
+Answer Session::prepare(const CancelToken& cancel) { return state_->prepare(cancel); }
 
 void Session::clear() { state_->clear(); }
 

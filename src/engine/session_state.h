@@ -1,5 +1,6 @@
 // What a Session is made of: the K/V rows of one conversation and how far the prompt has come.
-// Asking again prefills only what is new.
+// Asking again prefills only what is new. Planning a prompt is in session_prompt.cc, reading it
+// into memory in session_prefill.cc, keeping budgets in session_budget.cc.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,16 @@
 #include "base/cancel.h"
 #include "base/progress.h"
 #include "engine/engine_state.h"
+#include "engine/session_prompt.h"
+#include "engine/span_recorder.h"
 #include "engine/visual_input.h"
 #include "generate/generator.h"
+#include "memory/retention.h"
 
 namespace kinora {
+
+class GroupPrefill;
+class VisualFeed;
 
 class SessionState {
  public:
@@ -28,41 +35,74 @@ class SessionState {
   // Adds an input to the next question. Opens and plans it at once.
   const VisualInput& add(const VisualRequest& request, const CancelToken& cancel);
 
-  // Each part that is not text stands for the next of the new inputs, and there must be as many of
-  // them. See Session::ask.
-  Answer ask(std::vector<ContentPart> parts, const GenerateOptions& options,
+  // See Session. Each part that is not text stands for the next of the new inputs, and there must
+  // be as many of them.
+  Forecast forecast(const std::vector<ContentPart>& parts);
+  Answer prepare(const CancelToken& cancel);
+  Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
              const std::function<void(std::string_view)>& on_piece);
-
-  // See Session::clear.
   void clear();
 
+  const std::vector<VisualInput>& inputs() const { return inputs_; }
   size_t new_inputs() const { return inputs_.size() - inputs_asked_; }
   const Model& model() const { return *engine_->model; }
 
  private:
-  struct Prompt;
-  struct Place;  // a point of the conversation to come back to
+  // A point of the conversation to come back to.
+  struct Place {
+    RowStore::Mark mark;
+    std::unique_ptr<PositionCounter> positions;
+    std::vector<PromptRun> done;
+    size_t history = 0;
+  };
 
-  Prompt plan_prompt(std::vector<ContentPart> parts) const;
-  Tensor prefill(const Prompt& prompt, const CancelToken& cancel, Answer& answer);
-  void encode_visual(VisualInput& input, class GroupPrefill& groups, const CancelToken& cancel,
-                     Answer& answer);
+  // session_prompt.cc
+  Prompt plan_prompt(const std::vector<ContentPart>& parts) const;
+  void find_kept(Prompt& prompt) const;
+  void count_tokens(Prompt& prompt) const;
+  void check_positions(const Prompt& prompt) const;
+
+  // session_budget.cc
+  Prompt plan_within_budget(const std::vector<ContentPart>& parts);
+  Forecast cost_of(const Prompt& prompt) const;
+  int64_t kept_rows(const Prompt& prompt) const;
+  int64_t row_bytes_before(const Prompt& prompt) const;
+  int64_t working_bytes() const;
+  int64_t row_budget() const;  // bytes that rows may take; the largest number without a budget
+  bool lower_ratio(const Forecast& cost);
+  bool look_less_often(const Prompt& prompt, const Forecast& cost);
+  int64_t answer_room(int64_t wanted) const;
+
+  // session_prefill.cc
+  // Runs [kept, runs_end) of the prompt; returns the last hidden row.
+  Tensor prefill(const Prompt& prompt, size_t runs_end, const CancelToken& cancel,
+                 SpanRecorder& spans, Answer& answer);
+  std::unique_ptr<VisualFeed> start_feed(const Prompt& prompt, size_t runs_end,
+                                         const CancelToken& cancel, SpanRecorder& spans);
+  void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
+
+  // Leaves everything as it was when `work` throws.
+  template <typename Work>
+  void undo_on_failure(const Prompt& prompt, const Work& work);
   Place here() const;
   void go_back(const Place& place);
   void go_back_to(size_t place);
 
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
+  Retention retention_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RowStore> store_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;
-  Conversation conversation_;        // turns answered so far
-  std::vector<PromptRun> done_;      // runs whose rows are in the store, answers included
-  std::vector<int32_t> history_;     // their text tokens
-  std::vector<Place> places_;        // ends of inputs and of questions, to come back to
-  std::vector<VisualInput> inputs_;  // of the whole conversation, numbered as in the prompt
-  size_t inputs_asked_ = 0;          // those after these belong to the next question
+  Conversation conversation_;            // turns answered so far
+  std::vector<VisualSegment> segments_;  // in those turns, numbered as in the prompt
+  std::vector<PromptRun> done_;          // runs whose rows are in the store, answers included
+  std::vector<int32_t> history_;         // their text tokens
+  std::vector<Place> places_;            // ends of inputs and of questions, to come back to
+  std::vector<VisualInput> inputs_;      // of the whole conversation
+  size_t inputs_asked_ = 0;              // those after these belong to the next question
+  std::vector<std::string> changes_;     // made to keep the budget; told with the next answer
 };
 
 }  // namespace kinora

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/safetensors.h"
+#include "support/film.h"
 #include "support/procedural_pixels.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
@@ -39,12 +40,6 @@ std::vector<Case> single_turn_cases() {
   std::sort(cases.begin(), cases.end(),
             [](const Case& a, const Case& b) { return a.model + a.name < b.model + b.name; });
   return cases;
-}
-
-void write_picture(const std::string& path, ConstTensorView pixels) {  // u8 [h, w, 3]
-  std::ofstream out(path, std::ios::binary);
-  out << "P6\n" << pixels.size(1) << " " << pixels.size(0) << "\n255\n";
-  out.write(reinterpret_cast<const char*>(pixels.raw()), pixels.bytes());
 }
 
 class SessionOnFixtures : public ::testing::TestWithParam<Case> {
@@ -91,13 +86,14 @@ class SessionOnFixtures : public ::testing::TestWithParam<Case> {
     InputOptions options;
     options.all_frames = true;
     if (kind == "image") {
-      write_picture(name + ".ppm", ConstTensorView(source)[0]);
+      testing::write_picture(name + ".ppm", ConstTensorView(source)[0]);
       session.add(name + ".ppm", options);
       return;
     }
     std::filesystem::create_directory(name);
     for (int64_t i = 0; i < source.size(0); ++i) {
-      write_picture(name + "/" + std::to_string(1000 + i) + ".ppm", ConstTensorView(source)[i]);
+      testing::write_picture(name + "/" + std::to_string(1000 + i) + ".ppm",
+                             ConstTensorView(source)[i]);
     }
     options.folder_fps = picture.at("fps");
     session.add(name, options);
@@ -143,16 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, SessionOnFixtures, ::testing::ValuesIn(single_tu
 
 TEST(Session, ClearKeepsWhatWasPrefilledOfAVideo) {
   const testing::TempDir directory;
-  const std::string path = directory.file("film");
-  std::filesystem::create_directory(path);
   KINORA_FRESH_RANDOM(random);
-  for (int i = 0; i < 6; ++i) {
-    Tensor picture(DType::u8, {60, 80, 3});
-    for (int64_t k = 0; k < picture.elements(); ++k) {
-      picture.data<uint8_t>()[k] = static_cast<uint8_t>(random.next());
-    }
-    write_picture(path + "/" + std::to_string(i) + ".ppm", picture);
-  }
+  const std::string path = testing::write_film(directory.file("film"), random, 6);
   const Engine engine({.model = fixtures + "/models/qwen2_5_vl_tied_new"});
   AnswerOptions greedy;
   greedy.temperature = 0;

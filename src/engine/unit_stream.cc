@@ -8,10 +8,6 @@
 namespace kinora {
 namespace {
 
-int64_t whole_units(int64_t frames, int64_t unit) {
-  return std::max<int64_t>(1, (frames + unit - 1) / unit) * unit;
-}
-
 FrameStream start(VisualInput& input, ReadOptions options, int64_t frames_per_group) {
   const Size size = input.plan.frame_size;
   options.target_size = [size](FrameSize, int64_t) { return FrameSize{size.width, size.height}; };
@@ -22,9 +18,14 @@ FrameStream start(VisualInput& input, ReadOptions options, int64_t frames_per_gr
 
 }  // namespace
 
+int64_t frames_in_group(const VisualPlan& plan, int64_t frames_per_group) {
+  const int64_t unit = plan.frames_per_unit;
+  return std::max<int64_t>(1, (frames_per_group + unit - 1) / unit) * unit;
+}
+
 UnitStream::UnitStream(VisualInput& input, ReadOptions options, int64_t frames_per_group)
     : input_(input),
-      frames_per_group_(whole_units(frames_per_group, input.plan.frames_per_unit)),
+      frames_per_group_(frames_in_group(input.plan, frames_per_group)),
       stream_(start(input, std::move(options), frames_per_group_)) {}
 
 bool UnitStream::is_exactly(const FrameGroup& group, int64_t wanted) const {
@@ -62,7 +63,10 @@ FrameGroup UnitStream::assemble(int64_t wanted) {
 
 std::optional<UnitStream::Units> UnitStream::next() {
   const auto total = static_cast<int64_t>(input_.samples.size());
-  if (delivered_ == total) return std::nullopt;
+  if (delivered_ == total) {
+    while (!ended_) ended_ = !stream_.next();  // only then is the report complete
+    return std::nullopt;
+  }
   const int64_t wanted = std::min(frames_per_group_, total - delivered_);
   Units units;
   while (static_cast<int64_t>(waiting_.size()) < wanted && !ended_) {

@@ -45,7 +45,9 @@ SamplingRule choose_rule(const Model& model, const VisualRequest& request, Frame
   if (chosen.empty()) {
     SamplingRule rule = SamplingRule::qwen(request.fps.value_or(model.default_fps()));
     rule.count = request.frames.value_or(0);
-    rule.max_frames = model.default_max_frames();
+    // A rate that a person asks for is not cut short by the family's habit.
+    if (!request.fps) rule.max_frames = model.default_max_frames();
+    if (request.fps) rule.max_frames = VideoLimits{}.max_samples;
     return rule;
   }
   if (request.fps) return SamplingRule::every(*request.fps);
@@ -54,6 +56,20 @@ SamplingRule choose_rule(const Model& model, const VisualRequest& request, Frame
 }
 
 }  // namespace
+
+void VisualInput::look_at(const Model& model, int64_t frames) {
+  const auto had = static_cast<int64_t>(samples.size());
+  std::vector<SampledFrame> chosen;
+  for (int64_t i = 0; i < frames; ++i) {
+    const int64_t from = frames > 1 ? (i * (had - 1) + (frames - 1) / 2) / (frames - 1) : had / 2;
+    chosen.push_back(samples[static_cast<size_t>(from)]);
+  }
+  samples = std::move(chosen);
+  VisualSource described = plan.source;
+  described.frames = frames;
+  described.sampled_fps *= static_cast<double>(frames) / static_cast<double>(had);
+  plan = model.plan_visual(described, limits);
+}
 
 void VisualInput::plan_among(const Model& model, int64_t images) {
   VisualSource described = plan.source;
@@ -97,6 +113,16 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     throw Error(ErrorKind::bad_input, request.source + " has no frame in the part asked for");
   }
   input.plan = model.plan_visual(source, request.limits);
+  input.sampled = static_cast<int64_t>(input.samples.size());
+  if (!request.subtitles.empty()) {
+    if (info.still) {
+      throw Error(ErrorKind::usage, request.source + " is a picture: it has no subtitles");
+    }
+    input.subtitles = read_subtitles(real_files(), request.subtitles);
+    std::erase_if(input.subtitles, [&](const Subtitle& subtitle) {
+      return subtitle.end < request.start || subtitle.begin > request.end;
+    });
+  }
   return input;
 }
 

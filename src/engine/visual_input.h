@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/subtitles.h"
 #include "model/model.h"
 #include "video/video.h"
 
@@ -22,7 +23,8 @@ struct VisualRequest {
   double folder_fps = 1;    // of a folder of pictures
   double start = 0;         // seconds
   double end = std::numeric_limits<double>::infinity();
-  VisualLimits limits;  // pixels per frame
+  VisualLimits limits;    // pixels per frame
+  std::string subtitles;  // a file, to be read along; empty: none
 };
 
 struct VisualInput {
@@ -31,7 +33,12 @@ struct VisualInput {
   std::vector<SampledFrame> samples;
   VisualLimits limits;
   VisualPlan plan;
+  std::vector<Subtitle> subtitles;  // within the part asked for
+  int64_t sampled = 0;              // frames that were to be looked at, before any budget
+  bool read = false;                // its rows are, or were, in memory: it stays as it is
 
+  // Looks at so many of the sampled frames, evenly spread, and plans anew.
+  void look_at(const Model& model, int64_t frames);
   // Plans anew for a prompt with so many pictures: some models look closer at a single one.
   void plan_among(const Model& model, int64_t images);
 };

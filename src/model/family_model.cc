@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -22,12 +23,21 @@ ModelInfo describe(const LoadedFiles& loaded) {
   info.name = last_part(loaded.directory);
   info.weight_dtype = loaded.weights.decoder.layers[0].query.weight.dtype();
   info.parameters = loaded.weights.parameters;
+  const int64_t projections =
+      2 * decoder.hidden * decoder.head_size * (decoder.heads + decoder.kv_heads);
+  info.decoder_parameters =
+      decoder.layers * (projections + 3 * decoder.hidden * decoder.intermediate);
   info.weight_bytes = loaded.weights.bytes;
   info.max_position = decoder.max_position;
   info.vocabulary = decoder.vocabulary;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
   info.sees = loaded.config.qwen_vision || loaded.config.siglip;
+  if (info.sees) {
+    const int64_t embeddings = decoder.vocabulary * decoder.hidden;
+    info.vision_parameters =
+        std::max<int64_t>(0, info.parameters - info.decoder_parameters - embeddings);
+  }
   info.stop_tokens = loaded.config.stop_tokens;
   info.generation = loaded.config.generation;
   return info;

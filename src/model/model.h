@@ -30,6 +30,8 @@ struct ModelInfo {
   std::string name;    // of the directory
   DType weight_dtype = DType::f32;
   int64_t parameters = 0;
+  int64_t decoder_parameters = 0;  // of those, that every token is multiplied with
+  int64_t vision_parameters = 0;   // and every patch
   int64_t weight_bytes = 0;
   int64_t max_position = 0;  // largest position + 1 that the model was made for
   int64_t vocabulary = 0;

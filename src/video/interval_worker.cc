@@ -21,13 +21,14 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert)
-    : shared_(shared), convert_(std::move(convert)) {}
+IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert, int number)
+    : shared_(shared), convert_(std::move(convert)), number_(number) {}
 
 bool IntervalWorker::decode_next() {
   std::unique_lock feed_lock(shared_.feed_mutex);
   const std::vector<Interval>& intervals = shared_.plan.intervals;
   if (shared_.next_interval >= intervals.size() || shared_.stopped()) return false;
+  working_since_ = std::chrono::steady_clock::now();
   const size_t number = shared_.next_interval++;
   const Interval& interval = intervals[number];
   const int64_t next_begin = number + 1 < intervals.size() ? intervals[number + 1].begin
@@ -48,7 +49,15 @@ bool IntervalWorker::decode_next() {
   }
   if (feed_lock.owns_lock()) feed_lock.unlock();
   end();
+  note_span();
   return !shared_.stopped();
+}
+
+void IntervalWorker::note_span() const {
+  if (!shared_.options.on_span || interval_->targets.empty()) return;
+  const double from = time_of(interval_->targets.front().packet);
+  const double to = end_of_frame(shared_.index.packet(interval_->targets.back().packet).frame);
+  shared_.options.on_span({number_, from, to, working_since_, std::chrono::steady_clock::now()});
 }
 
 void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& parameters) {
@@ -100,7 +109,10 @@ bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
   // A frame that is sampled several times is converted as often: its places may lie in groups of
   // which only one is inside the window.
   for (int64_t i = 0; i < target.count; ++i) {
+    const bool waits = shared_.queue.beyond_window(target.first + i);
+    if (waits) note_span();
     const std::optional<TensorView> room = shared_.queue.reserve(target.first + i);
+    if (waits) working_since_ = std::chrono::steady_clock::now();
     if (!room) return false;
     const double before = thread_cpu_seconds();
     try {

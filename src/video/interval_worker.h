@@ -36,7 +36,7 @@ double thread_cpu_seconds();
 
 class IntervalWorker {
  public:
-  IntervalWorker(SharedWork& shared, ConvertFrame convert);
+  IntervalWorker(SharedWork& shared, ConvertFrame convert, int number = 0);
 
   // Takes the next interval; false when there is none left or the work was stopped.
   bool decode_next();
@@ -60,6 +60,8 @@ class IntervalWorker {
   void end();
   void note_broken(int64_t packet);
   void note_lost(const Target& target);
+  // Tells of the work since `working_since_`.
+  void note_span() const;
   double time_of(int64_t packet) const;
   double end_of_frame(int64_t frame) const;
 
@@ -71,6 +73,8 @@ class IntervalWorker {
   std::vector<bool> done_;  // per target
   size_t open_ = 0;         // targets not done
   Tally tally_;
+  const int number_;  // of this worker
+  std::chrono::steady_clock::time_point working_since_;
 };
 
 }  // namespace kinora

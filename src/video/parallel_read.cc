@@ -36,7 +36,7 @@ class ParallelJob final : public FrameStream::Job {
     report_.intervals = static_cast<int64_t>(plan_.intervals.size());
     report_.workers = plan_.workers;
     try {
-      for (int i = 0; i < plan_.workers; ++i) workers_.emplace_back([this] { work(); });
+      for (int i = 0; i < plan_.workers; ++i) workers_.emplace_back([this, i] { work(i); });
     } catch (const std::system_error&) {
       stop();
       throw Error(ErrorKind::resource,
@@ -86,11 +86,11 @@ class ParallelJob final : public FrameStream::Job {
     }
   }
 
-  void work() {
+  void work(int number) {
     const double cpu_before = thread_cpu_seconds();
     IntervalWorker::Tally tally;
     try {
-      IntervalWorker worker(shared_, read_.make_convert());
+      IntervalWorker worker(shared_, read_.make_convert(), number);
       while (worker.decode_next()) {
       }
       tally = worker.tally();

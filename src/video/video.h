@@ -12,6 +12,7 @@
 // folders of pictures are videos too.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -73,6 +74,15 @@ struct VideoInfo {
   bool repaired_times = false;  // the file lacked presentation times; order was recovered
 };
 
+// What one worker did between two waits, for traces.
+struct DecodeSpan {
+  int worker = 0;   // from 0
+  double from = 0;  // of the video, seconds: the interval it worked on
+  double to = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+
 struct ReadOptions {
   // Size of the delivered frames for an upright source size and number of sampled frames (0 when
   // not known). Empty: the source's own size.
@@ -82,7 +92,8 @@ struct ReadOptions {
   int64_t queue_groups = 0;  // groups that may be under way; 0: enough to keep the threads busy
   int threads = 0;           // 0: one for every core this process may use
   CancelToken cancel;
-  Progress* progress = nullptr;  // stage "decode", in frames
+  Progress* progress = nullptr;                    // stage "decode", in frames
+  std::function<void(const DecodeSpan&)> on_span;  // called from the workers
 };
 
 // A stretch of the video that could not be decoded as it was meant.

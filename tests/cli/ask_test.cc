@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/cli.h"
 #include "support/png_bomb.h"
-#include "support/run_program.h"
 #include "support/temp_dir.h"
 
 namespace kinora::testing {
@@ -17,25 +17,6 @@ namespace {
 
 const std::string fixtures = KINORA_FIXTURES;
 const std::string model = fixtures + "/models/qwen2_5_vl_untied_old";
-
-Finished kinora(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), KINORA_PROGRAM);
-  return run_program(arguments);
-}
-
-void make_media(const std::string& arguments) {
-  const std::string command = "ffmpeg -nostdin -v error -y " + arguments;
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
-}
-
-// An error is one line on standard error, from kinora, that mentions what it is about.
-void expect_error(const Finished& finished, int code, const std::string& about) {
-  EXPECT_EQ(finished.code, code) << finished.err;
-  EXPECT_EQ(finished.out, "");
-  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-  EXPECT_TRUE(finished.err.starts_with("kinora: ")) << finished.err;
-  EXPECT_NE(finished.err.find(about), std::string::npos) << finished.err;
-}
 
 class Ask : public ::testing::Test {
  protected:

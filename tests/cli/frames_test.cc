@@ -6,29 +6,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "support/run_program.h"
+#include "support/cli.h"
 #include "support/temp_dir.h"
 
 namespace kinora::testing {
 namespace {
-
-Finished kinora(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), KINORA_PROGRAM);
-  return run_program(arguments);
-}
-
-void make_media(const std::string& arguments) {
-  const std::string command = "ffmpeg -nostdin -v error -y " + arguments;
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
-}
-
-void expect_error(const Finished& finished, int code, const std::string& about) {
-  EXPECT_EQ(finished.code, code) << finished.err;
-  EXPECT_EQ(finished.out, "");
-  EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-  EXPECT_TRUE(finished.err.starts_with("kinora: ")) << finished.err;
-  EXPECT_NE(finished.err.find(about), std::string::npos) << finished.err;
-}
 
 // A PNG's size stands in its header, big-endian at bytes 16 and 20.
 std::pair<int, int> png_size(const std::string& path) {

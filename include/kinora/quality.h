@@ -1,0 +1,30 @@
+// Tested combinations of policies by name, for people who want a good answer and not its methods:
+// exact (nothing approximated, the default), balanced and fast. Their accuracy, time and memory
+// stand side by side in docs/results.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <kinora/engine.h>
+#include <kinora/session.h>
+
+namespace kinora {
+
+struct Quality {
+  std::string name;
+  std::string summary;  // what it gives up, one line
+  std::string attention;
+  std::string retain;
+  bool native_bf16 = false;
+};
+
+const std::vector<Quality>& qualities();
+
+// Throws a usage error that lists the names.
+const Quality& find_quality(const std::string& name);
+
+// Sets what the preset decides and leaves everything else.
+void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions& session);
+
+}  // namespace kinora

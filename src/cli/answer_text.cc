@@ -1,0 +1,82 @@
+#include "cli/answer_text.h"
+
+#include <fmt/format.h>
+
+#include "cli/terminal.h"
+
+namespace kinora::cli {
+namespace {
+
+double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+}  // namespace
+
+std::string forecast_line(const Forecast& forecast) {
+  std::string line =
+      fmt::format("{} frames, {} tokens, {} of keys and values, {} of memory, about {}",
+                  forecast.frames, forecast.tokens, human_bytes(forecast.row_bytes),
+                  human_bytes(forecast.memory_bytes), human_seconds(forecast.seconds));
+  for (const std::string& change : forecast.changes) line += "\n" + change;
+  return line;
+}
+
+nlohmann::json forecast_json(const Forecast& forecast) {
+  return {{"frames", forecast.frames},
+          {"tokens", forecast.tokens},
+          {"visual_tokens", forecast.visual_tokens},
+          {"row_bytes", forecast.row_bytes},
+          {"memory_bytes", forecast.memory_bytes},
+          {"seconds", forecast.seconds},
+          {"changes", forecast.changes}};
+}
+
+std::string timing_line(const Answer& answer, double load, double open) {
+  const Timings& t = answer.timings;
+  return fmt::format(
+      "{} frames, {} tokens | load {}, open {}, decode {} CPU ({} waited), vision {}, prefill {} "
+      "({:.0f} tokens/s), first token {}, {} tokens at {:.1f}/s | peak memory {}",
+      answer.frames, answer.prompt_tokens, human_seconds(load), human_seconds(open),
+      human_seconds(t.decode), human_seconds(t.decode_wait), human_seconds(t.vision),
+      human_seconds(t.prefill), rate(static_cast<double>(answer.prompt_tokens), t.prefill),
+      human_seconds(t.first_token), answer.ids.size(),
+      rate(static_cast<double>(answer.ids.size()), t.generate), human_bytes(peak_memory()));
+}
+
+nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& inputs,
+                           const Forecast& forecast, double load, double open) {
+  const Timings& t = answer.timings;
+  nlohmann::json described = nlohmann::json::array();
+  for (const InputInfo& input : inputs) {
+    described.push_back({{"source", input.source},
+                         {"kind", input.kind},
+                         {"width", input.width},
+                         {"height", input.height},
+                         {"tokens", input.tokens},
+                         {"times", input.times}});
+  }
+  return {{"answer", answer.text},
+          {"stop", answer.stop},
+          {"frames", answer.frames},
+          {"inputs", described},
+          {"tokens",
+           {{"prompt", answer.prompt_tokens},
+            {"visual", answer.visual_tokens},
+            {"answer", answer.ids.size()}}},
+          {"expected", forecast_json(forecast)},
+          {"timings",
+           {{"load", load},
+            {"open", open},
+            {"decode", t.decode},
+            {"decode_wait", t.decode_wait},
+            {"vision", t.vision},
+            {"prefill", t.prefill},
+            {"first_token", t.first_token},
+            {"generate", t.generate},
+            {"total", t.total}}},
+          {"row_bytes", answer.row_bytes},
+          {"attention", answer.attention_report},
+          {"peak_memory", peak_memory()},
+          {"warnings", answer.warnings}};
+}
+
+}  // namespace kinora::cli

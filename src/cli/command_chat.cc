@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <kinora/session.h>
+
+#include "base/error.h"
+#include "cli/answer_text.h"
+#include "cli/command_line.h"
+#include "cli/line_reader.h"
+#include "cli/session_flags.h"
+#include "cli/terminal.h"
+#include "cli/trace_file.h"
+
+namespace kinora::cli {
+namespace {
+
+struct ChatFlags {
+  std::vector<std::string> sources;
+  SessionFlags flags;
+};
+
+constexpr const char* chat_help =
+    "Type a question and press Enter; what was read of the video is used again.\n"
+    "  /stats   frames, tokens, memory and the times of the last answer\n"
+    "  /clear   forget the conversation, keep the video\n"
+    "  /help    this list\n"
+    "  /quit    end (as does Ctrl-D)\n"
+    "Ctrl-C stops an answer.\n";
+
+class Chat {
+ public:
+  Chat(ChatFlags& chat, Interrupts& interrupts)
+      : flags_(chat.flags),
+        interrupts_(interrupts),
+        trace_(flags_.trace, flags_.timeline),
+        progress_(flags_.quiet),
+        engine_(flags_.engine),
+        session_(engine_, with_progress(flags_.session)),
+        sources_(chat.sources) {}
+
+  int run() {
+    open();
+    LineReader lines("> ", history_place());
+    if (lines.on_terminal() && !flags_.quiet) {
+      fmt::print("{} is ready. /help lists the commands.\n", engine_.describe().name);
+    }
+    while (!Interrupts::asked_to_end()) {
+      const std::optional<std::string> line = lines.next();
+      if (!line) break;
+      const size_t begin = line->find_first_not_of(" \t");
+      if (begin == std::string::npos) continue;
+      const std::string text = line->substr(begin);
+      if (text == "/quit" || text == "/exit") break;
+      if (text[0] == '/') {
+        obey(text);
+      } else {
+        answer(text);
+      }
+      std::fflush(stdout);
+    }
+    trace_.write("kinora chat");
+    return 0;
+  }
+
+ private:
+  SessionOptions with_progress(SessionOptions options) {
+    options.progress = [this](std::string_view stage, int64_t done, int64_t total) {
+      progress_.update(stage, done, total);
+    };
+    return options;
+  }
+
+  double now() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  void complain(const Error& error) {
+    progress_.clear();
+    fmt::print(stderr, "kinora: {}\n", error.what());
+  }
+
+  // Reads the video at once, so that the first answer comes as fast as the others.
+  void open() {
+    flags_.input.cancel = interrupts_.token();
+    flags_.add_inputs(session_, sources_);
+    if (sources_.empty()) return;
+    const Forecast forecast = session_.forecast("?");
+    progress_.clear();
+    if (progress_.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+    const double offset = now();
+    try {
+      const Answer read = session_.prepare(interrupts_.renew());
+      progress_.clear();
+      trace_.add(read.spans, offset);
+      warn(read);
+      last_ = read;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::cancelled || Interrupts::asked_to_end()) throw;
+      progress_.clear();
+      fmt::print(stderr, "stopped; the first question will read the video\n");
+    }
+  }
+
+  void warn(const Answer& answer) const {
+    for (const std::string& warning : answer.warnings) {
+      fmt::print(stderr, "kinora: warning: {}\n", warning);
+    }
+  }
+
+  void answer(const std::string& question) {
+    AnswerOptions options = flags_.answer;
+    options.cancel = interrupts_.renew();
+    const double offset = now();
+    bool shown = false;
+    try {
+      last_ = session_.ask(question, options, [&](std::string_view piece) {
+        progress_.clear();
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+        std::fflush(stdout);
+        shown = true;
+      });
+      progress_.clear();
+      fmt::print("\n");
+      warn(last_);
+      trace_.add(last_.spans, offset);
+      ++questions_;
+    } catch (const Error& error) {
+      if (shown) fmt::print("\n");
+      if (error.kind() == ErrorKind::cancelled) {
+        progress_.clear();
+        fmt::print(stderr, "stopped; the conversation is as it was before this question\n");
+      } else {
+        complain(error);
+      }
+    }
+  }
+
+  void obey(const std::string& command) {
+    if (command == "/help") {
+      fmt::print("{}", chat_help);
+    } else if (command == "/clear") {
+      session_.clear();
+      questions_ = 0;
+      fmt::print("the conversation is forgotten\n");
+    } else if (command == "/stats") {
+      stats();
+    } else {
+      fmt::print(stderr, "kinora: there is no command {}; /help lists them\n", command);
+    }
+  }
+
+  void stats() const {
+    for (const InputInfo& input : session_.inputs()) {
+      fmt::print("{}: {} frames of {}×{}, {} tokens\n", input.source, input.times.size(),
+                 input.width, input.height, input.tokens);
+    }
+    fmt::print("{} answers, {} of keys and values, peak memory {}\n", questions_,
+               human_bytes(last_.row_bytes), human_bytes(peak_memory()));
+    fmt::print("last: {}\n", timing_line(last_, engine_.describe().load_seconds, 0));
+  }
+
+  SessionFlags& flags_;
+  Interrupts& interrupts_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  TraceFile trace_;
+  TerminalProgress progress_;
+  Engine engine_;
+  Session session_;
+  std::vector<std::string> sources_;
+  Answer last_;
+  int64_t questions_ = 0;
+};
+
+}  // namespace
+
+void add_chat(CommandLine& line) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command =
+      line.app.add_subcommand("chat", "Ask many questions about videos that are read once");
+  command
+      ->add_option("inputs", flags->sources,
+                   "VIDEO or IMAGE: any number of files, URLs or folders; none for a talk without")
+      ->type_name("INPUT…");
+  flags->flags.add_to(*command);
+  command->footer(
+      "Examples:\n"
+      "  kinora chat talk.mp4 -m DIR\n"
+      "  kinora chat demo\n"
+      "  printf 'What happens?\\nAnd then?\\n' | kinora chat demo -q\n\n"
+      "In a pipe every line is a question. /help lists the commands.");
+  command->callback([flags, &line] {
+    line.action = [flags, &line] {
+      flags->flags.resolve();
+      return Chat(*flags, line.interrupts).run();
+    };
+  });
+}
+
+}  // namespace kinora::cli

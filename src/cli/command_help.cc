@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+#include <kinora/quality.h>
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+
+namespace kinora::cli {
+namespace {
+
+std::string quality_help() {
+  std::string text =
+      "--quality names a tested combination of policies; a policy given by itself goes before "
+      "it.\n\n";
+  for (const Quality& quality : qualities()) {
+    text += fmt::format("  {:<10}{}\n            --attention {} --retain {}{}\n", quality.name,
+                        quality.summary, quality.attention, quality.retain,
+                        quality.native_bf16 ? " --bf16" : "");
+  }
+  text +=
+      "\nAccuracy, time and memory of the three on the bundled model's sets stand side by side in\n"
+      "docs/results.md; 'kinora eval' measures them on your own questions.\n";
+  return text;
+}
+
+}  // namespace
+
+void add_help(CommandLine& line) {
+  auto topic = std::make_shared<std::string>();
+  CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic (quality)");
+  command->add_option("topic", *topic, "A command, or: quality")->type_name("TOPIC");
+  command->callback([topic, &line] {
+    line.action = [topic, &line] {
+      if (topic->empty()) {
+        fmt::print("{}", line.app.help());
+        return 0;
+      }
+      if (*topic == "quality") {
+        fmt::print("{}", quality_help());
+        return 0;
+      }
+      for (const CLI::App* known : line.app.get_subcommands([](CLI::App*) { return true; })) {
+        if (known->get_name() != *topic) continue;
+        fmt::print("{}", known->help(line.app.get_name()));
+        return 0;
+      }
+      throw Error(ErrorKind::usage,
+                  fmt::format("there is no help on '{}'; see 'kinora --help'", *topic));
+    };
+  });
+}
+
+}  // namespace kinora::cli

@@ -1,0 +1,31 @@
+// What Ctrl-C does. At first it asks the work to stop, and a second one ends the program. A command
+// that goes on after an interruption takes a new token for every piece of work; from then on
+// Ctrl-C stops only that.
+#pragma once
+
+#include <deque>
+
+#include "base/cancel.h"
+
+namespace kinora::cli {
+
+class Interrupts {
+ public:
+  // Installs the handlers of SIGINT and SIGTERM. One object a program: a handler can reach nothing
+  // but a global, which points here.
+  Interrupts();
+  ~Interrupts();
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // The token of the work under way.
+  const CancelToken& token() const { return tokens_.back(); }
+  const CancelToken& renew();
+  // True once SIGTERM has come: the program should end.
+  static bool asked_to_end();
+
+ private:
+  std::deque<CancelToken> tokens_;  // all of them stay: the handler may be looking at one
+};
+
+}  // namespace kinora::cli

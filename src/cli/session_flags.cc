@@ -1,0 +1,155 @@
+#include "cli/session_flags.h"
+
+#include <fmt/format.h>
+#include <kinora/quality.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "cli/bundled.h"
+
+namespace kinora::cli {
+
+int64_t parse_size(const std::string& text) {
+  const auto refuse = [&]() -> int64_t {
+    throw Error(ErrorKind::usage, "'" + text + "' is not a size; write 6GiB, 512MiB or bytes");
+  };
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || !(number > 0)) return refuse();
+  std::string unit(after, end);
+  std::erase(unit, ' ');
+  double factor = 1;
+  if (!unit.empty() && unit != "B") {
+    const size_t power = std::string("KMGT").find(static_cast<char>(std::toupper(unit[0])));
+    if (power == std::string::npos) return refuse();
+    const std::string rest = unit.substr(1);
+    if (rest != "" && rest != "B" && rest != "iB") return refuse();
+    factor = std::pow(1024.0, static_cast<double>(power + 1));
+  }
+  const double bytes = number * factor;
+  if (!(bytes >= 1) || bytes > 1e18) return refuse();
+  return static_cast<int64_t>(bytes);
+}
+
+void SessionFlags::add_to(CLI::App& command) {
+  const auto option = [&](const char* group, const char* name, auto& value, const char* text) {
+    return command.add_option(name, value, text)->group(group);
+  };
+  command
+      .add_option("-m,--model", engine.model,
+                  "Model directory, as Hugging Face publishes it; default: $KINORA_MODEL, else the "
+                  "bundled kinora-tiny")
+      ->type_name("DIR");
+
+  const char* frames = "Which frames";
+  option(frames, "--fps", input.fps, "Frames a second to look at");
+  option(frames, "--frames", input.frames, "Number of frames to look at, evenly spread");
+  option(frames, "--start", input.start, "Begin at this second");
+  option(frames, "--end", input.end, "End at this second");
+  option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")
+      ->check(CLI::NonNegativeNumber);
+  option(frames, "--subtitles", subtitles,
+         "Subtitles to read along with the video (.srt, .vtt); once for every video")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
+
+  const char* wording = "The answer";
+  option(wording, "--max-tokens", answer.max_tokens, "Longest answer, in tokens")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  option(wording, "--temperature", answer.temperature, "0 is greedy; default: the model's own");
+  option(wording, "--top-k", answer.top_k, "Choose among so many tokens");
+  option(wording, "--top-p", answer.top_p, "Choose within this probability mass");
+  option(wording, "--min-p", answer.min_p, "Drop tokens less likely than this share of the best");
+  option(wording, "--repetition-penalty", answer.repetition_penalty,
+         "Above 1 discourages tokens already used");
+  option(wording, "--seed", answer.seed, "Seed of the random choice")->capture_default_str();
+  option(wording, "--stop", answer.stop, "End the answer before this text (may be repeated)")
+      ->expected(1)
+      ->take_all();
+  option(wording, "--system", session.system, "System prompt in place of the model's own");
+
+  const char* policies = "Policies";
+  option(policies, "--quality", quality_,
+         "exact, balanced or fast: a combination of the policies below (kinora help quality)")
+      ->capture_default_str();
+  option(policies, "--attention", attention_,
+         "dense, or a sparse policy: momo, mminference, a-shape, tri-shape, vertical-slash, grid, "
+         "sf-fixed, sf-strided");
+  option(policies, "--dense-below", session.dense_below,
+         "Rows under which a sparse policy runs densely; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  option(policies, "--retain", retain_,
+         "What a group of frames leaves in memory: all, or key-norm:RATIO, value-norm:RATIO, "
+         "attention-score:RATIO");
+  command
+      .add_flag("--bf16", native_bf16_,
+                "Multiply in bf16 where weights and CPU allow: faster, rounded")
+      ->group(policies);
+
+  const char* budgets = "Budgets";
+  option(budgets, "--memory-budget", memory_budget_,
+         "Most memory to use (6GiB); kept by looking at fewer frames or pruning harder")
+      ->type_name("SIZE");
+  option(budgets, "--max-context", session.max_context, "Most tokens of the conversation")
+      ->check(CLI::PositiveNumber);
+  command
+      .add_flag("--strict", session.strict, "Refuse what is over a budget instead of adapting it")
+      ->group(budgets);
+
+  const char* machine = "The machine";
+  option(machine, "--device", engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  option(machine, "--threads", engine.threads, "Threads to use; 0 is one per core")
+      ->capture_default_str();
+  option(machine, "--frames-per-group", session.frames_per_group,
+         "Frames decoded, encoded and prefilled together")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  option(machine, "--decode-threads", session.decode_threads,
+         "Threads that decode video; 0 is one per core")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_flag("--sequential", sequential_,
+                "Decode everything before the rest begins (for comparison)")
+      ->group(machine);
+  command
+      .add_flag("--check-weights", engine.check_weights,
+                "Read every weight first and refuse NaN and infinity")
+      ->group(machine);
+  option(machine, "--trace", trace, "Write what was done when, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  option(machine, "--timeline", timeline, "Draw what was done when (.png or .svg)")
+      ->type_name("FILE");
+  command.add_flag("-q,--quiet", quiet, "No progress, no timing line");
+}
+
+void SessionFlags::resolve() {
+  if (engine.model.empty()) engine.model = default_model();
+  apply_quality(find_quality(quality_), engine, session);
+  if (!attention_.empty()) session.attention = attention_;
+  if (!retain_.empty()) session.retain = retain_;
+  if (native_bf16_) engine.native_bf16 = true;
+  if (!memory_budget_.empty()) session.memory_budget = parse_size(memory_budget_);
+  session.overlap = !sequential_;
+}
+
+std::vector<InputInfo> SessionFlags::add_inputs(Session& opened,
+                                                const std::vector<std::string>& sources) const {
+  if (subtitles.size() > sources.size()) {
+    throw Error(ErrorKind::usage, fmt::format("{} files of subtitles for {} inputs",
+                                              subtitles.size(), sources.size()));
+  }
+  std::vector<InputInfo> inputs;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    InputOptions options = input;
+    if (i < subtitles.size()) options.subtitles = subtitles[i];
+    inputs.push_back(opened.add(input_or_demo(sources[i]), options));
+  }
+  return inputs;
+}
+
+}  // namespace kinora::cli

@@ -1,0 +1,209 @@
+// Stages that run at the same time: the same answer as one after the other, and nothing left behind
+// wherever they are stopped.
+#include <gtest/gtest.h>
+#include <kinora/session.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/bounded_queue.h"
+#include "support/film.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+int64_t entries(const char* directory) {
+  int64_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+  return count;
+}
+
+int64_t allocated_bytes() {
+  const auto info = ::mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+class Overlap : public ::testing::Test {
+ protected:
+  const testing::TempDir directory_;
+  const Engine engine_{
+      {.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new", .threads = 2}};
+
+  static AnswerOptions greedy() {
+    AnswerOptions options;
+    options.temperature = 0;
+    options.max_tokens = 8;
+    options.ignore_stop_tokens = true;
+    return options;
+  }
+};
+
+TEST_F(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string first = testing::write_film(directory_.file("first"), random, 11);
+  const std::string second = testing::write_film(directory_.file("second"), random, 6, 40, 96);
+  const auto answer = [&](bool overlap, int decode_threads) {
+    SessionOptions options;
+    options.overlap = overlap;
+    options.decode_threads = decode_threads;
+    options.frames_per_group = 2 + random.below(5);
+    Session session(engine_, options);
+    InputOptions every;
+    every.all_frames = true;
+    session.add(first, every);
+    session.add(second, every);
+    return session.ask("What is it?", greedy());
+  };
+  const Answer expected = answer(false, 1);
+  EXPECT_EQ(expected.frames, 17);
+  for (const int threads : {0, 1, 3}) {
+    const Answer actual = answer(true, threads);
+    EXPECT_EQ(actual.ids, expected.ids);
+    EXPECT_EQ(actual.frames, 17);
+    EXPECT_EQ(actual.visual_tokens, expected.visual_tokens);
+    EXPECT_EQ(actual.row_bytes, expected.row_bytes);
+  }
+}
+
+TEST_F(Overlap, TellsWhatWasDoneWhen) {
+  KINORA_FRESH_RANDOM(random);
+  SessionOptions options;
+  options.frames_per_group = 4;
+  options.max_group_tokens = 1;
+  Session session(engine_, options);
+  InputOptions every;
+  every.all_frames = true;
+  session.add(testing::write_film(directory_.file("film"), random, 12), every);
+  const Answer answer = session.ask("What is it?", greedy());
+  std::map<std::string, int> stages;
+  for (const Span& span : answer.spans) {
+    const std::string stage = span.name.substr(0, span.name.find(' '));
+    EXPECT_TRUE(span.lane.starts_with(stage)) << span.lane << ": " << span.name;
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_GE(span.begin, 0);
+    EXPECT_LE(span.end, answer.timings.total);
+    ++stages[stage];
+  }
+  EXPECT_GE(stages["decode"], 1);
+  EXPECT_EQ(stages["vision"], 3);
+  EXPECT_GE(stages["prefill"], 3);
+  EXPECT_EQ(stages["generate"], 1);
+}
+
+TEST_F(Overlap, CancellingAnywhereLeavesNothingBehind) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 12);
+  std::atomic<int64_t> events = 0, stop_at = -1;
+  CancelToken token;
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 20;
+  options.progress = [&](std::string_view, int64_t, int64_t) {
+    if (++events == stop_at) token.cancel();
+  };
+  Session session(engine_, options);
+  InputOptions every;
+  every.all_frames = true;
+  session.add(film, every);
+  const auto ask = [&] {
+    AnswerOptions answer = greedy();
+    answer.cancel = token = CancelToken();
+    events = 0;
+    return session.ask("What is it?", answer, [&](std::string_view) {
+      if (++events == stop_at) token.cancel();
+    });
+  };
+  const Answer expected = ask();
+  session.clear();
+  const int64_t all_events = events;
+  const int64_t files = entries("/proc/self/fd");
+  const int64_t here = entries(directory_.file("film").c_str());
+
+  int cancelled = 0;
+  int64_t threads = 0, bytes = 0;
+  for (int round = 0; round < 200; ++round) {
+    Session fresh(engine_, options);
+    fresh.add(film, every);
+    AnswerOptions answer = greedy();
+    answer.cancel = token = CancelToken();
+    events = 0;
+    // Half of them at a moment of the work, half at a moment of the clock.
+    const bool by_clock = round % 2 == 1;
+    stop_at = by_clock ? -1 : 1 + random.below(all_events);
+    std::thread clock;
+    if (by_clock) {
+      clock = std::thread([cancel = token, after = random.below(30'000)] {
+        std::this_thread::sleep_for(std::chrono::microseconds(after));
+        cancel.cancel();
+      });
+    }
+    try {
+      fresh.ask("What is it?", answer, [&](std::string_view) {
+        if (++events == stop_at) token.cancel();
+      });
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
+      ++cancelled;
+    }
+    if (clock.joinable()) clock.join();
+    EXPECT_EQ(entries("/proc/self/fd"), files) << "round " << round;
+    if (round == 20) {  // by now every pool has its threads and every cache its size
+      threads = entries("/proc/self/task");
+      bytes = allocated_bytes();
+    }
+    if (round > 20) {
+      EXPECT_LE(entries("/proc/self/task"), threads) << "round " << round;
+    }
+  }
+  EXPECT_GT(cancelled, 50);
+  EXPECT_LT(allocated_bytes() - bytes, 1 << 20);
+  EXPECT_EQ(entries(directory_.file("film").c_str()), here);
+
+  stop_at = -1;
+  const Answer again = ask();
+  EXPECT_EQ(again.ids, expected.ids);
+  EXPECT_EQ(again.row_bytes, expected.row_bytes);
+}
+
+TEST(BoundedQueue, HoldsBackTheProducerAndKeepsTheOrder) {
+  BoundedQueue<int> queue(2);
+  std::atomic<int> pushed = 0;
+  std::thread producer([&] {
+    for (int i = 0; i < 100; ++i) {
+      if (!queue.push(i)) return;
+      ++pushed;
+    }
+    queue.finish(std::make_exception_ptr(Error(ErrorKind::bad_input, "the end")));
+  });
+  const CancelToken never;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(queue.pop(never), i);
+    EXPECT_LE(pushed, i + 1 + 2 + 1);
+  }
+  EXPECT_THROW(queue.pop(never), Error);
+  producer.join();
+}
+
+TEST(BoundedQueue, StoppingWakesBothSides) {
+  BoundedQueue<int> full(1), empty(1);
+  EXPECT_TRUE(full.push(1));
+  std::thread producer([&] { EXPECT_FALSE(full.push(2)); });
+  std::thread consumer([&] { EXPECT_EQ(empty.pop({}), std::nullopt); });
+  full.stop();
+  empty.stop();
+  producer.join();
+  consumer.join();
+  CancelToken cancelled;
+  cancelled.cancel();
+  BoundedQueue<int> waiting(1);
+  EXPECT_THROW(waiting.pop(cancelled), Error);
+}
+
+}  // namespace
+}  // namespace kinora

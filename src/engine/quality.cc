@@ -1,0 +1,34 @@
+#include <kinora/quality.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace kinora {
+
+const std::vector<Quality>& qualities() {
+  static const std::vector<Quality> known = {
+      {"exact", "nothing is approximated", "dense", "all", false},
+      {"balanced", "bf16 products where the CPU has them; four fifths of the rows stay", "dense",
+       "key-norm:0.8", true},
+      {"fast", "bf16 products; half of the rows stay", "dense", "key-norm:0.5", true},
+  };
+  return known;
+}
+
+const Quality& find_quality(const std::string& name) {
+  const std::vector<Quality>& known = qualities();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&](const Quality& quality) { return quality.name == name; });
+  if (found != known.end()) return *found;
+  throw Error(ErrorKind::usage,
+              "unknown quality '" + name + "': give exact, balanced or fast (kinora help quality)");
+}
+
+void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions& session) {
+  engine.native_bf16 = quality.native_bf16;
+  session.attention = quality.attention;
+  session.retain = quality.retain;
+}
+
+}  // namespace kinora

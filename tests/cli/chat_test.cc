@@ -1,0 +1,185 @@
+// The command `chat` as a person meets it: from a pipe, on a terminal, interrupted.
+#include <gtest/gtest.h>
+#include <pty.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/cli.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_untied_old";
+
+class Chat : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = new TempDir;
+    make_media("-f lavfi -i testsrc2=size=64x48:rate=8:duration=2 -pix_fmt yuv420p " + clip());
+  }
+  static void TearDownTestSuite() {
+    delete directory_;
+    directory_ = nullptr;
+  }
+  static std::string clip() { return directory_->file("clip.mp4"); }
+  static Finished piped(const std::string& lines, const std::string& flags) {
+    return kinora_shell("printf '" + lines + "' | $KINORA chat -m " + model + " " + flags);
+  }
+  static TempDir* directory_;
+};
+TempDir* Chat::directory_ = nullptr;
+
+TEST_F(Chat, APipeGivesTheAnswersOfOneConversation) {
+  const Finished chat =
+      piped("What is this?\\nAnd then?\\n", clip() + " -q --temperature 0 --max-tokens 6");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  const Finished asked = kinora({"ask", clip(), "What is this?", "-m", model, "-q", "--temperature",
+                                 "0", "--max-tokens", "6"});
+  EXPECT_TRUE(chat.out.starts_with(asked.out)) << chat.out << asked.out;
+  EXPECT_GT(chat.out.size(), asked.out.size());
+  EXPECT_EQ(chat.err, "");
+}
+
+TEST_F(Chat, TheVideoIsReadOnce) {
+  const Finished chat = piped("What?\\n/stats\\nAgain?\\n/stats\\n", clip() + " -q --max-tokens 2");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  // Both answers found the video in memory.
+  size_t at = 0;
+  for (int i = 0; i < 2; ++i) {
+    at = chat.out.find("last: 0 frames", at + 1);
+    EXPECT_NE(at, std::string::npos) << chat.out;
+  }
+  EXPECT_NE(chat.out.find("clip.mp4: 4 frames"), std::string::npos) << chat.out;
+}
+
+TEST_F(Chat, CommandsHelpAndForget) {
+  const Finished chat = piped("/help\\n/nonsense\\nWhat?\\n/clear\\nWhat?\\n/quit\\nnever\\n",
+                              clip() + " -q --temperature 0 --max-tokens 4");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  EXPECT_NE(chat.out.find("/stats"), std::string::npos);
+  EXPECT_EQ(chat.err, "kinora: there is no command /nonsense; /help lists them\n");
+  // After /clear the same question has the same answer.
+  const std::string forgotten = "the conversation is forgotten\n";
+  const size_t at = chat.out.find(forgotten);
+  ASSERT_NE(at, std::string::npos);
+  const std::string second = chat.out.substr(at + forgotten.size());
+  EXPECT_TRUE(chat.out.substr(0, at).ends_with(second)) << chat.out;
+}
+
+TEST_F(Chat, AnErrorEndsTheQuestionAndNotTheChat) {
+  const Finished chat = piped("   \\nWhat?\\n", "--max-tokens 3 -q --max-context 20");
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_NE(chat.err.find("kinora: "), std::string::npos) << chat.err;
+}
+
+TEST_F(Chat, RefusesRowsChosenByAQuestion) {
+  expect_error(piped("What?\\n", clip() + " --retain attention-score:0.5"), 5, "attention-score");
+}
+
+TEST_F(Chat, WritesATrace) {
+  const std::string trace = directory_->file("chat.json");
+  const Finished chat = piped("What?\\nAgain?\\n", clip() + " -q --max-tokens 3 --trace " + trace);
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  const auto json = nlohmann::json::parse(std::ifstream(trace));
+  int generated = 0;
+  for (const auto& event : json.at("traceEvents")) {
+    generated += event.at("ph") == "X" && event.at("cat") == "generate";
+  }
+  EXPECT_EQ(generated, 2);
+}
+
+// A program on a terminal of its own.
+class Terminal {
+ public:
+  explicit Terminal(const std::vector<std::string>& arguments, const std::string& home) {
+    child_ = ::forkpty(&master_, nullptr, nullptr, nullptr);
+    if (child_ == 0) {
+      ::setenv("XDG_STATE_HOME", home.c_str(), 1);
+      ::setenv("TERM", "vt100", 1);
+      std::vector<char*> argv;
+      for (const std::string& argument : arguments)
+        argv.push_back(const_cast<char*>(argument.c_str()));
+      argv.push_back(nullptr);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~Terminal() {
+    if (child_ > 0) {
+      ::kill(child_, SIGKILL);
+      ::waitpid(child_, nullptr, 0);
+    }
+    ::close(master_);
+  }
+
+  void type(const std::string& text) const {
+    ASSERT_EQ(::write(master_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  // Reads until the text has been seen once more; false after a minute without.
+  bool sees(const std::string& text) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < end) {
+      const size_t found = shown_.find(text, looked_);
+      if (found != std::string::npos) {
+        looked_ = found + text.size();
+        return true;
+      }
+      pollfd waiting{master_, POLLIN, 0};
+      if (::poll(&waiting, 1, 100) <= 0) continue;
+      char piece[4096];
+      const ssize_t got = ::read(master_, piece, sizeof piece);
+      if (got <= 0) return shown_.find(text, looked_) != std::string::npos;
+      shown_.append(piece, static_cast<size_t>(got));
+    }
+    return false;
+  }
+  int wait() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    int status = 0;
+    while (::waitpid(child_, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > end) return -1;
+      pollfd waiting{master_, POLLIN, 0};
+      char piece[4096];
+      if (::poll(&waiting, 1, 50) > 0 && ::read(master_, piece, sizeof piece) <= 0) ::usleep(1000);
+    }
+    child_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  const std::string& shown() const { return shown_; }
+
+ private:
+  int master_ = -1;
+  pid_t child_ = -1;
+  std::string shown_;
+  size_t looked_ = 0;
+};
+
+TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgram) {
+  Terminal terminal({KINORA_PROGRAM, "chat", clip(), "-m", model, "--max-tokens", "100000000",
+                     "--stop", "never to be said", "--temperature", "1"},
+                    directory_->file("state"));
+  ASSERT_TRUE(terminal.sees("keys and values")) << terminal.shown();  // the cost comes first
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("Go on and on\n");
+  ASSERT_TRUE(terminal.sees("\n"));
+  ::usleep(500'000);
+  terminal.type("\x03");
+  // The fixture may have come to a stop token by itself before.
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("unfinished\x03");
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("/stats\n");
+  ASSERT_TRUE(terminal.sees("peak memory")) << terminal.shown();
+  terminal.type("/quit\n");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+  // What was asked is remembered for the next time.
+  std::ifstream history(directory_->file("state") + "/kinora/history");
+  const std::string remembered((std::istreambuf_iterator<char>(history)), {});
+  EXPECT_NE(remembered.find("Go\\040on"), std::string::npos) << remembered;
+}
+
+}  // namespace
+}  // namespace kinora::testing

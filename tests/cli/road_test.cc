@@ -1,0 +1,274 @@
+// What `ask` offers beside the answer (traces, budgets, subtitles, presets) and what it does when
+// things break half-way.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/cli.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_untied_old";
+
+class Road : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = new TempDir;
+    // Twenty seconds with a keyframe every second, cut so that headers come first.
+    make_media(
+        "-f lavfi -i testsrc2=size=96x64:rate=8:duration=20 -g 8 -pix_fmt yuv420p -movflags "
+        "+faststart " +
+        clip());
+    make_media("-i " + clip() + " -c copy " + file("clip.ts"));
+  }
+  static void TearDownTestSuite() {
+    delete directory_;
+    directory_ = nullptr;
+  }
+  static std::string file(const std::string& name) { return directory_->file(name); }
+  static std::string clip() { return file("clip.mp4"); }
+  static nlohmann::json ask_json(std::vector<std::string> more) {
+    std::vector<std::string> arguments{"ask",          clip(), "What?",         "-m", model,
+                                       "--max-tokens", "3",    "--temperature", "0",  "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = kinora(arguments);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return nlohmann::json::parse(finished.out);
+  }
+  static TempDir* directory_;
+};
+TempDir* Road::directory_ = nullptr;
+
+TEST_F(Road, ATraceNamesEveryStage) {
+  const Finished finished = kinora({"ask", clip(), "What?", "-m", model, "--max-tokens", "3", "-q",
+                                    "--trace", file("trace.json"), "--timeline", file("line.svg")});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(std::ifstream(file("trace.json")));
+  std::set<std::string> stages;
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    stages.insert(event.at("cat"));
+    EXPECT_TRUE(event.at("name").get<std::string>().starts_with(event.at("cat")));
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+  }
+  EXPECT_EQ(stages, (std::set<std::string>{"decode", "generate", "prefill", "vision"}));
+  std::ifstream svg(file("line.svg"));
+  EXPECT_NE(std::string((std::istreambuf_iterator<char>(svg)), {}).find("prefill"),
+            std::string::npos);
+}
+
+TEST_F(Road, AFullDiskForTheTraceIsToldAndTheAnswerStays) {
+  const std::vector<std::string> plain{"ask", clip(), "What?",         "-m", model, "--max-tokens",
+                                       "3",   "-q",   "--temperature", "0"};
+  std::vector<std::string> traced = plain;
+  traced.insert(traced.end(), {"--trace", "/dev/full"});
+  const Finished finished = kinora(traced);
+  EXPECT_EQ(finished.code, 6);
+  EXPECT_EQ(finished.out, kinora(plain).out);
+  EXPECT_TRUE(finished.err.starts_with("kinora: cannot write /dev/full: No space left"))
+      << finished.err;
+  struct ::stat device {};
+  ASSERT_EQ(::stat("/dev/full", &device), 0);
+  EXPECT_TRUE(S_ISCHR(device.st_mode));
+  traced.push_back("--json");
+  const Finished json = kinora(traced);
+  EXPECT_EQ(json.code, 6);
+  EXPECT_TRUE(nlohmann::json::parse(json.out).contains("answer")) << json.out;
+}
+
+TEST_F(Road, WrongPlacesForATraceAreRefusedBeforeAnyWork) {
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--trace", file("no/where/t.json")}), 3,
+               "no/where");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--timeline", file("t.gif")}), 2,
+               ".png or .svg");
+}
+
+TEST_F(Road, TheCostIsKnownFirst) {
+  const Finished finished = kinora({"ask", clip(), "What?", "-m", model, "--dry-run", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto cost = nlohmann::json::parse(finished.out);
+  const auto answer = ask_json({});
+  EXPECT_EQ(cost.at("frames"), answer.at("frames"));
+  EXPECT_EQ(cost.at("tokens"), answer.at("tokens").at("prompt"));
+  // The answer adds rows for all but its last token.
+  const int64_t tokens = answer.at("tokens").at("prompt").get<int64_t>();
+  const int64_t rows = tokens + answer.at("tokens").at("answer").get<int64_t>() - 1;
+  EXPECT_EQ(cost.at("row_bytes").get<int64_t>() / tokens * rows, answer.at("row_bytes"));
+  EXPECT_GT(cost.at("seconds").get<double>(), 0);
+  EXPECT_EQ(answer.at("expected").at("tokens"), cost.at("tokens"));
+}
+
+TEST_F(Road, BudgetsAreKeptAndSaidAloud) {
+  const auto free = ask_json({});
+  const int64_t tokens = free.at("tokens").at("prompt");
+  const auto tight = ask_json({"--max-context", std::to_string(tokens / 2)});
+  EXPECT_LT(tight.at("frames").get<int>(), free.at("frames").get<int>());
+  EXPECT_LE(tight.at("tokens").at("prompt").get<int64_t>(), tokens / 2);
+  ASSERT_EQ(tight.at("warnings").size(), 1u) << tight.at("warnings");
+  const std::string said = tight.at("warnings")[0];
+  EXPECT_NE(said.find("frames of " + clip()), std::string::npos) << said;
+  EXPECT_EQ(tight.at("inputs")[0].at("times").size(), tight.at("frames"));
+
+  const int64_t memory = free.at("expected").at("memory_bytes");
+  const int64_t rows = free.at("expected").at("row_bytes");
+  const auto lean = ask_json({"--memory-budget", std::to_string(memory - rows / 3)});
+  EXPECT_LT(lean.at("frames").get<int>(), free.at("frames").get<int>());
+  EXPECT_LE(lean.at("expected").at("memory_bytes").get<int64_t>(), memory - rows / 3);
+  // Where pruning was chosen, it is raised before frames are given up.
+  const auto pruned = ask_json({"--retain", "key-norm:0.8"});
+  const int64_t pruned_memory = pruned.at("expected").at("memory_bytes");
+  const int64_t pruned_rows = pruned.at("expected").at("row_bytes");
+  const auto harder = ask_json({"--retain", "key-norm:0.8", "--memory-budget",
+                                std::to_string(pruned_memory - pruned_rows / 4)});
+  EXPECT_EQ(harder.at("frames"), pruned.at("frames"));
+  EXPECT_LT(harder.at("row_bytes").get<int64_t>(), pruned.at("row_bytes").get<int64_t>());
+  EXPECT_NE(harder.at("warnings")[0].get<std::string>().find("key-norm"), std::string::npos);
+}
+
+TEST_F(Road, StrictBudgetsAndImpossibleOnesAreRefused) {
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--max-context", "100", "--strict"}), 6,
+               "--strict");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--memory-budget", "1KiB"}), 6,
+               "memory");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--max-context", "12"}), 6, "context");
+  for (const char* size : {"", "lots", "-1GiB", "6 parsecs", "0"}) {
+    expect_error(kinora({"ask", clip(), "What?", "-m", model, "--memory-budget", size}), 2, "");
+  }
+}
+
+TEST_F(Road, SubtitlesAreReadAlong) {
+  std::ofstream(file("clip.srt")) << "1\n00:00:02,000 --> 00:00:04,000\nOne\n\n"
+                                     "2\n00:00:09,500 --> 00:00:11,000\nTwo <i>words</i>\n";
+  const auto silent = ask_json({});
+  const auto spoken = ask_json({"--subtitles", file("clip.srt")});
+  EXPECT_EQ(spoken.at("frames"), silent.at("frames"));
+  EXPECT_EQ(spoken.at("tokens").at("visual"), silent.at("tokens").at("visual"));
+  EXPECT_GT(spoken.at("tokens").at("prompt").get<int64_t>(),
+            silent.at("tokens").at("prompt").get<int64_t>());
+  EXPECT_EQ(spoken.at("expected").at("tokens"), spoken.at("tokens").at("prompt"));
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--subtitles", file("absent.srt")}), 3,
+               "absent.srt");
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--subtitles", clip()}), 4, "clip.mp4");
+  expect_error(kinora({"ask", "What?", "-m", model, "--subtitles", file("clip.srt")}), 2,
+               "subtitles");
+}
+
+TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
+  const auto exact = ask_json({"--quality", "exact"});
+  EXPECT_EQ(exact.at("row_bytes"), ask_json({}).at("row_bytes"));
+  const auto fast = ask_json({"--quality", "fast"});
+  EXPECT_LT(fast.at("row_bytes").get<int64_t>(), exact.at("row_bytes").get<int64_t>());
+  const auto overruled = ask_json({"--quality", "fast", "--retain", "all"});
+  EXPECT_EQ(overruled.at("row_bytes"), exact.at("row_bytes"));
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--quality", "best"}), 2, "balanced");
+  const Finished help = kinora({"help", "quality"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* name : {"exact", "balanced", "fast"}) {
+    EXPECT_NE(help.out.find(name), std::string::npos);
+  }
+  expect_error(kinora({"help", "cooking"}), 2, "cooking");
+  EXPECT_NE(kinora({"help", "ask"}).out.find("Usage: kinora ask"), std::string::npos);
+  EXPECT_NE(kinora({"eval", "--help"}).out.find("Usage: kinora eval"), std::string::npos);
+}
+
+// --- what breaks half-way ---
+
+TEST_F(Road, AFileCutInTheMiddleIsAnsweredFromWhatIsThere) {
+  std::filesystem::copy_file(file("clip.ts"), file("cut.ts"));
+  std::filesystem::resize_file(file("cut.ts"), std::filesystem::file_size(file("clip.ts")) / 2);
+  const Finished finished =
+      kinora({"ask", file("cut.ts"), "What?", "-m", model, "--max-tokens", "3", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const int frames = nlohmann::json::parse(finished.out).at("frames");
+  EXPECT_GT(frames, 8);
+  EXPECT_LT(frames, 40);
+  // With its header in front, an MP4 promises frames that are not there: they are named.
+  std::filesystem::copy_file(clip(), file("cut.mp4"));
+  std::filesystem::resize_file(file("cut.mp4"), std::filesystem::file_size(clip()) / 2);
+  const Finished promised =
+      kinora({"ask", file("cut.mp4"), "What?", "-m", model, "--max-tokens", "3", "--json"});
+  if (promised.code == 0) {
+    const auto json = nlohmann::json::parse(promised.out);
+    EXPECT_TRUE(json.at("frames").get<int>() < 40 || !json.at("warnings").empty());
+  } else {
+    EXPECT_EQ(promised.code, 4) << promised.err;
+  }
+}
+
+TEST_F(Road, ACorruptStretchIsNamedAndWhatFollowsArrives) {
+  std::filesystem::copy_file(file("clip.ts"), file("hurt.ts"));
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(file("hurt.ts")));
+  KINORA_FRESH_RANDOM(random);
+  {
+    std::fstream hurt(file("hurt.ts"), std::ios::in | std::ios::out | std::ios::binary);
+    hurt.seekp(size * 45 / 100);
+    for (int64_t i = 0; i < size / 10; ++i) hurt.put(static_cast<char>(random.next()));
+  }
+  const Finished finished = kinora(
+      {"ask", file("hurt.ts"), "What?", "-m", model, "--max-tokens", "3", "--fps", "8", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  ASSERT_FALSE(json.at("warnings").empty());
+  EXPECT_NE(json.at("warnings")[0].get<std::string>().find("damaged"), std::string::npos);
+  EXPECT_GT(json.at("inputs")[0].at("times").back().get<double>(), 17.0);
+}
+
+TEST_F(Road, AFileThatVanishesWhileReadingIsNoHang) {
+  for (const int delay : {0, 20'000, 60'000, 150'000}) {
+    std::filesystem::copy_file(file("clip.ts"), file("brief.ts"),
+                               std::filesystem::copy_options::overwrite_existing);
+    RunningProgram program(
+        {KINORA_PROGRAM, "ask", file("brief.ts"), "What?", "-m", model, "-q", "--max-tokens", "3"});
+    ::usleep(static_cast<useconds_t>(delay));
+    std::filesystem::remove(file("brief.ts"));
+    const Finished finished = program.wait();
+    // An open file stays readable after its name is gone; before that it is not found.
+    EXPECT_TRUE(finished.code == 0 || finished.code == 3 || finished.code == 4)
+        << finished.code << finished.err;
+  }
+}
+
+TEST_F(Road, AFileThatShrinksWhileReadingIsNoCrash) {
+  for (const int delay : {30'000, 80'000, 200'000}) {
+    std::filesystem::copy_file(file("clip.ts"), file("brief.ts"),
+                               std::filesystem::copy_options::overwrite_existing);
+    RunningProgram program(
+        {KINORA_PROGRAM, "ask", file("brief.ts"), "What?", "-m", model, "-q", "--max-tokens", "3"});
+    ::usleep(static_cast<useconds_t>(delay));
+    std::filesystem::resize_file(file("brief.ts"), 2000);
+    const Finished finished = program.wait();
+    EXPECT_TRUE(finished.code == 0 || finished.code == 4) << finished.code << finished.err;
+  }
+}
+
+TEST_F(Road, InterruptsAtAnyTimeLeaveOneLineAndNoFile) {
+  KINORA_FRESH_RANDOM(random);
+  std::filesystem::create_directory(file("out"));
+  int stopped = 0;
+  for (int round = 0; round < 12; ++round) {
+    RunningProgram program({KINORA_PROGRAM, "ask", clip(), "What?", "-m", model, "-q", "--fps", "8",
+                            "--max-tokens", "200", "--trace", file("out/trace.json")});
+    ::usleep(static_cast<useconds_t>(random.below(400'000)));
+    program.signal(SIGINT);
+    const Finished finished = program.wait(20);
+    // Before the handlers stand, the signal itself ends the program.
+    EXPECT_TRUE(finished.code == 130 || finished.code == 0) << finished.code << finished.err;
+    if (finished.code == 130) {
+      ++stopped;
+      EXPECT_TRUE(finished.err.empty() || finished.err == "kinora: cancelled\n") << finished.err;
+      EXPECT_TRUE(std::filesystem::is_empty(file("out")));
+    }
+    std::filesystem::remove(file("out/trace.json"));
+  }
+  EXPECT_GT(stopped, 0);
+}
+
+}  // namespace
+}  // namespace kinora::testing
