@@ -36,6 +36,12 @@ TableShape expected_table(const ModelInfo& info) {
 
 std::unique_ptr<Attention> choose_attention(const EngineState& engine,
                                             const SessionOptions& options, int64_t frame_tokens) {
+  if (!engine.context.device.is_cpu() && options.attention != "dense") {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("the attention '{}' does not run on {} yet; use --attention dense or "
+                            "--device cpu",
+                            options.attention, to_string(engine.context.device)));
+  }
   AttentionOptions chosen;
   if (options.dense_below) chosen.sparse.dense_below = *options.dense_below;
   if (frame_tokens > 0) chosen.frame_stride = static_cast<int32_t>(frame_tokens);

@@ -1,8 +1,10 @@
 #include <kinora/engine.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/engine_state.h"
 #include "engine/stopwatch.h"
 #include "ops/matmul.h"
@@ -10,13 +12,26 @@
 namespace kinora {
 namespace {
 
-// The CUDA backend has no ops yet, so `auto` is the CPU and asking for a GPU is refused by name.
+constexpr int oldest_gpu = 8;  // compute capability: the kernels need bf16 arithmetic
+
+// `auto` is the first GPU that kinora runs on, else the CPU. A GPU asked for by name is refused
+// when it is too old.
 Device choose_device(const std::string& name) {
-  if (name == "auto") return Device::cpu();
+  const auto devices = cuda_devices();
+  const auto fits = [&](size_t index) { return devices[index].major >= oldest_gpu; };
+  if (name == "auto") {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (fits(i)) return Device::cuda(static_cast<int>(i));
+    }
+    return Device::cpu();
+  }
   const Device device = parse_device(name);
-  if (!device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                "models do not run on " + to_string(device) + " yet; use --device cpu");
+  if (!device.is_cpu() && !fits(static_cast<size_t>(device.index))) {
+    const CudaDeviceInfo& info = devices[static_cast<size_t>(device.index)];
+    throw Error(ErrorKind::unsupported, to_string(device) + " is a " + info.name +
+                                            " of compute capability " + std::to_string(info.major) +
+                                            "." + std::to_string(info.minor) +
+                                            "; kinora needs 8.0 or newer: use --device cpu");
   }
   return device;
 }
@@ -59,8 +74,22 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
       threads(checked_threads(options.threads)),
       context(threads, choose_device(options.device)) {
   const Stopwatch watch;
-  model = load_model(context, files, options.model,
-                     {.check_finite = options.check_weights, .native_bf16 = options.native_bf16});
+  LoadOptions load;
+  load.check_finite = options.check_weights;
+  load.native_bf16 = options.native_bf16;
+  try {
+    model = load_model(context, files, options.model, load);
+  } catch (const Error& error) {
+    // A GPU that was not asked for and cannot take the model (memory, libraries) is passed over.
+    const bool about_the_gpu =
+        error.kind() == ErrorKind::resource || error.kind() == ErrorKind::unsupported ||
+        (error.kind() == ErrorKind::not_found &&
+         std::string_view(error.what()).find("cublas") != std::string_view::npos);
+    if (options.device != "auto" || context.device.is_cpu() || !about_the_gpu) throw;
+    log_warning(std::string(error.what()) + "; using the CPU");
+    context.device = Device::cpu();
+    model = load_model(context, files, options.model, load);
+  }
   load_seconds = watch.seconds();
   native_bf16 = options.native_bf16;
 }

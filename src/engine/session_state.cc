@@ -45,7 +45,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
       progress_(std::make_unique<CallbackProgress>(options.progress)) {
   RowLayout layout = model().info().rows;
   layout.dtype = row_type(model(), options);
-  store_ = std::make_unique<RowStore>(layout);
+  store_ = std::make_unique<RowStore>(layout, engine_->context.device);
   attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
   positions_ = model().positions();
   places_.push_back(here());

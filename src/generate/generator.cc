@@ -62,8 +62,7 @@ Generated generate(const Context& context, GenerationState state, const Tensor& 
   while (static_cast<int64_t>(result.ids.size()) < options.max_tokens) {
     options.cancel.check();
     Tensor logits = state.model.decoder().logits(context, last);
-    const int32_t token =
-        sampler.pick({logits.data<float>(), static_cast<size_t>(logits.size(1))}, state.history);
+    const int32_t token = sampler.pick(context, logits, state.history);
     if (!options.ignore_stop_tokens &&
         std::find(stops.begin(), stops.end(), token) != stops.end()) {
       result.reason = StopReason::stop_token;

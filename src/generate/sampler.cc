@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
+#include "ops/softmax.h"
+#include "ops/top_k.h"
 
 namespace kinora {
 namespace {
@@ -15,6 +18,16 @@ void require(bool holds, const char* name, double value, const char* range) {
   if (!holds) {
     throw Error(ErrorKind::usage, fmt::format("{} is {}, but must be {}", name, value, range));
   }
+}
+
+// Below this the softmax of any two different floats is 0 or 1: greedy, without overflow.
+constexpr double greedy_below = 1e-5;
+constexpr int64_t most_fetched = 1024;  // candidates, from a GPU
+
+double total(const std::vector<Sampler::Candidate>& candidates) {
+  return std::accumulate(
+      candidates.begin(), candidates.end(), 0.0,
+      [](double sum, const Sampler::Candidate& c) { return sum + c.probability; });
 }
 
 bool more_likely(const Sampler::Candidate& a, const Sampler::Candidate& b) {
@@ -55,8 +68,7 @@ std::vector<Sampler::Candidate> Sampler::distribution(std::span<float> logits,
   penalise(logits, context);
   const auto best =
       static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  // Below this the softmax of any two different floats is 0 or 1: greedy, without overflow.
-  if (options_.temperature < 1e-5) return {{static_cast<int32_t>(best), 1.0}};
+  if (options_.temperature < greedy_below) return {{static_cast<int32_t>(best), 1.0}};
 
   std::vector<Candidate> candidates(logits.size());
   const double top = logits[best];
@@ -68,16 +80,18 @@ std::vector<Sampler::Candidate> Sampler::distribution(std::span<float> logits,
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<int64_t>(kept),
                     candidates.end(), more_likely);
   candidates.resize(kept);
-  const auto total = [&] {
-    return std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                           [](double sum, const Candidate& c) { return sum + c.probability; });
-  };
+  const double mass = total(candidates);
+  return narrowed(std::move(candidates), mass);
+}
+
+std::vector<Sampler::Candidate> Sampler::narrowed(std::vector<Candidate> candidates,
+                                                  double mass) const {
   if (options_.top_p < 1) {
     // The shortest prefix that holds at least top_p of the mass.
-    const double wanted = options_.top_p * total();
-    double mass = 0;
+    const double wanted = options_.top_p * mass;
+    double held = 0;
     size_t count = 0;
-    while (count < candidates.size() && mass < wanted) mass += candidates[count++].probability;
+    while (count < candidates.size() && held < wanted) held += candidates[count++].probability;
     candidates.resize(std::max<size_t>(1, count));
   }
   if (options_.min_p > 0) {
@@ -86,13 +100,12 @@ std::vector<Sampler::Candidate> Sampler::distribution(std::span<float> logits,
                                   [&](const Candidate& c) { return c.probability < floor; });
     candidates.erase(end, candidates.end());
   }
-  const double sum = total();
+  const double sum = total(candidates);
   for (Candidate& candidate : candidates) candidate.probability /= sum;
   return candidates;
 }
 
-int32_t Sampler::pick(std::span<float> logits, std::span<const int32_t> context) {
-  const std::vector<Candidate> candidates = distribution(logits, context);
+int32_t Sampler::draw(const std::vector<Candidate>& candidates) {
   if (candidates.size() == 1) return candidates.front().token;
   double left = random_.uniform();
   for (const Candidate& candidate : candidates) {
@@ -100,6 +113,45 @@ int32_t Sampler::pick(std::span<float> logits, std::span<const int32_t> context)
     if (left < 0) return candidate.token;
   }
   return candidates.back().token;
+}
+
+int32_t Sampler::pick(std::span<float> logits, std::span<const int32_t> context) {
+  return draw(distribution(logits, context));
+}
+
+// Nothing when the choice depends on more candidates than are fetched.
+std::optional<int32_t> Sampler::pick_on_gpu(const Context& where, ConstTensorView logits) {
+  if (options_.temperature < greedy_below) return argmax(where, logits);
+  const bool all = options_.top_k == 0 || options_.top_k >= logits.size(0);
+  if ((all && options_.top_p == 1 && options_.min_p == 0) ||
+      (!all && options_.top_k > most_fetched)) {
+    return std::nullopt;
+  }
+  const auto best = top_k(where, logits, all ? most_fetched : options_.top_k);
+  if (best.empty()) throw Error(ErrorKind::bad_input, "every logit is NaN");
+  std::vector<Candidate> candidates;
+  for (const auto& entry : best) {
+    candidates.push_back({entry.index, std::exp((static_cast<double>(entry.value) - best[0].value) /
+                                                options_.temperature)});
+  }
+  const double fetched = total(candidates);
+  double mass = fetched;
+  if (all) {
+    mass = exp_sum(where, logits, best[0].value, static_cast<float>(1 / options_.temperature));
+    const bool enough =
+        fetched >= options_.top_p * mass || candidates.back().probability < options_.min_p;
+    if (!enough) return std::nullopt;
+  }
+  return draw(narrowed(std::move(candidates), mass));
+}
+
+int32_t Sampler::pick(const Context& where, Tensor& logits, std::span<const int32_t> context) {
+  const TensorView row = logits.view()[0];
+  if (!where.device.is_cpu() && options_.repetition_penalty == 1) {
+    if (const auto token = pick_on_gpu(where, row)) return *token;
+  }
+  Tensor host = logits.to(Device::cpu());
+  return pick({host.data<float>(), static_cast<size_t>(host.size(1))}, context);
 }
 
 }  // namespace kinora

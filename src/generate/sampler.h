@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/context.h"
 #include "base/random.h"
+#include "base/tensor.h"
 
 namespace kinora {
 
@@ -29,6 +32,9 @@ class Sampler {
   // `logits` is used as scratch. `context` is every token so far, prompt included. Ties go to the
   // lowest id, as argmax does.
   int32_t pick(std::span<float> logits, std::span<const int32_t> context);
+  // The same from a row of logits [1, n] where it lies. From a GPU only the candidates that matter
+  // are fetched, as long as the choice depends on a few of them.
+  int32_t pick(const Context& where, Tensor& logits, std::span<const int32_t> context);
 
   // The distribution that pick draws from: (token, probability), most likely first. For greedy
   // options it is one token with probability 1.
@@ -39,6 +45,11 @@ class Sampler {
   std::vector<Candidate> distribution(std::span<float> logits, std::span<const int32_t> context);
 
  private:
+  // The end of `distribution`: candidates are sorted, weighted by exp((logit − largest) /
+  // temperature), and cut to the top k; `mass` is the weight of all that top-p counts.
+  std::vector<Candidate> narrowed(std::vector<Candidate> candidates, double mass) const;
+  int32_t draw(const std::vector<Candidate>& candidates);
+  std::optional<int32_t> pick_on_gpu(const Context& where, ConstTensorView logits);
   void penalise(std::span<float> logits, std::span<const int32_t> context);
 
   SamplingOptions options_;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/gpu_decoder.h"
+#include "model/gpu_weights.h"
 
 namespace kinora {
 namespace {
@@ -45,13 +47,19 @@ ModelInfo describe(const LoadedFiles& loaded) {
 
 }  // namespace
 
-FamilyModel::FamilyModel(LoadedFiles loaded, const LoadOptions& options)
+FamilyModel::FamilyModel(const Context& context, LoadedFiles loaded, const LoadOptions& options)
     : info_(describe(loaded)),
       config_(std::move(loaded.config)),
       tokenizer_(std::move(loaded.tokenizer)),
       chat_(std::move(loaded.chat)),
-      decoder_(config_.decoder, std::move(loaded.weights.decoder),
-               DecoderOptions{options.native_bf16}) {}
+      activations_(activation_type(context, info_.weight_dtype, options.gpu_exact)) {
+  if (context.device.is_cpu()) {
+    decoder_ = std::make_unique<TransformerDecoder>(
+        config_.decoder, std::move(loaded.weights.decoder), DecoderOptions{options.native_bf16});
+  } else {
+    decoder_ = make_gpu_decoder(context, config_.decoder, loaded.weights.decoder, activations_);
+  }
+}
 
 std::vector<PromptRun> FamilyModel::render(const Conversation& conversation) const {
   std::vector<PromptRun> runs;

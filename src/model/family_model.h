@@ -26,22 +26,25 @@ struct LoadedFiles {
 
 class FamilyModel : public Model {
  public:
-  explicit FamilyModel(LoadedFiles loaded, const LoadOptions& options);
+  FamilyModel(const Context& context, LoadedFiles loaded, const LoadOptions& options);
 
   const ModelInfo& info() const override { return info_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
-  const Decoder& decoder() const override { return decoder_; }
+  const Decoder& decoder() const override { return *decoder_; }
   std::vector<PromptRun> render(const Conversation& conversation) const override;
 
  protected:
   const ModelConfig& config() const { return config_; }
+  // Of activations on the device the model was loaded for.
+  DType activations() const { return activations_; }
 
  private:
   ModelInfo info_;
   ModelConfig config_;
   Tokenizer tokenizer_;
   ChatTemplate chat_;
-  TransformerDecoder decoder_;
+  DType activations_;
+  std::unique_ptr<Decoder> decoder_;
 };
 
 // Throws an internal error unless the frames fit the plan.
@@ -52,6 +55,7 @@ std::unique_ptr<Model> make_qwen2_5_vl(const Context& context, const FileSystem&
                                        LoadedFiles loaded, const LoadOptions& options);
 std::unique_ptr<Model> make_llava_onevision(const Context& context, const FileSystem& files,
                                             LoadedFiles loaded, const LoadOptions& options);
-std::unique_ptr<Model> make_text_model(LoadedFiles loaded, const LoadOptions& options);
+std::unique_ptr<Model> make_text_model(const Context& context, LoadedFiles loaded,
+                                       const LoadOptions& options);
 
 }  // namespace kinora

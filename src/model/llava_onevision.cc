@@ -1,17 +1,19 @@
 // LLaVA-OneVision and LLaVA-Video: SigLIP's patches through a projector, pooled for video, tiled
 // for a picture, with a learnt newline token between rows, frames or videos.
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "model/family_model.h"
+#include "model/gpu_weights.h"
 #include "model/linear.h"
 #include "model/processor_llava.h"
 #include "model/sequential_positions.h"
 #include "model/vision_siglip.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
+#include "ops/gather.h"
 #include "ops/pool.h"
 
 namespace kinora {
@@ -19,16 +21,20 @@ namespace {
 
 // Tiles or frames that run through the tower together, so that scratch stays small.
 constexpr int64_t patches_at_once = 4096;
+constexpr int64_t gpu_patches_at_once = 32768;  // a GPU needs more work at once
 
-// Copies rows of tokens and newlines one after another.
+// Copies rows of tokens and newlines one after another, on any device.
 class TokenWriter {
  public:
   TokenWriter(Tensor& out, const Tensor& newline)
-      : target_(out.data<float>()), end_(target_ + out.elements()), newline_(newline) {}
+      : device_(out.device()),
+        target_(out.data<float>()),
+        end_(target_ + out.elements()),
+        newline_(newline) {}
 
   void tokens(const float* source, int64_t elements) {
     if (elements > end_ - target_) throw Error(ErrorKind::internal, "more tokens than planned");
-    std::memcpy(target_, source, static_cast<size_t>(elements) * sizeof(float));
+    copy_bytes(target_, device_, source, device_, static_cast<size_t>(elements) * sizeof(float));
     target_ += elements;
   }
   void newline() { tokens(newline_.data<float>(), newline_.elements()); }
@@ -37,6 +43,7 @@ class TokenWriter {
   }
 
  private:
+  Device device_;
   float* target_;
   float* end_;
   const Tensor& newline_;
@@ -45,14 +52,19 @@ class TokenWriter {
 class LlavaOnevision final : public FamilyModel {
  public:
   LlavaOnevision(const Context& context, LoadedFiles loaded, const LoadOptions& options,
-                 LlavaProcessor processor, SiglipTower tower, LlavaWeights weights)
-      : FamilyModel(std::move(loaded), options),
+                 LlavaProcessor processor, SiglipWeights tower, LlavaWeights weights)
+      : FamilyModel(context, std::move(loaded), options),
         processor_(std::move(processor)),
-        tower_(std::move(tower)),
+        tower_(context, *config().siglip,
+               context.device.is_cpu() ? std::move(tower) : on_gpu(context, tower, activations()),
+               config().llava->feature_layers, activations()),
         projector_in_(std::move(weights.projector_in)),
         projector_out_(std::move(weights.projector_out)),
         newline_(DType::f32, weights.newline.shape(), context.device) {
-    convert(context, weights.newline, newline_);
+    convert(context, weights.newline.to(context.device), newline_);
+    if (context.device.is_cpu()) return;
+    projector_in_ = on_gpu(context, projector_in_, activations(), activations());
+    projector_out_ = on_gpu(context, projector_out_, activations(), DType::f32);
   }
 
   VisualPlan plan_visual(const VisualSource& source, const VisualLimits&) const override {
@@ -86,9 +98,15 @@ class LlavaOnevision final : public FamilyModel {
   // Tiles or frames u8 [n, side, side, 3] → f32 [n, grid, grid, hidden].
   Tensor features(const Context& context, ConstTensorView pictures) const {
     const int64_t grid = processor_.config().grid();
-    const Tensor patches = processor_.patches(context, pictures);
-    const Tensor seen = tower_.encode(context, patches);
-    Tensor middle(DType::f32, Shape{seen.size(0), hidden()}, context.device);
+    const Tensor patches =
+        processor_.patches(context, pictures, {tower_.activations(), tower_.patch_columns()});
+    Tensor seen = tower_.encode(context, patches);
+    if (activations() != DType::f32) {
+      Tensor narrow(activations(), seen.shape(), context.device);
+      convert(context, seen, narrow);
+      seen = std::move(narrow);
+    }
+    Tensor middle(activations(), Shape{seen.size(0), hidden()}, context.device);
     apply_linear(context, seen, projector_in_, middle);
     gelu_erf(context, middle, middle);
     Tensor result(DType::f32, Shape{pictures.size(0), grid, grid, hidden()}, context.device);
@@ -97,9 +115,10 @@ class LlavaOnevision final : public FamilyModel {
     return result;
   }
 
-  int64_t pictures_at_once() const {
+  int64_t pictures_at_once(const Context& context) const {
     const int64_t grid = processor_.config().grid();
-    return std::max<int64_t>(1, patches_at_once / (grid * grid));
+    const int64_t most = context.device.is_cpu() ? patches_at_once : gpu_patches_at_once;
+    return std::max<int64_t>(1, most / (grid * grid));
   }
 
   Tensor pool(const Context& context, const Tensor& frames) const {
@@ -127,8 +146,8 @@ class LlavaOnevision final : public FamilyModel {
     const int64_t tokens = count * plan.tokens_per_unit + (last ? plan.trailing_tokens : 0);
     Tensor result(DType::f32, Shape{tokens, hidden()}, context.device);
     TokenWriter writer(result, newline_);
-    for (int64_t begin = 0; begin < count; begin += pictures_at_once()) {
-      const int64_t some = std::min(pictures_at_once(), count - begin);
+    for (int64_t begin = 0; begin < count; begin += pictures_at_once(context)) {
+      const int64_t some = std::min(pictures_at_once(context), count - begin);
       const Tensor pooled = pool(context, features(context, frames.view().rows(begin, some)));
       const int64_t row = pooled.size(2) * hidden();
       const float* source = pooled.data<float>();
@@ -150,11 +169,11 @@ class LlavaOnevision final : public FamilyModel {
     const Tensor tiles = processor_.tiles(context, plan, picture);
     const int64_t grid = processor_.config().grid();
     Tensor all(DType::f32, Shape{tiles.size(0), grid, grid, hidden()}, context.device);
-    for (int64_t begin = 0; begin < tiles.size(0); begin += pictures_at_once()) {
-      const int64_t some = std::min(pictures_at_once(), tiles.size(0) - begin);
+    for (int64_t begin = 0; begin < tiles.size(0); begin += pictures_at_once(context)) {
+      const int64_t some = std::min(pictures_at_once(context), tiles.size(0) - begin);
       const Tensor part = features(context, tiles.view().rows(begin, some));
-      std::memcpy(all.view().row<float>(begin), part.data<float>(),
-                  static_cast<size_t>(part.bytes()));
+      copy_bytes(all.view().row<float>(begin), context.device, part.data<float>(), context.device,
+                 static_cast<size_t>(part.bytes()));
     }
 
     Tensor result(DType::f32, Shape{plan.tokens_per_unit, hidden()}, context.device);
@@ -180,17 +199,20 @@ class LlavaOnevision final : public FamilyModel {
                       const Tensor& all) const {
     const int64_t grid = processor_.config().grid();
     Tensor kept(DType::f32, Shape{layout.kept.height, layout.kept.width, hidden()}, context.device);
-    const auto cell_bytes = static_cast<size_t>(hidden()) * sizeof(float);
+    std::vector<int32_t> cells;
     for (int64_t y = 0; y < layout.kept.height; ++y) {
       for (int64_t x = 0; x < layout.kept.width; ++x) {
         const int64_t row = layout.first.height + y;
         const int64_t column = layout.first.width + x;
         const int64_t tile = 1 + row / grid * layout.tiles.width + column / grid;
         const int64_t cell = (tile * grid + row % grid) * grid + column % grid;
-        std::memcpy(kept.data<float>() + (y * layout.kept.width + x) * hidden(),
-                    all.data<float>() + cell * hidden(), cell_bytes);
+        cells.push_back(static_cast<int32_t>(cell));
       }
     }
+    const auto as_rows = [&](auto view) {
+      return view.reshaped(Shape{view.elements() / hidden(), hidden()});
+    };
+    gather_rows(context, as_rows(all.view()), cells, as_rows(kept.view()));
     if (layout.shrunk == layout.kept) return kept;
     Tensor shrunk(DType::f32, Shape{layout.shrunk.height, layout.shrunk.width, hidden()},
                   context.device);
@@ -210,9 +232,7 @@ class LlavaOnevision final : public FamilyModel {
 std::unique_ptr<Model> make_llava_onevision(const Context& context, const FileSystem& files,
                                             LoadedFiles loaded, const LoadOptions& options) {
   LlavaProcessor processor = LlavaProcessor::read(files, loaded.directory);
-  const ModelConfig& config = loaded.config;
-  SiglipTower tower(context, *config.siglip, std::move(loaded.weights.siglip),
-                    config.llava->feature_layers);
+  SiglipWeights tower = std::move(loaded.weights.siglip);
   LlavaWeights weights = std::move(loaded.weights.llava);
   return std::make_unique<LlavaOnevision>(context, std::move(loaded), options, std::move(processor),
                                           std::move(tower), std::move(weights));

@@ -33,7 +33,7 @@ std::unique_ptr<Model> load_model(const Context& context, const FileSystem& file
     case Family::llama:
     case Family::qwen2:
     case Family::qwen3:
-      model = make_text_model(std::move(loaded), options);
+      model = make_text_model(context, std::move(loaded), options);
       break;
   }
   const std::chrono::duration<double, std::milli> elapsed =

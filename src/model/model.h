@@ -101,6 +101,8 @@ struct LoadOptions {
   // Rounds the decoder's activations to bf16 where weights are bf16 and the CPU multiplies such
   // natively: faster prefill, no longer equal to f32.
   bool native_bf16 = false;
+  // On a GPU: f32 activations whatever the weights are, to compare with the CPU. Slow.
+  bool gpu_exact = false;
 };
 
 // Reads a directory as huggingface-cli leaves it. Every missing, extra or misshapen tensor is

@@ -256,8 +256,9 @@ VisualPlan LlavaProcessor::plan(const VisualSource& source) const {
   return plan;
 }
 
-Tensor LlavaProcessor::patches(const Context& context, ConstTensorView tiles) const {
-  return raster_patches(context, tiles, config_.patch, normalizer_);
+Tensor LlavaProcessor::patches(const Context& context, ConstTensorView tiles,
+                               const PatchFormat& format) const {
+  return raster_patches(context, tiles, config_.patch, normalizer_, format);
 }
 
 std::vector<int64_t> llava_uniform_frames(int64_t total, int64_t count) {

@@ -72,7 +72,8 @@ class LlavaProcessor {
   Tensor tiles(const Context& context, const VisualPlan& plan, ConstTensorView picture) const;
 
   // Tiles or frames u8 [n, side, side, 3] → f32 [n · grid², 3 · patch²].
-  Tensor patches(const Context& context, ConstTensorView tiles) const;
+  Tensor patches(const Context& context, ConstTensorView tiles,
+                 const PatchFormat& format = {}) const;
 
  private:
   Config config_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/gpu_patches.h"
 
 namespace kinora {
 
@@ -22,7 +23,10 @@ PixelNormalizer::PixelNormalizer(const std::array<float, 3>& mean,
 }
 
 Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t patch,
-                      const PixelNormalizer& normalizer) {
+                      const PixelNormalizer& normalizer, const PatchFormat& format) {
+  if (!context.device.is_cpu()) {
+    return gpu_patches(context, pictures, {1, 1, patch}, normalizer, format);
+  }
   const int64_t down = pictures.size(1) / patch, across = pictures.size(2) / patch;
   Tensor out(DType::f32, {pictures.size(0) * down * across, 3 * patch * patch});
   context.threads->parallel_for(pictures.size(0) * down, 4, [&](int64_t begin, int64_t end) {

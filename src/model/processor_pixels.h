@@ -28,11 +28,18 @@ class PixelNormalizer {
   std::array<std::array<float, 256>, 3> tables_;
 };
 
+// How the rows of patches are wanted: f32 of their own width on the CPU; on a GPU any activation
+// type, padded with zeros to `columns` (0: their own width).
+struct PatchFormat {
+  DType type = DType::f32;
+  int64_t columns = 0;
+};
+
 // Pictures u8 [n, height, width, 3] → rows f32 [n · down · across, 3 · patch · patch] in raster
 // order, channel by channel; a rest at the right and the bottom is left out, as an unpadded
 // convolution leaves it.
 Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t patch,
-                      const PixelNormalizer& normalizer);
+                      const PixelNormalizer& normalizer, const PatchFormat& format = {});
 
 // The content of a JSON file of a model directory; `where` is its path, for errors.
 nlohmann::json parse_processor_json(const std::string& text, const std::string& where);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/gpu_patches.h"
 #include "model/processor_files.h"
 
 namespace kinora {
@@ -166,13 +167,17 @@ VisualPlan QwenProcessor::plan(const VisualSource& source, const VisualLimits& l
   return plan;
 }
 
-Tensor QwenProcessor::patches(const Context& context, ConstTensorView frames) const {
+Tensor QwenProcessor::patches(const Context& context, ConstTensorView frames,
+                              const PatchFormat& format) const {
   const int64_t patch = config_.patch, merge = config_.merge, span = config_.temporal_patch;
   const int64_t block = patch * merge;
   if (frames.rank() != 4 || frames.dtype() != DType::u8 || frames.size(3) != 3 ||
       frames.size(0) < 1 || frames.size(1) % block != 0 || frames.size(2) % block != 0) {
     throw Error(ErrorKind::internal, fmt::format("frames {} do not divide into blocks of {}",
                                                  to_string(frames.shape()), block));
+  }
+  if (!context.device.is_cpu()) {
+    return gpu_patches(context, frames, {span, merge, patch}, normalizer_, format);
   }
   const int64_t count = frames.size(0), units = (count + span - 1) / span;
   const int64_t down = frames.size(1) / block, across = frames.size(2) / block;

@@ -51,7 +51,8 @@ class QwenProcessor {
   // Frames u8 [n, height, width, 3] of the planned size → f32 [units · rows · columns,
   // 3 · temporal_patch · patch²]. Rows go unit by unit, then by merged block, then inside the
   // block; columns by channel, frame of the unit, y, x. A short last unit repeats its last frame.
-  Tensor patches(const Context& context, ConstTensorView frames) const;
+  Tensor patches(const Context& context, ConstTensorView frames,
+                 const PatchFormat& format = {}) const;
 
  private:
   Config config_;

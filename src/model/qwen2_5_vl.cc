@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/family_model.h"
+#include "model/gpu_weights.h"
 #include "model/processor_qwen.h"
 #include "model/vision_qwen.h"
 
@@ -81,11 +82,14 @@ class MultimodalPositions final : public PositionCounter {
 
 class Qwen25Vl final : public FamilyModel {
  public:
-  Qwen25Vl(LoadedFiles loaded, const LoadOptions& options, QwenProcessor processor,
-           QwenVisionTower tower)
-      : FamilyModel(std::move(loaded), options),
+  Qwen25Vl(const Context& context, LoadedFiles loaded, const LoadOptions& options,
+           QwenProcessor processor, QwenVisionWeights weights)
+      : FamilyModel(context, std::move(loaded), options),
         processor_(std::move(processor)),
-        tower_(std::move(tower)) {}
+        tower_(
+            *config().qwen_vision,
+            context.device.is_cpu() ? std::move(weights) : on_gpu(context, weights, activations()),
+            activations()) {}
 
   VisualPlan plan_visual(const VisualSource& source, const VisualLimits& limits) const override {
     return processor_.plan(source, limits);
@@ -95,7 +99,8 @@ class Qwen25Vl final : public FamilyModel {
                 bool last) const override {
     check_frames(plan, frames, last);
     const int64_t merge = config().qwen_vision->merge;
-    const Tensor patches = processor_.patches(context, frames.pixels);
+    const Tensor patches =
+        processor_.patches(context, frames.pixels, {tower_.activations(), tower_.patch_columns()});
     const int64_t unit_patches = plan.tokens_per_unit * merge * merge;
     return tower_.encode(context, patches, patches.size(0) / unit_patches, plan.grid.height * merge,
                          plan.grid.width * merge);
@@ -115,8 +120,8 @@ class Qwen25Vl final : public FamilyModel {
 
 }  // namespace
 
-std::unique_ptr<Model> make_qwen2_5_vl(const Context&, const FileSystem& files, LoadedFiles loaded,
-                                       const LoadOptions& options) {
+std::unique_ptr<Model> make_qwen2_5_vl(const Context& context, const FileSystem& files,
+                                       LoadedFiles loaded, const LoadOptions& options) {
   QwenProcessor processor = QwenProcessor::read(files, loaded.directory);
   const QwenVisionConfig& vision = *loaded.config.qwen_vision;
   const QwenProcessor::Config& wanted = processor.config();
@@ -126,9 +131,9 @@ std::unique_ptr<Model> make_qwen2_5_vl(const Context&, const FileSystem& files, 
                                           ": preprocessor_config.json and config.json disagree "
                                           "about the size of patches");
   }
-  QwenVisionTower tower(vision, std::move(loaded.weights.qwen_vision));
-  return std::make_unique<Qwen25Vl>(std::move(loaded), options, std::move(processor),
-                                    std::move(tower));
+  QwenVisionWeights weights = std::move(loaded.weights.qwen_vision);
+  return std::make_unique<Qwen25Vl>(context, std::move(loaded), options, std::move(processor),
+                                    std::move(weights));
 }
 
 }  // namespace kinora

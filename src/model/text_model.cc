@@ -31,8 +31,9 @@ class TextModel final : public FamilyModel {
 
 }  // namespace
 
-std::unique_ptr<Model> make_text_model(LoadedFiles loaded, const LoadOptions& options) {
-  return std::make_unique<TextModel>(std::move(loaded), options);
+std::unique_ptr<Model> make_text_model(const Context& context, LoadedFiles loaded,
+                                       const LoadOptions& options) {
+  return std::make_unique<TextModel>(context, std::move(loaded), options);
 }
 
 }  // namespace kinora

@@ -21,6 +21,13 @@ constexpr double rotary_base = 10000;
 // Patches that run through the tower together, so that scratch stays small on long videos.
 constexpr int64_t patches_at_once = 8192;
 constexpr int64_t feed_forward_rows = 1024;
+// A GPU has the memory, and needs more work at once.
+constexpr int64_t gpu_patches_at_once = 65536;
+constexpr int64_t gpu_feed_forward_rows = 32768;
+
+int64_t strip_rows(const Context& context) {
+  return context.device.is_cpu() ? feed_forward_rows : gpu_feed_forward_rows;
+}
 
 }  // namespace
 
@@ -54,11 +61,12 @@ struct QwenVisionTower::Scratch {
   Tensor normed;  // [patches, hidden]
   Tensor qkv;     // [patches, 3 × hidden]
   Tensor gate;    // [strip, intermediate]
-  Tensor up;      // the same
+  Tensor up;      // the same; only where gate and up are apart
 };
 
-QwenVisionTower::QwenVisionTower(const QwenVisionConfig& config, QwenVisionWeights weights)
-    : config_(config), weights_(std::move(weights)) {}
+QwenVisionTower::QwenVisionTower(const QwenVisionConfig& config, QwenVisionWeights weights,
+                                 DType activations)
+    : config_(config), weights_(std::move(weights)), type_(activations) {}
 
 QwenVisionTower::Layout QwenVisionTower::layout(const Context& context, int64_t units, int64_t rows,
                                                 int64_t columns) const {
@@ -104,8 +112,8 @@ Tensor QwenVisionTower::encode(const Context& context, ConstTensorView patches, 
     throw Error(ErrorKind::internal, "patches do not fit the vision tower");
   }
   Tensor result(DType::f32, Shape{units * unit_patches / block, config_.output}, context.device);
-  const int64_t at_once =
-      watcher ? units : std::clamp<int64_t>(patches_at_once / unit_patches, 1, units);
+  const int64_t most = context.device.is_cpu() ? patches_at_once : gpu_patches_at_once;
+  const int64_t at_once = watcher ? units : std::clamp<int64_t>(most / unit_patches, 1, units);
   Layout current;
   int64_t laid_out = 0;
   for (int64_t unit = 0; unit < units; unit += at_once) {
@@ -121,13 +129,15 @@ void QwenVisionTower::encode_units(const Context& context, ConstTensorView patch
                                    const Layout& layout, const Watcher& watcher,
                                    TensorView out) const {
   const int64_t count = patches.size(0);
-  const int64_t strip = std::min(count, feed_forward_rows);
+  const int64_t strip = std::min(count, strip_rows(context));
+  const bool fused = weights_.layers[0].gate_up.weight.defined();
+  const int64_t wide = weights_.layers[0].down.weight.size(1);
   const auto make = [&](int64_t rows, int64_t width) {
-    return Tensor(DType::f32, Shape{rows, width}, context.device);
+    return Tensor(type_, Shape{rows, width}, context.device);
   };
-  Scratch scratch{make(count, config_.hidden), make(count, config_.hidden),
-                  make(count, 3 * config_.hidden), make(strip, config_.intermediate),
-                  make(strip, config_.intermediate)};
+  Scratch scratch{Tensor(DType::f32, Shape{count, config_.hidden}, context.device),
+                  make(count, config_.hidden), make(count, 3 * config_.hidden), make(strip, wide),
+                  fused ? Tensor() : make(strip, wide)};
   apply_linear(context, patches, {weights_.patch, {}}, scratch.normed);
   gather_rows(context, scratch.normed, layout.patches, scratch.hidden);
 
@@ -138,8 +148,9 @@ void QwenVisionTower::encode_units(const Context& context, ConstTensorView patch
     attend(context, weights, layout, full, scratch);
     feed_forward(context, weights, scratch);
     if (watcher) {
-      scatter_rows(context, scratch.hidden, layout.patches, scratch.normed);
-      watcher(layer, scratch.normed);
+      Tensor ordered(DType::f32, scratch.hidden.shape(), context.device);
+      scatter_rows(context, scratch.hidden, layout.patches, ordered);
+      watcher(layer, ordered);
     }
   }
   merge(context, layout, scratch, out);
@@ -157,8 +168,8 @@ void QwenVisionTower::attend(const Context& context, const QwenVisionLayerWeight
   const Shape shape{count, config_.heads, head_size};
   const TensorView::Strides strides{3 * hidden, head_size, 1};
   const auto part = [&](int64_t index) {
-    std::byte* data = scratch.qkv.view().raw() + index * hidden * dtype_size(DType::f32);
-    return TensorView(data, DType::f32, shape, strides, context.device);
+    std::byte* data = scratch.qkv.view().raw() + index * hidden * dtype_size(type_);
+    return TensorView(data, type_, shape, strides, context.device);
   };
   apply_rope(context, layout.rope, part(0));
   apply_rope(context, layout.rope, part(1));
@@ -172,14 +183,19 @@ void QwenVisionTower::feed_forward(const Context& context, const QwenVisionLayer
                                    Scratch& scratch) const {
   const int64_t count = scratch.hidden.size(0);
   rms_norm(context, scratch.hidden, weights.mlp_norm, norm_epsilon, scratch.normed);
-  for (int64_t begin = 0; begin < count; begin += feed_forward_rows) {
-    const int64_t rows = std::min(feed_forward_rows, count - begin);
+  const int64_t strip = strip_rows(context);
+  for (int64_t begin = 0; begin < count; begin += strip) {
+    const int64_t rows = std::min(strip, count - begin);
     const TensorView gate = scratch.gate.view().rows(0, rows);
-    const TensorView up = scratch.up.view().rows(0, rows);
     const TensorView input = scratch.normed.view().rows(begin, rows);
-    apply_linear(context, input, weights.gate, gate);
-    apply_linear(context, input, weights.up, up);
-    silu_mul(context, gate, up, gate);
+    if (weights.gate_up.weight.defined()) {
+      gated_matmul(context, input, weights.gate_up.weight, gate, weights.gate_up.bias.view());
+    } else {
+      const TensorView up = scratch.up.view().rows(0, rows);
+      apply_linear(context, input, weights.gate, gate);
+      apply_linear(context, input, weights.up, up);
+      silu_mul(context, gate, up, gate);
+    }
     apply_linear(context, gate, weights.down, scratch.hidden.view().rows(begin, rows), true);
   }
 }
@@ -190,7 +206,7 @@ void QwenVisionTower::merge(const Context& context, const Layout& layout, Scratc
   const int64_t block = config_.merge * config_.merge;
   const Shape merged{scratch.hidden.size(0) / block, block * config_.hidden};
   rms_norm(context, scratch.hidden, weights_.merger_norm, norm_epsilon, scratch.normed);
-  const TensorView wide = scratch.hidden.view().reshaped(merged);
+  const TensorView wide(scratch.qkv.view().raw(), type_, merged, context.device);
   apply_linear(context, scratch.normed.view().reshaped(merged), weights_.merger_in, wide);
   gelu_erf(context, wide, wide);
   Tensor tokens(DType::f32, out.shape(), context.device);

@@ -29,9 +29,14 @@ class QwenVisionTower {
   // Called after each layer with [patches, hidden] in the order of the input.
   using Watcher = std::function<void(int layer, ConstTensorView hidden)>;
 
-  QwenVisionTower(const QwenVisionConfig& config, QwenVisionWeights weights);
+  // `activations` is what goes through products: f32, or bf16 on a GPU.
+  QwenVisionTower(const QwenVisionConfig& config, QwenVisionWeights weights,
+                  DType activations = DType::f32);
 
-  // patches: f32 [units × rows × columns, channels × temporal patch × patch²] in the processor's
+  DType activations() const { return type_; }
+  int64_t patch_columns() const { return weights_.patch.size(1); }  // on a GPU, padded
+
+  // patches: [units × rows × columns, patch_columns] of the activations' type in the processor's
   // order, rows and columns counted in patches. Gives f32 [units × rows/merge × columns/merge,
   // output]. With a watcher all units run at once.
   Tensor encode(const Context& context, ConstTensorView patches, int64_t units, int64_t rows,
@@ -51,6 +56,7 @@ class QwenVisionTower {
 
   QwenVisionConfig config_;
   QwenVisionWeights weights_;
+  DType type_;
 };
 
 }  // namespace kinora

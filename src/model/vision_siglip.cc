@@ -16,6 +16,11 @@ namespace kinora {
 namespace {
 
 constexpr int64_t feed_forward_rows = 1024;
+constexpr int64_t gpu_feed_forward_rows = 32768;  // a GPU needs more work at once
+
+int64_t strip_rows(const Context& context) {
+  return context.device.is_cpu() ? feed_forward_rows : gpu_feed_forward_rows;
+}
 
 }  // namespace
 
@@ -29,10 +34,11 @@ struct SiglipTower::Scratch {
 };
 
 SiglipTower::SiglipTower(const Context& context, const SiglipConfig& config, SiglipWeights weights,
-                         int64_t layers)
+                         int64_t layers, DType activations)
     : config_(config),
       weights_(std::move(weights)),
       layers_(layers),
+      type_(activations),
       positions_(DType::f32, weights_.positions.shape(), context.device) {
   convert(context, weights_.positions, positions_);
 }
@@ -45,15 +51,16 @@ Tensor SiglipTower::encode(const Context& context, ConstTensorView patches,
     throw Error(ErrorKind::internal, "patches do not fit the vision tower");
   }
   const auto make = [&](int64_t count, int64_t width) {
-    return Tensor(DType::f32, Shape{count, width}, context.device);
+    return Tensor(type_, Shape{count, width}, context.device);
   };
-  Tensor hidden = make(rows, config_.hidden);
-  Scratch scratch{{},
-                  make(rows, config_.hidden),
-                  make(rows, config_.hidden),
-                  make(rows, config_.hidden),
-                  make(rows, config_.hidden),
-                  make(std::min(rows, feed_forward_rows), config_.intermediate)};
+  Tensor hidden(DType::f32, Shape{rows, config_.hidden}, context.device);
+  Scratch scratch{
+      {},
+      make(rows, config_.hidden),
+      make(rows, config_.hidden),
+      make(rows, config_.hidden),
+      make(rows, config_.hidden),
+      make(std::min(rows, strip_rows(context)), weights_.layers[0].down.weight.size(1))};
   for (int64_t offset = 0; offset <= rows; offset += tile_rows) {
     scratch.offsets.push_back(static_cast<int32_t>(offset));
   }
@@ -93,8 +100,9 @@ void SiglipTower::feed_forward(const Context& context, const SiglipLayerWeights&
   const int64_t rows = hidden.size(0);
   layer_norm(context, hidden, weights.mlp_norm.weight, weights.mlp_norm.bias, config_.norm_epsilon,
              scratch.normed);
-  for (int64_t begin = 0; begin < rows; begin += feed_forward_rows) {
-    const int64_t count = std::min(feed_forward_rows, rows - begin);
+  const int64_t strip = strip_rows(context);
+  for (int64_t begin = 0; begin < rows; begin += strip) {
+    const int64_t count = std::min(strip, rows - begin);
     const TensorView wide = scratch.wide.view().rows(0, count);
     apply_linear(context, scratch.normed.view().rows(begin, count), weights.up, wide);
     gelu_tanh(context, wide, wide);

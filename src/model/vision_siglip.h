@@ -18,11 +18,15 @@ class SiglipTower {
   using Watcher = std::function<void(int layer, ConstTensorView hidden)>;
 
   // Runs the first `layers` layers; the projector reads the output of the last of them.
+  // `activations` is what goes through products: f32, or bf16 on a GPU.
   SiglipTower(const Context& context, const SiglipConfig& config, SiglipWeights weights,
-              int64_t layers);
+              int64_t layers, DType activations = DType::f32);
 
-  // patches: f32 [tiles × grid², channels × patch²], tile by tile in raster order. Gives f32
-  // [tiles × grid², hidden].
+  DType activations() const { return type_; }
+  int64_t patch_columns() const { return weights_.patch.weight.size(1); }  // on a GPU, padded
+
+  // patches: [tiles × grid², patch_columns] of the activations' type, tile by tile in raster order.
+  // Gives f32 [tiles × grid², hidden].
   Tensor encode(const Context& context, ConstTensorView patches,
                 const Watcher& watcher = nullptr) const;
 
@@ -36,6 +40,7 @@ class SiglipTower {
   SiglipConfig config_;
   SiglipWeights weights_;
   int64_t layers_;
+  DType type_;
   Tensor positions_;  // f32 [grid², hidden]
 };
 

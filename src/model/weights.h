@@ -51,6 +51,7 @@ struct QwenVisionLayerWeights {
   Tensor mlp_norm;        // [hidden]
   LinearWeights gate;     // [intermediate, hidden]
   LinearWeights up;       // the same
+  LinearWeights gate_up;  // both, one under the other: on a GPU, where the two above are undefined
   LinearWeights down;     // [hidden, intermediate]
 };
 

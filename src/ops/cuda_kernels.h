@@ -68,8 +68,7 @@ struct MatmulWork {
   bool accumulate = false;
 };
 void matmul(const Context& context, const MatmulWork& work);
-// out[m, n] = silu(a · weight[0 … n)ᵀ) × (a · weight[n … 2n)ᵀ)
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
-                  TensorView out);
+                  ConstTensorView bias, TensorView out);
 
 }  // namespace kinora::cuda

@@ -5,8 +5,8 @@
 
 namespace kinora {
 
-void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
-                  TensorView out) {
+void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
+                  ConstTensorView bias) {
   const OpChecks checks(context, "gated_matmul", {{"a", a}, {"weight", weight}, {"out", out}});
   checks.activation("a", a);
   checks.floating("weight", weight);
@@ -19,10 +19,16 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
   const int64_t n = weight.size(0) / 2;
   checks.shape("weight", weight, {2 * n, a.size(1)});
   checks.shape("out", out, {a.size(0), n});
-  if (!context.device.is_cpu()) return cuda::gated_matmul(context, a, weight, out);
+  const bool biased = bias.raw() != nullptr;
+  if (biased) {
+    checks.floating("bias", bias);
+    checks.shape("bias", bias, {2 * n});
+  }
+  if (!context.device.is_cpu()) return cuda::gated_matmul(context, a, weight, bias, out);
   Tensor up(DType::f32, out.shape());
-  matmul(context, a, weight.rows(0, n), out);
-  matmul(context, a, weight.rows(n, n), up);
+  const auto half = [&](int64_t first) { return biased ? bias.rows(first, n) : bias; };
+  const MatmulPart parts[] = {{weight.rows(0, n), half(0), out}, {weight.rows(n, n), half(n), up}};
+  matmul_parts(context, a, parts);
   silu_mul(context, out, up, out);
 }
 

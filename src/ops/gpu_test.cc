@@ -150,7 +150,7 @@ TEST_F(Gpu, NormsInBf16) {
 
 TEST_F(Gpu, MapsElementsInBf16) {
   KINORA_FRESH_RANDOM(random);
-  for (const Shape& shape : {Shape{1, 1}, Shape{3, 63}, Shape{65, 128}, Shape{2, 3, 20}}) {
+  for (const Shape& shape : {Shape{1, 9}, Shape{3, 63}, Shape{65, 128}, Shape{2, 3, 20}}) {
     for (const int64_t padding : {0, 4, 5}) {
       auto x = TestTensor::random(random, DType::bf16, shape, padding, 3.0);
       auto y = TestTensor::random(random, DType::bf16, shape, padding);
@@ -212,7 +212,10 @@ TEST(GatedMatmul, IsSiluOfGateTimesUp) {
                      std::to_string(k) + ", rows " + std::string(dtype_name(type)));
         auto a = TestTensor::random(random, type, {m, k}, 8 - k % 8);
         auto weight = TestTensor::random(random, DType::bf16, {2 * n, k}, 8 - k % 8, 0.2);
-        const auto both = product(a.values(), weight.values(), m, 2 * n, k);
+        auto bias = TestTensor::random(random, DType::bf16, {2 * n});
+        auto both = product(a.values(), weight.values(), m, 2 * n, k);
+        const auto shift = bias.values();
+        for (size_t i = 0; i < both.size(); ++i) both[i] += shift[i % shift.size()];
         std::vector<double> expected;
         for (int64_t row = 0; row < m; ++row) {
           for (int64_t column = 0; column < n; ++column) {
@@ -223,7 +226,8 @@ TEST(GatedMatmul, IsSiluOfGateTimesUp) {
         for_each_context([&](const Context& context) {
           if (type == DType::bf16 && context.device.is_cpu()) return;
           auto out = TestTensor::poisoned(type, {m, n}, 2);
-          gated_matmul(context, a.on(context), weight.on(context), out.on(context));
+          gated_matmul(context, a.on(context), weight.on(context), out.on(context),
+                       bias.on(context));
           // On a GPU the two halves are rounded before they meet.
           expect_close(out, expected, type == DType::f32 ? 1e-5 : 2 * once_rounded);
         });

@@ -41,12 +41,14 @@ struct MatmulPart {
 void matmul_parts(const Context& context, ConstTensorView a, std::span<const MatmulPart> parts,
                   bool native_bf16 = false);
 
-// out[m, n] = silu(a · gateᵀ) × (a · upᵀ): the first two products of a gated feed-forward layer.
+// out[m, n] = silu(a · gateᵀ + gate bias) × (a · upᵀ + up bias): the first two products of a gated
+// feed-forward layer.
 //   a       [m, k] f32, on a GPU also bf16
 //   weight  [2n, k]: the rows of gate, then those of up
 //   out     [m, n] of a's type; must not overlap a
-void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
-                  TensorView out);
+//   bias    [2n] f32, bf16 or f16; a default view means none
+void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
+                  ConstTensorView bias = {});
 
 // Whether this CPU multiplies bf16 matrices natively and kinora uses it.
 bool native_bf16_available();

@@ -56,14 +56,14 @@ void matmul(const Context& context, const MatmulWork& work) {
 }
 
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
-                  TensorView out) {
+                  ConstTensorView bias, TensorView out) {
   const int64_t n = out.size(1);
-  const MatmulWork work{a, weight, {}, out, false};
+  const MatmulWork work{a, weight, bias, out, false};
   if (a.dtype() == DType::bf16 && a.size(0) <= skinny_rows && skinny_fits(work)) {
     return matmul_skinny(context, work, true);
   }
   Tensor both(out.dtype(), {a.size(0), 2 * n}, context.device);
-  matmul(context, {a, weight, {}, both, false});
+  matmul(context, {a, weight, bias, both, false});
   silu_mul(context, both.view().columns(0, n), both.view().columns(n, n), out);
 }
 

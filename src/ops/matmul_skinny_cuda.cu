@@ -128,9 +128,11 @@ __global__ void __launch_bounds__(32 * warps) skinny_kernel(SkinnyShape shape, O
     for (int part = 0; part < parts; ++part) {
       for (int w = 0; w < warps; ++w) total[part] += sums[w][part][row / 8][row % 8][column];
     }
-    float value = total[0];
-    if constexpr (gated) value = value / (1.0f + __expf(-value)) * total[1];
-    value += bias_at(shape, first + column);
+    float value = total[0] + bias_at(shape, first + column);
+    if constexpr (gated) {
+      const float up = total[1] + bias_at(shape, shape.n + first + column);
+      value = value / (1.0f + __expf(-value)) * up;
+    }
     Out* target = out + row * shape.out_stride + first + column;
     if (shape.accumulate) value += to_float(*target);
     *target = from_float<Out>(value);

@@ -59,7 +59,8 @@ void window_pool(const Context& context, ConstTensorView, int64_t, cpu::PoolKind
   refuse(context);
 }
 void matmul(const Context& context, const MatmulWork&) { refuse(context); }
-void gated_matmul(const Context& context, ConstTensorView, ConstTensorView, TensorView) {
+void gated_matmul(const Context& context, ConstTensorView, ConstTensorView, ConstTensorView,
+                  TensorView) {
   refuse(context);
 }
 
