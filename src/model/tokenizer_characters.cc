@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/error.h"
@@ -35,10 +37,12 @@ Characters::Characters() {
   all['\r'] |= kNewline;
   all['\n'] |= kNewline;
 
-  std::map<std::vector<uint8_t>, size_t> known;
+  std::map<std::array<uint8_t, 256>, size_t> known;
   for (size_t block = 0; block < block_of_.size(); ++block) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(block << 8);
-    const auto [place, is_new] = known.try_emplace({begin, begin + 256}, known.size());
+    std::array<uint8_t, 256> content{};
+    std::copy_n(begin, content.size(), content.begin());
+    const auto [place, is_new] = known.try_emplace(content, known.size());
     if (is_new) blocks_.insert(blocks_.end(), begin, begin + 256);
     if (place->second > 0xff) {
       throw Error(ErrorKind::internal, "the tokenizer's character table has too many blocks");
