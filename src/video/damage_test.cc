@@ -116,7 +116,7 @@ ParallelRead read_small_clip(int threads) {
   const OpenDemuxer open = [origin] {
     return std::make_unique<Demuxer>(origin, OpenOptions(), CancelToken(), CancelToken(), true);
   };
-  const auto index = std::make_shared<VideoIndex>(make_index(*open(), {}, open));
+  const auto index = std::make_shared<VideoIndex>(make_index(*open(), 0, {}, open));
   ParallelRead read;
   read.index = index;
   read.samples =

@@ -150,6 +150,7 @@ void Demuxer::open(bool probe) {
     if (probed < 0) fail(probed, "looking into it");
   }
   select_stream();
+  if (!probe && needs_no_parser()) format_->flags |= AVFMT_FLAG_NOPARSE;
   if (probe || !self_describing()) check_size();
   add_filter();
 }
@@ -157,6 +158,20 @@ void Demuxer::open(bool probe) {
 bool Demuxer::self_describing() const {
   const std::string_view name = format_->iformat->name;
   return name.starts_with("mov,") || name.starts_with("matroska");
+}
+
+bool Demuxer::needs_no_parser() const {
+  if (!self_describing()) return false;
+  switch (stream_->codecpar->codec_id) {
+    case AV_CODEC_ID_H264:
+    case AV_CODEC_ID_HEVC:
+    case AV_CODEC_ID_VP8:
+    case AV_CODEC_ID_VP9:
+    case AV_CODEC_ID_AV1:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void Demuxer::select_stream() {

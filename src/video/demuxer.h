@@ -27,7 +27,8 @@ struct Origin {
 class Demuxer {
  public:
   // `probe` looks into the stream for what the container does not say. A second opening of a
-  // container that says everything may do without.
+  // container that says everything may do without; then packets come as they are stored, and
+  // FFmpeg need not parse every one of them.
   Demuxer(const Origin& origin, const OpenOptions& options, const CancelToken& cancel,
           const CancelToken& stop, bool probe);
   ~Demuxer();
@@ -44,6 +45,8 @@ class Demuxer {
   bool has_audio() const;
   // Container formats whose headers say all that probing would find out.
   bool self_describing() const;
+  // Such a format, and a codec whose packets in it are whole pictures with times of their own.
+  bool needs_no_parser() const;
 
   // The next packet of the stream; false at the end. A broken stretch is passed over.
   bool read(AVPacket& packet);

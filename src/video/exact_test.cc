@@ -136,8 +136,12 @@ class HashReader {
   explicit HashReader(const std::string& path) {
     origin_.name = path;
     origin_.url = "file:" + path;
-    Demuxer demuxer(origin_, options_, {}, {}, true);
-    index_ = std::make_shared<VideoIndex>(make_index(demuxer, options_, [this] { return open(); }));
+    // As FileVideo does it.
+    auto demuxer = std::make_unique<Demuxer>(origin_, options_, CancelToken(), CancelToken(), true);
+    const double rate = nominal_rate(demuxer->stream());
+    if (demuxer->needs_no_parser()) demuxer = open();
+    index_ = std::make_shared<VideoIndex>(
+        make_index(*demuxer, rate, options_, [this] { return open(); }));
   }
 
   const VideoIndex& index() const { return *index_; }

@@ -71,16 +71,6 @@ std::set<int64_t> decode_first(Demuxer& demuxer, int64_t count, const OpenOption
   return shown;
 }
 
-double nominal_rate(const AVStream& stream) {
-  if (stream.avg_frame_rate.num > 0 && stream.avg_frame_rate.den > 0) {
-    return av_q2d(stream.avg_frame_rate);
-  }
-  if (stream.r_frame_rate.num > 0 && stream.r_frame_rate.den > 0) {
-    return av_q2d(stream.r_frame_rate);
-  }
-  return 0;
-}
-
 std::vector<PacketFacts> collect_facts(Demuxer& demuxer, OrderReader* order,
                                        const OpenOptions& options) {
   const auto inspector = make_packet_inspector(demuxer.parameters());
@@ -114,11 +104,20 @@ std::vector<PacketFacts> collect_facts(Demuxer& demuxer, OrderReader* order,
 
 }  // namespace
 
-VideoIndex make_index(Demuxer& demuxer, const OpenOptions& options,
+double nominal_rate(const AVStream& stream) {
+  if (stream.avg_frame_rate.num > 0 && stream.avg_frame_rate.den > 0) {
+    return av_q2d(stream.avg_frame_rate);
+  }
+  if (stream.r_frame_rate.num > 0 && stream.r_frame_rate.den > 0) {
+    return av_q2d(stream.r_frame_rate);
+  }
+  return 0;
+}
+
+VideoIndex make_index(Demuxer& demuxer, double rate, const OpenOptions& options,
                       const std::function<std::unique_ptr<Demuxer>()>& open_again) {
   const AVStream& stream = demuxer.stream();
   const TimeBase base{stream.time_base.num, stream.time_base.den};
-  const double rate = nominal_rate(stream);
   // Containers with exact times need no order numbers and keep both fields in one packet; should
   // times be missing all the same, a second pass reads the numbers.
   OrderReader order(demuxer.parameters());

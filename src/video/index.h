@@ -46,10 +46,13 @@ struct VideoIndex {
   }
 };
 
-// Reads the demuxer to its end. `open_again` gives a fresh one, for streams that begin in the
-// middle: what FFmpeg shows of the first pictures there only decoding can tell. Throws bad_input
-// when there is no frame in it.
-VideoIndex make_index(Demuxer& demuxer, const OpenOptions& options,
+// Frames per second as the container or a look into the stream says; 0 when neither does.
+double nominal_rate(const AVStream& stream);
+
+// Reads the demuxer to its end. `rate` is the nominal one; `open_again` gives a fresh one, for
+// streams that begin in the middle: what FFmpeg shows of the first pictures there only decoding can
+// tell. Throws bad_input when there is no frame in it.
+VideoIndex make_index(Demuxer& demuxer, double rate, const OpenOptions& options,
                       const std::function<std::unique_ptr<Demuxer>()>& open_again);
 
 // The raw facts about a packet, from which the index is built; apart, so that tests can build

@@ -198,8 +198,14 @@ class FileVideo final : public IndexedVideo {
     const OpenDemuxer again = [this] {
       return std::make_unique<Demuxer>(origin_, options_, options_.cancel, CancelToken(), true);
     };
+    const double rate = nominal_rate(demuxer_->stream());
     try {
-      auto index = std::make_shared<VideoIndex>(make_index(*demuxer_, options_, again));
+      // The parser that probing began would cost more than all the rest of the pass.
+      if (!origin_.remote && demuxer_->needs_no_parser()) {
+        demuxer_ =
+            std::make_unique<Demuxer>(origin_, options_, options_.cancel, CancelToken(), false);
+      }
+      auto index = std::make_shared<VideoIndex>(make_index(*demuxer_, rate, options_, again));
       if (index->frames() == 1 && demuxer_->parameters().codec_id == AV_CODEC_ID_MJPEG) {
         orientation_ = picture_orientation(*again(), options_.limits);
         set_size(info_, info_.coded_size, orientation_);
