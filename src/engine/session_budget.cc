@@ -120,13 +120,22 @@ Forecast SessionState::cost_of(const Prompt& prompt) const {
   return cost;
 }
 
-// Rows may take as much as the budget leaves: the ratio that does it, if it is not far away.
-bool SessionState::lower_ratio(const Forecast& cost) {
+// Visual rows may take what the budget leaves: the ratio that does it, if it is not far away.
+bool SessionState::lower_ratio(const Prompt& prompt, const Forecast& cost) {
   const double asked = parse_retention(options_.retain).ratio;
-  if (!retention_.prunes() || retention_.ratio < asked) return false;
-  const double share = static_cast<double>(row_budget()) / static_cast<double>(cost.row_bytes);
-  if (!(share < 1) || share < ratio_share) return false;
-  retention_.ratio = asked * share * 0.98;
+  const int64_t token_bytes = store_->layout().bytes_per_token();
+  const int64_t room = row_budget() - answer_tokens * token_bytes;
+  if (!retention_.prunes() || cost.row_bytes <= room) return false;
+  const int64_t visual = (kept_rows(prompt) - prompt.text_tokens) * token_bytes;
+  const double share = static_cast<double>(room - (cost.row_bytes - visual)) /
+                       static_cast<double>(std::max<int64_t>(1, visual));
+  // A little less, because every group rounds its own share; three digits are easier to read.
+  const double ratio = std::floor(retention_.ratio * share * 990) / 1000;
+  if (!(ratio >= asked * ratio_share)) return false;
+  retention_.ratio = ratio;
+  std::erase_if(changes_, [](const std::string& change) {
+    return change.find("of every group") != std::string::npos;
+  });
   changes_.push_back(
       fmt::format("to keep within {} of memory, {} of every group of frames stays in "
                   "memory instead of {}",
@@ -200,7 +209,7 @@ Prompt SessionState::plan_within_budget(const std::vector<ContentPart>& parts) {
     Prompt prompt = plan_prompt(parts);
     if (options_.max_context > 0 || options_.memory_budget > 0) {
       const Forecast cost = cost_of(prompt);
-      if (cost.row_bytes > row_budget() && !options_.strict && lower_ratio(cost)) continue;
+      if (!options_.strict && lower_ratio(prompt, cost)) continue;
       if (look_less_often(prompt, cost)) continue;
     }
     check_positions(prompt);

@@ -69,7 +69,7 @@ class SessionState {
   int64_t row_bytes_before(const Prompt& prompt) const;
   int64_t working_bytes() const;
   int64_t row_budget() const;  // bytes that rows may take; the largest number without a budget
-  bool lower_ratio(const Forecast& cost);
+  bool lower_ratio(const Prompt& prompt, const Forecast& cost);
   bool look_less_often(const Prompt& prompt, const Forecast& cost);
   int64_t answer_room(int64_t wanted) const;
 

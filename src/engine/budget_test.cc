@@ -1,0 +1,190 @@
+// Budgets that a session keeps, subtitles that it reads along, and sessions beside each other.
+#include <gtest/gtest.h>
+#include <kinora/session.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "support/film.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+class SessionBudget : public ::testing::Test {
+ protected:
+  const testing::TempDir directory_;
+  const Engine engine_{{.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new"}};
+
+  static AnswerOptions greedy(int64_t tokens = 6) {
+    AnswerOptions options;
+    options.temperature = 0;
+    options.max_tokens = tokens;
+    options.ignore_stop_tokens = true;
+    return options;
+  }
+  static InputOptions every() {
+    InputOptions options;
+    options.all_frames = true;
+    return options;
+  }
+};
+
+TEST_F(SessionBudget, TheForecastIsWhatTheAnswerCosts) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 13);
+  for (const char* retain : {"all", "key-norm:0.4"}) {
+    SessionOptions options;
+    options.retain = retain;
+    options.frames_per_group = 4;
+    Session session(engine_, options);
+    session.add(film, every());
+    for (const char* question : {"What is it?", "And then, what is next?"}) {
+      const Forecast cost = session.forecast(question);
+      const Answer answer = session.ask(question, greedy());
+      EXPECT_EQ(cost.tokens, answer.prompt_tokens);
+      EXPECT_EQ(cost.visual_tokens, answer.visual_tokens);
+      EXPECT_EQ(cost.frames, answer.frames);
+      const int64_t token_bytes = engine_.describe().row_bytes_per_token;
+      const auto made = static_cast<int64_t>(answer.ids.size());
+      EXPECT_EQ(cost.row_bytes + (made - 1) * token_bytes, answer.row_bytes) << retain;
+    }
+  }
+}
+
+TEST_F(SessionBudget, PreparedInputsGiveTheSameAnswer) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 8);
+  Session plain(engine_), prepared(engine_);
+  plain.add(film, every());
+  prepared.add(film, every());
+  const Answer read = prepared.prepare();
+  EXPECT_EQ(read.frames, 8);
+  EXPECT_EQ(prepared.prepare().frames, 0);  // once is enough
+  const Answer expected = plain.ask("What is it?", greedy());
+  const Answer answer = prepared.ask("What is it?", greedy());
+  EXPECT_EQ(answer.ids, expected.ids);
+  EXPECT_EQ(answer.row_bytes, expected.row_bytes);
+  EXPECT_EQ(answer.frames, 0);
+  EXPECT_EQ(prepared.ask("Why?", greedy()).ids, plain.ask("Why?", greedy()).ids);
+
+  SessionOptions by_question;
+  by_question.retain = "attention-score:0.5";
+  Session refused(engine_, by_question);
+  refused.add(film);
+  EXPECT_THROW(refused.prepare(), Error);
+}
+
+TEST_F(SessionBudget, ABudgetThatRunsOutInTheMiddleLeavesTheSessionUsable) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 6);
+  Session measured(engine_);
+  measured.add(film, every());
+  const Forecast cost = measured.forecast("What is it?");
+  const int64_t token_bytes = engine_.describe().row_bytes_per_token;
+  SessionOptions options;
+  options.memory_budget = cost.memory_bytes + 150 * token_bytes;
+  Session session(engine_, options);
+  session.add(film, every());
+  const Answer first = session.ask("What is it?", greedy());
+  EXPECT_EQ(first.ids, measured.ask("What is it?", greedy()).ids);
+  EXPECT_TRUE(first.warnings.empty());
+  // An answer ends where the budget does …
+  const Answer endless = session.ask("And then?", greedy(100'000));
+  EXPECT_EQ(endless.stop, "budget-full");
+  EXPECT_LE(endless.row_bytes, cost.row_bytes + 150 * token_bytes);
+  EXPECT_GT(endless.ids.size(), 30u);
+  // … and a question that does not fit is refused, again and again.
+  for (int i = 0; i < 2; ++i) {
+    try {
+      session.ask("What was the very first thing of all the things that were there?", greedy());
+      FAIL() << "the budget was passed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::resource) << error.what();
+    }
+  }
+  session.clear();
+  EXPECT_EQ(session.ask("What is it?", greedy()).ids, first.ids);
+}
+
+TEST_F(SessionBudget, FewerFramesAreSpreadOverTheWholeVideo) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  Session whole(engine_);
+  whole.add(film, every());
+  const Forecast cost = whole.forecast("What?");
+  SessionOptions options;
+  options.max_context = cost.tokens - cost.visual_tokens / 2;
+  Session session(engine_, options);
+  session.add(film, every());
+  const Answer answer = session.ask("What?", greedy(2));
+  EXPECT_LE(answer.prompt_tokens, options.max_context);
+  EXPECT_EQ(answer.warnings.size(), 1u);
+  const std::vector<double> times = session.inputs().at(0).times;
+  ASSERT_GE(times.size(), 4u);
+  EXPECT_LT(times.size(), 21u);
+  EXPECT_EQ(times.front(), 0);
+  EXPECT_EQ(times.back(), 39);
+  for (size_t i = 1; i < times.size(); ++i) EXPECT_GT(times[i], times[i - 1]);
+}
+
+TEST_F(SessionBudget, SubtitlesStandBetweenTheirFrames) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 12);
+  std::ofstream(directory_.file("film.srt")) << "1\n00:00:05,500 --> 00:00:07,000\nHello there\n\n"
+                                                "2\n00:00:05,900 --> 00:00:06,000\nagain\n";
+  InputOptions spoken = every();
+  spoken.subtitles = directory_.file("film.srt");
+  // The same by hand: two films with the words between them.
+  const auto part = [&](const char* name, int from) {
+    const std::string path = directory_.file(name);
+    std::filesystem::create_directory(path);
+    for (int i = from; i < from + 6; ++i) {
+      const std::string picture = "/" + std::to_string(1000 + i) + ".ppm";
+      std::filesystem::copy_file(film + picture, path + picture);
+    }
+    return path;
+  };
+  Session by_hand(engine_);
+  by_hand.add(part("one", 0), every());
+  by_hand.add(part("two", 6), every());
+  const Answer expected =
+      by_hand.ask({{}, {"[0:05] Hello there\n[0:05] again\n"}, {}, {"What is it?"}}, greedy());
+  for (const int64_t frames : {2, 4, 16}) {
+    SessionOptions options;
+    options.frames_per_group = frames;
+    Session session(engine_, options);
+    session.add(film, spoken);
+    const Answer answer = session.ask("What is it?", greedy());
+    EXPECT_EQ(answer.ids, expected.ids) << frames;
+    EXPECT_EQ(answer.prompt_tokens, expected.prompt_tokens);
+    EXPECT_EQ(answer.frames, 12);
+    // A second question finds all of it in memory.
+    EXPECT_EQ(session.ask("Why?", greedy()).visual_tokens, 0);
+  }
+}
+
+TEST_F(SessionBudget, SessionsOnManyThreadsShareOneEngine) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 8);
+  const auto talk = [&](bool looks) {
+    Session session(engine_);
+    if (looks) session.add(film, every());
+    std::vector<std::vector<int32_t>> ids;
+    for (const char* question : {"What is it?", "Why?"}) {
+      ids.push_back(session.ask(question, greedy()).ids);
+    }
+    return ids;
+  };
+  const auto seen = talk(true), told = talk(false);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { EXPECT_EQ(talk(i % 2 == 0), i % 2 == 0 ? seen : told); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace kinora
