@@ -21,6 +21,7 @@ extern "C" {
 #include "video/frame_stream.h"
 #include "video/image_folder.h"
 #include "video/index.h"
+#include "video/index_cache.h"
 #include "video/live_read.h"
 #include "video/packet_feed.h"
 #include "video/spool.h"
@@ -181,11 +182,24 @@ class IndexedVideo : public Video {
   std::mutex mutex_;
 };
 
+// The file behind an origin, where its index may be kept; empty where not.
+std::string cached_path(const Origin& origin, const OpenOptions& options) {
+  constexpr std::string_view scheme = "file:";
+  const bool file = origin.url.starts_with(scheme) && !origin.keep && origin.pipe < 0;
+  if (options.index_cache.empty() || !file) return "";
+  const std::string path = origin.url.substr(scheme.size());
+  struct stat status {};
+  const bool large = stat(path.c_str(), &status) == 0 && status.st_size > options.index_cache_above;
+  return large ? path : "";
+}
+
 class FileVideo final : public IndexedVideo {
  public:
   FileVideo(const Origin& origin, const OpenOptions& options)
       : IndexedVideo(options),
         origin_(origin),
+        cached_path_(cached_path(origin, options)),
+        identity_(cached_path_.empty() ? "" : IndexCache::identify(cached_path_)),
         demuxer_(std::make_unique<Demuxer>(origin, options, options.cancel, CancelToken(), true)) {
     if (const int32_t* matrix = stream_display_matrix(demuxer_->stream())) {
       orientation_ = Orientation::from_display_matrix(matrix);
@@ -195,6 +209,11 @@ class FileVideo final : public IndexedVideo {
 
  protected:
   std::shared_ptr<const VideoIndex> index_now() override {
+    const IndexCache cache(options_.index_cache);
+    if (auto kept = cache.find(cached_path_, identity_)) {
+      demuxer_.reset();
+      return std::make_shared<VideoIndex>(std::move(*kept));
+    }
     const OpenDemuxer again = [this] {
       return std::make_unique<Demuxer>(origin_, options_, options_.cancel, CancelToken(), true);
     };
@@ -211,6 +230,7 @@ class FileVideo final : public IndexedVideo {
         set_size(info_, info_.coded_size, orientation_);
       }
       demuxer_.reset();
+      cache.keep(cached_path_, identity_, *index);
       return index;
     } catch (const Error& error) {
       // The pass is spent; another call starts a new one.
@@ -230,6 +250,8 @@ class FileVideo final : public IndexedVideo {
 
  private:
   Origin origin_;
+  std::string cached_path_;           // where the index may be kept
+  std::string identity_;              // of that file, before it was opened
   std::unique_ptr<Demuxer> demuxer_;  // until the index is made
 };
 

@@ -44,6 +44,9 @@ struct OpenOptions {
   double folder_fps = 1;         // of a folder of pictures
   std::string spool_directory;   // for pipes and downloads; empty: the system's
   Progress* progress = nullptr;  // stages "download" and "index"
+  // A directory that keeps the indices of large local files between runs; empty: none does.
+  std::string index_cache;
+  int64_t index_cache_above = int64_t{8} << 20;  // bytes of the file
 };
 
 struct VideoInfo {
@@ -161,6 +164,9 @@ class Video {
   // All frames in one tensor.
   FrameGroup read_packed(std::vector<SampledFrame> samples, ReadOptions options);
 };
+
+// $XDG_CACHE_HOME/kinora/index, else ~/.cache/kinora/index; empty without a home.
+std::string default_index_cache();
 
 // A path, URL (http, https, rtsp, …), a folder of pictures, or "-" for standard input. Throws
 // not_found, bad_input (not a video; audio only), resource (beyond a limit), network, cancelled.
