@@ -155,6 +155,7 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   flags.limits.apply(open.limits);
   open.cancel = cancel;
   open.progress = &progress;
+  open.index_cache = default_index_cache();
   const std::unique_ptr<Video> video = open_video(flags.source, open);
   const VideoInfo& info = video->info();
   std::vector<SampledFrame> samples = video->sample(rule);

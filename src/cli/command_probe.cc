@@ -131,6 +131,7 @@ int probe(const ProbeFlags& flags, const CancelToken& cancel) {
   flags.limits.apply(open.limits);
   open.cancel = cancel;
   open.progress = &progress;
+  open.index_cache = default_index_cache();
   const std::unique_ptr<Video> video = open_video(flags.source, open);
   const VideoInfo& info = video->info();
   const bool live = video->live();

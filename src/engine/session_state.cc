@@ -58,6 +58,7 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   OpenOptions open;
   open.cancel = cancel;
   open.progress = progress_.get();
+  open.index_cache = default_index_cache();
   inputs_.push_back(open_visual(model(), request, open));
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
