@@ -47,6 +47,37 @@ void launch(const Launch& how, const char* what, void (*kernel)(Parameters...),
   check(cudaGetLastError(), what);
 }
 
+// The same for kernels that begin with `wait_for_previous` and whose work before it does not
+// depend on the kernel before: on cards that can, they start while that one still runs.
+template <typename... Parameters, typename... Arguments>
+void launch_early(const Launch& how, const char* what, void (*kernel)(Parameters...),
+                  Arguments&&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = how.grid;
+  config.blockDim = how.block;
+  config.dynamicSmemBytes = how.shared_bytes;
+  config.stream = how.stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+
+// Lets the next kernel of the stream start (if it was launched early) once all blocks got here.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// Everything that earlier kernels of the stream wrote is there after this.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // The types of base/dtype.h as the device computes with them.
 template <typename T>
 struct device_type {

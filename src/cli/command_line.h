@@ -16,6 +16,7 @@ struct CommandLine {
 };
 
 void add_ask(CommandLine& line);
+void add_bench(CommandLine& line);
 void add_chat(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_info(CommandLine& line);

@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("kinora ") + KINORA_VERSION);
   app.require_subcommand(1);
   add_ask(line);
+  add_bench(line);
   add_chat(line);
   add_eval(line);
   add_info(line);

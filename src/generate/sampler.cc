@@ -137,7 +137,7 @@ std::optional<int32_t> Sampler::pick_on_gpu(const Context& where, ConstTensorVie
   const double fetched = total(candidates);
   double mass = fetched;
   if (all) {
-    mass = exp_sum(where, logits, best[0].value, static_cast<float>(1 / options_.temperature));
+    mass = exp_sum(where, logits, best[0].value, 1 / options_.temperature);
     const bool enough =
         fetched >= options_.top_p * mass || candidates.back().probability < options_.min_p;
     if (!enough) return std::nullopt;

@@ -139,5 +139,40 @@ TEST(Sampler, ImpossibleOptionsAreNamed) {
   refuses([](auto& o) { o.repetition_penalty = 0; }, "repetition penalty");
 }
 
+// The row may lie on the CPU or on a GPU, where only some candidates are fetched.
+TEST(Sampler, PicksTheSameWhereverTheLogitsLie) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  std::vector<Context> contexts{Context(pool)};
+  for (size_t i = 0; i < cuda_devices().size(); ++i) {
+    contexts.emplace_back(pool, Device::cuda(static_cast<int>(i)));
+  }
+  std::vector<SamplingOptions> choices(7);
+  choices[1] = {.temperature = 0.8, .top_k = 20, .seed = 5};
+  choices[2] = {.temperature = 0.7, .top_p = 0.9, .seed = 6};
+  choices[3] = {.temperature = 1.3, .top_k = 50, .top_p = 0.8, .min_p = 0.01, .seed = 7};
+  choices[4] = {.temperature = 1, .min_p = 0.1, .seed = 8};
+  choices[5] = {.temperature = 1, .seed = 9};                   // nothing is left out
+  choices[6] = {.temperature = 30, .top_p = 0.99, .seed = 10};  // nearly nothing
+  const std::vector<int32_t> history{1, 2, 3};
+  for (const int64_t n : {1, 50, 5001}) {
+    for (const SamplingOptions& options : choices) {
+      std::vector<Sampler> samplers(contexts.size() + 1, Sampler(options));
+      for (int draw = 0; draw < 20; ++draw) {
+        std::vector<float> logits = testing::random_floats(random, n);
+        for (float& logit : logits) logit *= 4;
+        Tensor row(DType::f32, {1, n});
+        std::copy(logits.begin(), logits.end(), row.data<float>());
+        const int32_t expected = samplers.back().pick(logits, history);
+        for (size_t i = 0; i < contexts.size(); ++i) {
+          Tensor there = row.clone().to(contexts[i].device);
+          EXPECT_EQ(samplers[i].pick(contexts[i], there, history), expected)
+              << to_string(contexts[i].device) << ", temperature " << options.temperature;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kinora

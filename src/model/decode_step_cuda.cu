@@ -20,6 +20,8 @@ template <typename X, typename Row>
 __global__ void append_kernel(const X* qkv, int64_t qkv_stride, const float* cos, const float* sin,
                               X* queries, const LayerRows* layer, int heads, int kv_heads,
                               int half) {
+  let_next_start();
+  wait_for_previous();
   const int head = static_cast<int>(blockIdx.x);
   const int64_t token = blockIdx.y, tokens = gridDim.y;
   const X* source = qkv + token * qkv_stride + static_cast<int64_t>(head) * 2 * half;
@@ -67,9 +69,9 @@ void step_rope_append(const Context& context, ConstTensorView cos, ConstTensorVi
       64, 0, enter(context)};
   with_activation(qkv.dtype(), [&]<typename X>(X) {
     with_activation(row_type, [&]<typename Row>(Row) {
-      launch(how, "rope_append", append_kernel<X, Row>, device_data<X>(qkv), qkv.stride(0),
-             device_data<float>(cos), device_data<float>(sin), device_data<X>(queries), layer,
-             heads, static_cast<int>(kv_heads), half);
+      launch_early(how, "rope_append", append_kernel<X, Row>, device_data<X>(qkv), qkv.stride(0),
+                   device_data<float>(cos), device_data<float>(sin), device_data<X>(queries), layer,
+                   heads, static_cast<int>(kv_heads), half);
     });
   });
 }

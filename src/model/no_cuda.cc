@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "model/gpu_decoder.h"
 #include "model/gpu_patches.h"
+#include "model/random_weights.h"
 
 namespace kinora {
 namespace {
@@ -18,5 +19,7 @@ std::unique_ptr<Decoder> make_gpu_decoder(const Context&, const DecoderConfig&,
 }
 
 void cuda::cut_patches(const Context&, const PatchWork&) { refuse(); }
+void cuda::fill_random(const Context&, TensorView, float, uint64_t) { refuse(); }
+void cuda::read_all(const Context&, ConstTensorView) { refuse(); }
 
 }  // namespace kinora

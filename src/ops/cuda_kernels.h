@@ -53,7 +53,7 @@ void softmax(const Context& context, ConstTensorView x, TensorView out, float sc
 
 int64_t argmax(const Context& context, ConstTensorView x);  // −1 when every entry is NaN
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
-double exp_sum(const Context& context, ConstTensorView x, float highest, float factor);
+double exp_sum(const Context& context, ConstTensorView x, float highest, double factor);
 
 void bilinear_pool(const Context& context, ConstTensorView x, TensorView out);
 void window_pool(const Context& context, ConstTensorView x, int64_t window, cpu::PoolKind kind,

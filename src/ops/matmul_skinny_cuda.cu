@@ -10,7 +10,7 @@ namespace {
 
 constexpr int warps = 8;
 constexpr int block_rows = 16;
-constexpr int deep = 4;  // loads of each row in flight
+constexpr int deep = 2;  // loads of a row that make one piece of work for a warp
 constexpr int step = 32 * deep;
 
 struct SkinnyShape {
@@ -62,11 +62,16 @@ __device__ __forceinline__ float bias_at(const SkinnyShape& shape, int64_t colum
   }
 }
 
-// tiles: eights of rows of a. gated: rows n and n + shape.n of the weights make one output.
+// tiles: eights of rows of a. gated: rows n and n + shape.n of the weights make one output. Every
+// warp keeps `stages` pieces of its part of the inner dimension in flight; the first ones are
+// asked for before the kernel that makes `a` has ended.
 template <int tiles, bool gated, typename Out>
-__global__ void __launch_bounds__(32 * warps) skinny_kernel(SkinnyShape shape, Out* out) {
+__global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
+    skinny_kernel(SkinnyShape shape, Out* out) {
   constexpr int parts = gated ? 2 : 1;
+  constexpr int stages = gated ? 2 : 3;
   __shared__ float sums[warps][parts][tiles][8][block_rows];
+  let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int group = lane / 4, quad = lane % 4;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * block_rows;
@@ -79,35 +84,58 @@ __global__ void __launch_bounds__(32 * warps) skinny_kernel(SkinnyShape shape, O
     rows[part][0] = shape.weight + (part * shape.n + upper_row) * shape.weight_stride + quad * 8;
     rows[part][1] = shape.weight + (part * shape.n + lower_row) * shape.weight_stride + quad * 8;
   }
-  float sum[parts][tiles][4] = {};
+  const auto columns = static_cast<int>(shape.k);
   const uint4 nothing = make_uint4(0, 0, 0, 0);
-  for (int64_t begin = warp * step; begin < shape.k; begin += warps * step) {
-    uint4 left[parts][2][deep];
+  uint4 left[stages][parts][2][deep], right[stages][tiles][deep];
+  const auto fetch_left = [&](int stage, int begin) {
 #pragma unroll
     for (int i = 0; i < deep; ++i) {
-      const int64_t at = begin + i * 32;
-      const bool inside = at + quad * 8 < shape.k;
+      const int at = begin + i * 32;
+      const bool inside = at + quad * 8 < columns;
 #pragma unroll
       for (int part = 0; part < parts; ++part) {
-        left[part][0][i] = inside ? load_once(rows[part][0] + at) : nothing;
-        left[part][1][i] = inside ? load_once(rows[part][1] + at) : nothing;
+        left[stage][part][0][i] = inside ? load_once(rows[part][0] + at) : nothing;
+        left[stage][part][1][i] = inside ? load_once(rows[part][1] + at) : nothing;
       }
     }
+  };
+  const auto fetch_right = [&](int stage, int begin) {
 #pragma unroll
     for (int i = 0; i < deep; ++i) {
-      const int64_t at = begin + i * 32 + quad * 8;
+      const int at = begin + i * 32 + quad * 8;
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
         const int row = tile * 8 + group;
-        const bool inside = row < shape.m && at < shape.k;
-        const uint4 right =
-            inside ? __ldg(reinterpret_cast<const uint4*>(shape.a + row * shape.a_stride + at))
-                   : nothing;
+        const bool inside = row < shape.m && at < columns;
+        right[stage][tile][i] =
+            inside ? *reinterpret_cast<const uint4*>(shape.a + row * shape.a_stride + at) : nothing;
+      }
+    }
+  };
+  const int begin = warp * step;
+  constexpr int stride = warps * step;
 #pragma unroll
-        for (int part = 0; part < parts; ++part) {
-          multiply_eights(sum[part][tile], left[part][0][i], left[part][1][i], right);
+  for (int stage = 0; stage < stages; ++stage) fetch_left(stage, begin + stage * stride);
+  wait_for_previous();
+#pragma unroll
+  for (int stage = 0; stage < stages; ++stage) fetch_right(stage, begin + stage * stride);
+  float sum[parts][tiles][4] = {};
+  for (int at = begin; at < columns; at += stages * stride) {
+#pragma unroll
+    for (int stage = 0; stage < stages; ++stage) {
+#pragma unroll
+      for (int i = 0; i < deep; ++i) {
+#pragma unroll
+        for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+          for (int part = 0; part < parts; ++part) {
+            multiply_eights(sum[part][tile], left[stage][part][0][i], left[stage][part][1][i],
+                            right[stage][tile][i]);
+          }
         }
       }
+      fetch_left(stage, at + (stages + stage) * stride);
+      fetch_right(stage, at + (stages + stage) * stride);
     }
   }
 #pragma unroll
@@ -197,7 +225,7 @@ void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   const Launch how{blocks_for(n, block_rows), 32 * warps, 0, enter(context)};
   with_activation(work.out.dtype(), [&]<typename Out>(Out) {
     const auto run = [&](auto kernel) {
-      launch(how, "matmul", kernel, shape, device_data<Out>(work.out));
+      launch_early(how, "matmul", kernel, shape, device_data<Out>(work.out));
     };
     if (gated) {
       m <= 8 ? run(skinny_kernel<1, true, Out>) : run(skinny_kernel<2, true, Out>);

@@ -53,7 +53,7 @@ void convert(const Context& context, ConstTensorView, TensorView) { refuse(conte
 void softmax(const Context& context, ConstTensorView, TensorView, float) { refuse(context); }
 int64_t argmax(const Context& context, ConstTensorView) { refuse(context); }
 std::vector<Candidate> top_k(const Context& context, ConstTensorView, int64_t) { refuse(context); }
-double exp_sum(const Context& context, ConstTensorView, float, float) { refuse(context); }
+double exp_sum(const Context& context, ConstTensorView, float, double) { refuse(context); }
 void bilinear_pool(const Context& context, ConstTensorView, TensorView) { refuse(context); }
 void window_pool(const Context& context, ConstTensorView, int64_t, cpu::PoolKind, TensorView) {
   refuse(context);

@@ -13,6 +13,7 @@ struct Weights {
   template <int pack>
   __device__ __forceinline__ Pack<float, pack> load(int64_t at) const {
     Pack<float, pack> result;
+#pragma unroll
     for (int i = 0; i < pack; ++i) {
       switch (type) {
         case DType::bf16:
@@ -35,42 +36,72 @@ struct NormShape {
   float epsilon;
 };
 
+// Packs of a row that a thread keeps in registers between the two passes.
+constexpr int kept_packs = 4;
+
 // out = rms_norm(x); with `adds` residual += x first and the sum is normed.
 template <int pack, bool adds, typename X, typename Out>
 __global__ void rms_norm_kernel(const X* x, float* residual, Weights weight, Out* out,
                                 NormShape shape) {
   __shared__ float scratch[32];
+  let_next_start();
   const int64_t row = blockIdx.x;
   const X* source = x + shape.x.offset(row);
   float* kept = adds ? residual + shape.residual.offset(row) : nullptr;
   Out* target = out + shape.out.offset(row);
   const int step = static_cast<int>(blockDim.x) * pack;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * pack;
+  wait_for_previous();
+  float held[kept_packs][pack];
   float squares = 0;
-  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < shape.width; at += step) {
-    auto value = Pack<X, pack>::load(source + at);
+  const auto take = [&](int64_t at, float* values) {
+    const auto value = Pack<X, pack>::load(source + at);
     if constexpr (adds) {
       const auto before = Pack<float, pack>::load(kept + at);
       Pack<float, pack> sum;
-      for (int i = 0; i < pack; ++i) sum.values[i] = value.values[i] += before.values[i];
+#pragma unroll
+      for (int i = 0; i < pack; ++i) values[i] = sum.values[i] = value.values[i] + before.values[i];
       sum.store(kept + at);
+    } else {
+#pragma unroll
+      for (int i = 0; i < pack; ++i) values[i] = value.values[i];
     }
-    for (int i = 0; i < pack; ++i) squares += value.values[i] * value.values[i];
+#pragma unroll
+    for (int i = 0; i < pack; ++i) squares += values[i] * values[i];
+  };
+#pragma unroll
+  for (int k = 0; k < kept_packs; ++k) {
+    if (first + k * step < shape.width) take(first + k * step, held[k]);
+  }
+  for (int64_t at = first + kept_packs * step; at < shape.width; at += step) {
+    float ignored[pack];
+    take(at, ignored);
   }
   squares = block_sum(squares, scratch);
   const float factor = 1.0f / sqrtf(squares / static_cast<float>(shape.width) + shape.epsilon);
-  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < shape.width; at += step) {
+  const auto give = [&](int64_t at, const float* values) {
+    const auto scale = weight.load<pack>(at);
+    Pack<Out, pack> result;
+#pragma unroll
+    for (int i = 0; i < pack; ++i) result.values[i] = values[i] * factor * scale.values[i];
+    result.store(target + at);
+  };
+#pragma unroll
+  for (int k = 0; k < kept_packs; ++k) {
+    if (first + k * step < shape.width) give(first + k * step, held[k]);
+  }
+  for (int64_t at = first + kept_packs * step; at < shape.width; at += step) {
     float values[pack];
     if constexpr (adds) {
       const auto sum = Pack<float, pack>::load(kept + at);
+#pragma unroll
       for (int i = 0; i < pack; ++i) values[i] = sum.values[i];
     } else {
       const auto value = Pack<X, pack>::load(source + at);
+#pragma unroll
       for (int i = 0; i < pack; ++i) values[i] = value.values[i];
     }
-    const auto scale = weight.load<pack>(at);
-    Pack<Out, pack> result;
-    for (int i = 0; i < pack; ++i) result.values[i] = values[i] * factor * scale.values[i];
-    result.store(target + at);
+    give(at, values);
   }
 }
 
@@ -126,7 +157,7 @@ void with_norm_types(DType x, DType out, bool fours, const Body& body) {
 }
 
 unsigned int threads_for(int64_t width, int pack) {
-  const int64_t wanted = (width / pack + 31) / 32 * 32;
+  const int64_t wanted = (width / pack / kept_packs + 31) / 32 * 32;
   return static_cast<unsigned int>(std::clamp<int64_t>(wanted, 32, 512));
 }
 

@@ -42,35 +42,48 @@ struct SplitShape {
 };
 
 // A block a row: queries and keys turned, values copied, each to its place.
-template <typename X, typename Query, typename Row>
-__global__ void rope_split_kernel(const X* qkv, const float* cos, const float* sin, Query* queries,
+template <int pack, typename X, typename Row>
+__global__ void rope_split_kernel(const X* qkv, const float* cos, const float* sin, X* queries,
                                   Row* keys, Row* values, SplitShape shape) {
   const int64_t row = blockIdx.x;
   const X* source = qkv + row * shape.qkv_stride;
-  const int64_t half = shape.half;
-  const int64_t turned = (shape.heads + shape.kv_heads) * half;
-  for (int64_t i = threadIdx.x; i < turned; i += blockDim.x) {
-    const int64_t head = i / half, column = i - head * half;
-    const float c = cos[row * shape.cos_stride + column];
-    const float s = sin[row * shape.sin_stride + column];
-    const float x1 = to_float(source[head * 2 * half + column]);
-    const float x2 = to_float(source[head * 2 * half + half + column]);
-    const float y1 = x1 * c - x2 * s, y2 = x2 * c + x1 * s;
-    if (head < shape.heads) {
-      Query* target = queries + row * shape.query_row + head * shape.query_head + column;
-      target[0] = from_float<Query>(y1);
-      target[half] = from_float<Query>(y2);
-    } else {
-      Row* target = keys + row * shape.key_row + (head - shape.heads) * shape.key_head + column;
-      target[0] = from_float<Row>(y1);
-      target[half] = from_float<Row>(y2);
+  const auto half = static_cast<int>(shape.half);
+  const int packs = half / pack;  // of half a head
+  const auto heads = static_cast<int>(shape.heads), kv_heads = static_cast<int>(shape.kv_heads);
+  for (int i = static_cast<int>(threadIdx.x); i < (heads + 2 * kv_heads) * packs;
+       i += static_cast<int>(blockDim.x)) {
+    const int head = i / packs, column = (i - head * packs) * pack;
+    const X* at = source + head * 2 * half + column;
+    const auto x1 = Pack<X, pack>::load(at), x2 = Pack<X, pack>::load(at + half);
+    const auto put = [&](auto* target, const float* first, const float* second) {
+      using Target = std::remove_pointer_t<decltype(target)>;
+      Pack<Target, pack> y1, y2;
+#pragma unroll
+      for (int k = 0; k < pack; ++k) {
+        y1.values[k] = first[k];
+        y2.values[k] = second[k];
+      }
+      y1.store(target + column);
+      y2.store(target + half + column);
+    };
+    if (head >= heads + kv_heads) {
+      put(values + row * shape.value_row + (head - heads - kv_heads) * shape.value_head, x1.values,
+          x2.values);
+      continue;
     }
-  }
-  const X* value = source + (shape.heads + shape.kv_heads) * 2 * half;
-  for (int64_t i = threadIdx.x; i < shape.kv_heads * 2 * half; i += blockDim.x) {
-    const int64_t head = i / (2 * half), column = i - head * 2 * half;
-    values[row * shape.value_row + head * shape.value_head + column] =
-        from_float<Row>(to_float(value[i]));
+    const auto c = Pack<float, pack>::load(cos + row * shape.cos_stride + column);
+    const auto s = Pack<float, pack>::load(sin + row * shape.sin_stride + column);
+    float y1[pack], y2[pack];
+#pragma unroll
+    for (int k = 0; k < pack; ++k) {
+      y1[k] = x1.values[k] * c.values[k] - x2.values[k] * s.values[k];
+      y2[k] = x2.values[k] * c.values[k] + x1.values[k] * s.values[k];
+    }
+    if (head < heads) {
+      put(queries + row * shape.query_row + head * shape.query_head, y1, y2);
+    } else {
+      put(keys + row * shape.key_row + (head - heads) * shape.key_head, y1, y2);
+    }
   }
 }
 
@@ -111,11 +124,12 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
                          keys.stride(0), keys.stride(1),      values.stride(0),  values.stride(1)};
   const cudaStream_t stream = enter(context);
   const Launch how{static_cast<unsigned int>(rows), 256, 0, stream};
+  const bool fours = shape.half % 4 == 0 && all_take_fours({cos, sin, qkv, queries, keys, values});
   with_activation(qkv.dtype(), [&]<typename X>(X) {
     with_activation(keys.dtype(), [&]<typename Row>(Row) {
-      launch(how, "rope_split", rope_split_kernel<X, X, Row>, device_data<X>(qkv),
-             device_data<float>(cos), device_data<float>(sin), device_data<X>(queries),
-             device_data<Row>(keys), device_data<Row>(values), shape);
+      launch(how, "rope_split", fours ? rope_split_kernel<4, X, Row> : rope_split_kernel<1, X, Row>,
+             device_data<X>(qkv), device_data<float>(cos), device_data<float>(sin),
+             device_data<X>(queries), device_data<Row>(keys), device_data<Row>(values), shape);
     });
   });
 }

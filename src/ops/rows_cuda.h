@@ -47,20 +47,24 @@ inline int64_t rows_of(const ConstTensorView& view) {
   return rows;
 }
 
-// Whether every row of a view starts where four elements can be loaded at once.
-inline bool takes_fours(const ConstTensorView& view) {
-  const auto bytes = static_cast<uintptr_t>(4 * dtype_size(view.dtype()));
-  if (width_of(view) % 4 != 0 || reinterpret_cast<uintptr_t>(view.raw()) % bytes != 0) return false;
-  for (int axis = 0; axis + 1 < view.rank(); ++axis) {
-    if (view.stride(axis) % 4 != 0) return false;
+// Whether `pack` elements can be loaded at once anywhere in a view.
+inline bool takes_packs(const ConstTensorView& view, int64_t pack, bool one_row = false) {
+  const auto bytes = static_cast<uintptr_t>(pack * dtype_size(view.dtype()));
+  if (reinterpret_cast<uintptr_t>(view.raw()) % bytes != 0) return false;
+  if (one_row) return view.elements() % pack == 0;
+  if (width_of(view) % pack != 0) return false;
+  bool fits = true;
+  for (int axis = 0; axis + 1 < Shape::max_rank; ++axis) {
+    fits = fits && (axis + 1 >= view.rank() || view.stride(axis) % pack == 0);
   }
-  return true;
+  return fits;
 }
 inline bool all_take_fours(std::initializer_list<ConstTensorView> views) {
-  return std::all_of(views.begin(), views.end(), takes_fours);
+  return std::all_of(views.begin(), views.end(),
+                     [](const ConstTensorView& view) { return takes_packs(view, 4); });
 }
 
-// `width` elements from memory to f32 and back.
+// `width` elements (1, 4, or 8 of a 16-bit type) from memory to f32 and back.
 template <typename T, int width>
 struct Pack {
   float values[width];
@@ -76,10 +80,11 @@ struct Pack {
       pack.values[2] = raw.z;
       pack.values[3] = raw.w;
     } else {
-      const uint2 raw = *reinterpret_cast<const uint2*>(at);
-      T parts[4];
+      using Raw = std::conditional_t<width == 8, uint4, uint2>;
+      const Raw raw = *reinterpret_cast<const Raw*>(at);
+      T parts[width];
       memcpy(parts, &raw, sizeof(raw));
-      for (int i = 0; i < 4; ++i) pack.values[i] = to_float(parts[i]);
+      for (int i = 0; i < width; ++i) pack.values[i] = to_float(parts[i]);
     }
     return pack;
   }
@@ -89,30 +94,34 @@ struct Pack {
     } else if constexpr (sizeof(T) == 4) {
       *reinterpret_cast<float4*>(at) = make_float4(values[0], values[1], values[2], values[3]);
     } else {
-      T parts[4];
-      for (int i = 0; i < 4; ++i) parts[i] = from_float<T>(values[i]);
-      uint2 raw;
+      using Raw = std::conditional_t<width == 8, uint4, uint2>;
+      T parts[width];
+      for (int i = 0; i < width; ++i) parts[i] = from_float<T>(values[i]);
+      Raw raw;
       memcpy(&raw, parts, sizeof(raw));
-      *reinterpret_cast<uint2*>(at) = raw;
+      *reinterpret_cast<Raw*>(at) = raw;
     }
   }
 };
 
-// out[i] = function(a[i], b[i], column), over rows of `width` elements.
+// out[i] = function(a[i], b[i]), over rows of `width` elements; blockIdx.y counts rows.
 template <int pack, typename A, typename B, typename Out, class Function>
 __global__ void map_kernel(const A* a, DeviceRows a_rows, const B* b, DeviceRows b_rows, Out* out,
                            DeviceRows out_rows, int64_t rows, int64_t width, Function function) {
-  const int64_t packs = width / pack;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * packs;
-       i += step) {
-    const int64_t row = rows == 1 ? 0 : i / packs;
-    const int64_t column = (i - row * packs) * pack;
-    const auto left = Pack<A, pack>::load(a + a_rows.offset(row) + column);
-    const auto right = Pack<B, pack>::load(b + b_rows.offset(row) + column);
-    Pack<Out, pack> result;
-    for (int k = 0; k < pack; ++k) result.values[k] = function(left.values[k], right.values[k]);
-    result.store(out + out_rows.offset(row) + column);
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * pack;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * pack;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const A* a_row = a + a_rows.offset(row);
+    const B* b_row = b + b_rows.offset(row);
+    Out* out_row = out + out_rows.offset(row);
+    for (int64_t at = first; at < width; at += step) {
+      const auto left = Pack<A, pack>::load(a_row + at);
+      const auto right = Pack<B, pack>::load(b_row + at);
+      Pack<Out, pack> result;
+#pragma unroll
+      for (int k = 0; k < pack; ++k) result.values[k] = function(left.values[k], right.values[k]);
+      result.store(out_row + at);
+    }
   }
 }
 
@@ -123,30 +132,31 @@ void map_elements(const Context& context, const char* what, ConstTensorView a, C
   int64_t rows = rows_of(out), width = width_of(out);
   DeviceRows a_rows(a), b_rows(b), out_rows(out);
   if (rows == 0 || width == 0) return;
-  if (a.contiguous() && b.contiguous() && ConstTensorView(out).contiguous()) {
+  const bool one_row = a.contiguous() && b.contiguous() && ConstTensorView(out).contiguous();
+  if (one_row) {
     width *= rows;
     rows = 1;
     a_rows = b_rows = out_rows = DeviceRows();
   }
   const cudaStream_t stream = enter(context);
-  const auto aligned = [](const ConstTensorView& view) {
-    return reinterpret_cast<uintptr_t>(view.raw()) %
-               static_cast<uintptr_t>(4 * dtype_size(view.dtype())) ==
-           0;
+  const auto all_take = [&](int64_t pack) {
+    return takes_packs(a, pack, one_row) && takes_packs(b, pack, one_row) &&
+           takes_packs(out, pack, one_row);
   };
-  const bool fours = rows == 1 ? width % 4 == 0 && aligned(a) && aligned(b) && aligned(out)
-                               : all_take_fours({a, b, out});
-  constexpr int threads = 256;
   const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-    const Launch how{strided_blocks(context, rows * (width / pack), threads), threads, 0, stream};
-    launch(how, what, map_kernel<pack, A, B, Out, Function>, device_data<A>(a), a_rows,
-           device_data<B>(b), b_rows, device_data<Out>(out), out_rows, rows, width, function);
+    const auto threads =
+        static_cast<unsigned int>(std::clamp<int64_t>((width / pack + 31) / 32 * 32, 32, 256));
+    const dim3 grid(strided_blocks(context, width / pack, threads),
+                    static_cast<unsigned int>(std::min<int64_t>(rows, 65535)));
+    launch({grid, threads, 0, stream}, what, map_kernel<pack, A, B, Out, Function>,
+           device_data<A>(a), a_rows, device_data<B>(b), b_rows, device_data<Out>(out), out_rows,
+           rows, width, function);
   };
-  if (fours) {
-    run(std::integral_constant<int, 4>());
-  } else {
-    run(std::integral_constant<int, 1>());
+  if constexpr (sizeof(A) == 2 && sizeof(B) == 2 && sizeof(Out) == 2) {
+    if (all_take(8)) return run(std::integral_constant<int, 8>());
   }
+  if (all_take(4)) return run(std::integral_constant<int, 4>());
+  run(std::integral_constant<int, 1>());
 }
 
 // A host array on the device, in stream order.

@@ -19,7 +19,7 @@ void softmax(const Context& context, ConstTensorView x, TensorView out, float sc
                           : cuda::softmax(context, x, out, scale);
 }
 
-double exp_sum(const Context& context, ConstTensorView x, float highest, float factor) {
+double exp_sum(const Context& context, ConstTensorView x, float highest, double factor) {
   const OpChecks checks(context, "exp_sum", {{"x", x}});
   checks.f32("x", x);
   checks.rank("x", x, 1, 1);

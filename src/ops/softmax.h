@@ -13,6 +13,6 @@ void softmax(const Context& context, ConstTensorView x, TensorView out, float sc
 
 // Σ exp((x[i] − highest) × factor) over x [n] f32, added in double precision; NaN left out. With
 // `highest` the largest entry it is the mass that sampling shares out.
-double exp_sum(const Context& context, ConstTensorView x, float highest, float factor);
+double exp_sum(const Context& context, ConstTensorView x, float highest, double factor);
 
 }  // namespace kinora

@@ -25,14 +25,14 @@ __global__ void softmax_kernel(const float* x, DeviceRows x_rows, float* out, De
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) target[i] *= factor;
 }
 
-__global__ void exp_sum_kernel(const float* x, int64_t count, float highest, float factor,
+__global__ void exp_sum_kernel(const float* x, int64_t count, float highest, double factor,
                                double* sum) {
   __shared__ double parts[32];
   double own = 0;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const double value = x[i];
-    if (!isnan(value)) own += exp((value - highest) * static_cast<double>(factor));
+    if (!isnan(value)) own += exp((value - highest) * factor);
   }
   for (int distance = 16; distance > 0; distance /= 2) {
     own += __shfl_xor_sync(0xffffffffu, own, distance);
@@ -57,7 +57,7 @@ void softmax(const Context& context, ConstTensorView x, TensorView out, float sc
 }
 
 // Blocks leave their parts side by side, so that the sum has one order.
-double exp_sum(const Context& context, ConstTensorView x, float highest, float factor) {
+double exp_sum(const Context& context, ConstTensorView x, float highest, double factor) {
   constexpr int blocks = 64;
   Tensor parts(DType::u8, {blocks * 8}, context.device);
   launch({blocks, 256, 0, enter(context)}, "exp_sum", exp_sum_kernel, device_data<float>(x),

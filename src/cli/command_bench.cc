@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/gpu.h"
+#include "base/threads.h"
+#include "cli/command_line.h"
+#include "cli/model_bench.h"
+#include "cli/terminal.h"
+
+namespace kinora::cli {
+namespace {
+
+struct BenchFlags {
+  std::string shape = "qwen2.5-vl-7b";
+  std::string device = "cuda";
+  bool random_weights = false;
+  std::vector<int64_t> tokens{4096, 16384, 32768, 131072};
+  std::vector<int64_t> contexts{1024, 25600, 131072};
+  int64_t group = 16384;
+  int64_t layers = 0;
+  int64_t frames = 64;
+  int64_t side = 448;
+  bool json = false;
+};
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+int bench_model(const BenchFlags& flags) {
+  if (!flags.random_weights) {
+    throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
+  }
+  const ThreadPool threads;
+  const Context context(threads, parse_device(flags.device));
+  if (context.device.is_cpu()) {
+    throw Error(ErrorKind::unsupported,
+                "bench model measures GPUs; for the CPU build and run bench_model");
+  }
+  const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
+  const ModelBench bench(context, shape_config(flags.shape));
+  const bool text = !flags.json;
+  nlohmann::json out = {{"shape", flags.shape}, {"device", device.name}};
+
+  const BenchCeilings best = bench.ceilings();
+  out["ceilings"] = {{"multiply_tflops", best.multiply_rate / 1e12},
+                     {"read_gb_per_s", best.read_bandwidth / 1e9}};
+  if (text) {
+    fmt::print("{} on {}, random weights\n", flags.shape, device.name);
+    fmt::print("ceilings   best matrix product {:.0f} TFLOP/s, reading {:.0f} GB/s\n",
+               best.multiply_rate / 1e12, best.read_bandwidth / 1e9);
+  }
+
+  const ProductsFigure products = bench.products(flags.group);
+  const double product_rate = products.operations / products.seconds;
+  out["products"] = {{"rows", products.rows},
+                     {"tflops", product_rate / 1e12},
+                     {"share", share(product_rate, best.multiply_rate)}};
+  if (text) {
+    fmt::print("products   of a layer, {} rows: {:.0f} TFLOP/s, {:.0f} % of the best\n",
+               products.rows, product_rate / 1e12, 100 * share(product_rate, best.multiply_rate));
+  }
+
+  for (const int64_t rows : flags.contexts) {
+    const DecodeFigure figure = bench.decode(rows, 64);
+    const double limit = figure.step_bytes / best.read_bandwidth;
+    out["decode"].push_back({{"context", rows},
+                             {"ms_per_token", figure.seconds * 1e3},
+                             {"limit_ms", limit * 1e3},
+                             {"share", share(limit, figure.seconds)}});
+    if (text) {
+      fmt::print("decode     at {:>7} rows: {:.3f} ms a token, {:.0f} % of the {:.3f} ms limit\n",
+                 rows, figure.seconds * 1e3, 100 * share(limit, figure.seconds), limit * 1e3);
+    }
+  }
+
+  if (flags.frames > 0) {
+    const VisionFigure figure = bench.vision(flags.frames, flags.side, flags.side);
+    const double rate = figure.operations / figure.seconds;
+    out["vision"] = {{"frames", figure.frames},
+                     {"width", figure.width},
+                     {"height", figure.height},
+                     {"frames_per_s", static_cast<double>(figure.frames) / figure.seconds},
+                     {"tflops", rate / 1e12},
+                     {"share", share(rate, best.multiply_rate)}};
+    if (text) {
+      fmt::print("vision     {} frames of {}x{}: {:.0f} frames/s, {:.0f} TFLOP/s, {:.0f} %\n",
+                 figure.frames, figure.width, figure.height,
+                 static_cast<double>(figure.frames) / figure.seconds, rate / 1e12,
+                 100 * share(rate, best.multiply_rate));
+    }
+  }
+
+  for (const int64_t tokens : flags.tokens) {
+    const int64_t layers = flags.layers > 0 ? flags.layers : INT64_MAX;
+    const PrefillFigure figure = bench.prefill(tokens, flags.group, layers);
+    const double rate = figure.operations / figure.seconds;
+    out["prefill"].push_back({{"tokens", tokens},
+                              {"group", figure.group},
+                              {"layers_run", figure.layers},
+                              {"seconds", figure.seconds},
+                              {"tokens_per_s", static_cast<double>(tokens) / figure.seconds},
+                              {"tflops", rate / 1e12},
+                              {"share", share(rate, best.multiply_rate)},
+                              {"peak_bytes", figure.peak_bytes}});
+    if (text) {
+      fmt::print(
+          "prefill    {:>8} tokens{}: {:.3f} s, {:.0f} tokens/s, {:.0f} TFLOP/s, {:.0f} %, "
+          "peak {}\n",
+          tokens, flags.layers > 0 ? fmt::format(" (scaled from {} layers)", figure.layers) : "",
+          figure.seconds, static_cast<double>(tokens) / figure.seconds, rate / 1e12,
+          100 * share(rate, best.multiply_rate), human_bytes(figure.peak_bytes));
+    }
+  }
+  if (flags.json) fmt::print("{}\n", out.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CommandLine& line) {
+  CLI::App* bench = line.app.add_subcommand("bench", "Measure the machine");
+  bench->require_subcommand(1);
+  const auto flags = std::make_shared<BenchFlags>();
+  CLI::App* model = bench->add_subcommand("model", "Measure a model's shape on a GPU");
+  model->add_option("--shape", flags->shape, "qwen2.5-vl-7b, qwen2.5-vl-3b or llava-onevision-7b")
+      ->capture_default_str();
+  model->add_flag("--random-weights", flags->random_weights, "Make the weights up");
+  model->add_option("--device", flags->device, "cuda or cuda:N")->capture_default_str();
+  model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  model->add_option("--contexts", flags->contexts, "Rows in memory to decode at")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  model->add_option("--group", flags->group, "Tokens prefilled together")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model
+      ->add_option("--layers", flags->layers,
+                   "Prefill through so many layers only and scale the time (very long prompts)")
+      ->check(CLI::PositiveNumber);
+  model->add_option("--frames", flags->frames, "Frames for the vision tower; 0 leaves it out")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  model->add_option("--side", flags->side, "Pixels of a frame's side")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model->add_flag("--json", flags->json, "Print JSON");
+  model->footer(
+      "Examples:\n"
+      "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"
+      "  kinora bench model --shape 3b --random-weights --tokens 1048576 --layers 2 --json");
+  model->callback([&line, flags] { line.action = [flags] { return bench_model(*flags); }; });
+}
+
+}  // namespace kinora::cli

@@ -1,0 +1,140 @@
+// Models on a GPU against the reference cases and against the same model on the CPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "model/gpu_decoder.h"
+#include "model/reference_case.h"
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+using testing::CaseName;
+using testing::ReferenceCase;
+using testing::row_error;
+
+constexpr double exact_tolerance = 1e-4;
+// Rounding of activations to bf16 in a few small layers.
+constexpr double bf16_tolerance = 4e-2;
+
+class GpuModelTest : public ::testing::TestWithParam<CaseName> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+    directory_ = testing::model_directory(GetParam().model);
+    config_ = read_config(real_files(), directory_);
+  }
+
+  std::unique_ptr<Decoder> decoder(DType activations) const {
+    const TensorFiles files = TensorFiles::open(real_files(), directory_);
+    return make_gpu_decoder(gpu_, config_.decoder,
+                            bind_weights(cpu_, config_, files, false).decoder, activations);
+  }
+  RowStore store(DType type = DType::f32) const {
+    return RowStore(
+        {static_cast<int>(config_.decoder.layers), static_cast<int>(config_.decoder.kv_heads),
+         static_cast<int>(config_.decoder.head_size), type},
+        gpu_.device);
+  }
+
+  // The prompt in groups of `size`; the final hidden rows of all of them, on the host.
+  Tensor in_groups(const Decoder& decoder, RowStore& rows, int64_t size) {
+    const ReferenceCase reference(GetParam());
+    const Tensor embeddings = reference.tensor("hidden.embeddings");
+    const std::vector<TokenInfo> tokens = reference.tokens(config_);
+    Tensor all(DType::f32, embeddings.shape());
+    for (int64_t begin = 0; begin < embeddings.size(0); begin += size) {
+      const int64_t count = std::min(size, embeddings.size(0) - begin);
+      TokenGroup part;
+      part.embeddings = Tensor(DType::f32, Shape{count, embeddings.size(1)}, gpu_.device);
+      copy_bytes(part.embeddings.view().raw(), gpu_.device, embeddings.view().row<float>(begin),
+                 Device::cpu(), static_cast<size_t>(part.embeddings.bytes()));
+      part.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + count);
+      PrefillOptions options;
+      options.hidden_rows = count;
+      const Tensor hidden = decoder.prefill(gpu_, part, rows, attention_, options);
+      copy_bytes(all.view().row<float>(begin), Device::cpu(), hidden.view().raw(), gpu_.device,
+                 static_cast<size_t>(hidden.bytes()));
+    }
+    return all;
+  }
+
+  ThreadPool pool_{2};
+  Context cpu_{pool_};
+  Context gpu_{pool_, Device::cuda()};
+  DenseAttention attention_;
+  std::string directory_;
+  ModelConfig config_;
+};
+
+// Groups of one and of a few tokens go through captured graphs, larger ones through plans.
+TEST_P(GpuModelTest, GroupsOfAnySizeGiveTheReference) {
+  const Tensor expected = ReferenceCase(GetParam()).tensor("hidden.final");
+  const auto exact = decoder(DType::f32);
+  for (const int64_t size : {int64_t{1}, int64_t{5}, int64_t{8}, int64_t{9}, expected.size(0)}) {
+    RowStore rows = store();
+    EXPECT_LE(row_error(in_groups(*exact, rows, size), expected), exact_tolerance)
+        << "groups of " << size;
+    EXPECT_EQ(rows.token_count(), expected.size(0));
+  }
+}
+
+TEST_P(GpuModelTest, Bf16StaysClose) {
+  const Tensor expected = ReferenceCase(GetParam()).tensor("hidden.final");
+  const auto rounded = decoder(DType::bf16);
+  for (const int64_t size : {int64_t{1}, int64_t{8}, int64_t{33}, expected.size(0)}) {
+    RowStore rows = store(DType::bf16);
+    EXPECT_LE(row_error(in_groups(*rounded, rows, size), expected), bf16_tolerance)
+        << "groups of " << size;
+  }
+}
+
+TEST_P(GpuModelTest, GreedyTokensAreIdentical) {
+  const ReferenceCase reference(GetParam());
+  const auto exact = decoder(DType::f32);
+  RowStore rows = store();
+  const int64_t count = reference.tensor("hidden.embeddings").size(0);
+  const Tensor hidden = in_groups(*exact, rows, count).to(gpu_.device);
+  const std::vector<int32_t> expected = reference.greedy();
+  EXPECT_EQ(
+      testing::greedy_tokens(gpu_, *exact, rows, attention_, hidden,
+                             static_cast<int32_t>(count + reference.rope_delta()), expected.size()),
+      expected);
+}
+
+TEST_P(GpuModelTest, SeesWhatTheCpuSees) {
+  KINORA_FRESH_RANDOM(random);
+  LoadOptions options;
+  options.gpu_exact = true;
+  const auto on_cpu = load_model(cpu_, real_files(), directory_);
+  if (!on_cpu->info().sees) return;
+  const auto on_gpu = load_model(gpu_, real_files(), directory_, options);
+  for (const Modality modality : {Modality::video, Modality::image}) {
+    VisualSource source;
+    source.modality = modality;
+    source.size = {150, 100};
+    source.frames = modality == Modality::video ? 5 : 1;
+    source.sampled_fps = modality == Modality::video ? 2 : 0;
+    const VisualPlan plan = on_cpu->plan_visual(source, {});
+    FrameGroup frames;
+    frames.pixels =
+        Tensor(DType::u8, Shape{source.frames, plan.frame_size.height, plan.frame_size.width, 3});
+    for (int64_t i = 0; i < frames.pixels.elements(); ++i) {
+      frames.pixels.data<uint8_t>()[i] = static_cast<uint8_t>(random.below(256));
+    }
+    frames.times.assign(static_cast<size_t>(source.frames), 0.0);
+    const Tensor expected = on_cpu->encode(cpu_, plan, frames, true);
+    const Tensor actual = on_gpu->encode(gpu_, plan, frames, true).to(Device::cpu());
+    EXPECT_LE(row_error(actual, expected), exact_tolerance) << modality_name(modality);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, GpuModelTest, ::testing::ValuesIn(testing::find_cases()),
+                         testing::case_label);
+
+}  // namespace
+}  // namespace kinora
