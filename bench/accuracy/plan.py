@@ -3,13 +3,13 @@ import dataclasses
 
 # name -> (kind, length, videos, questions a video)
 SETS = {
-    "skills-64": ("skills", 64, 48, 44), "skills-256": ("skills", 256, 40, 44), "skills-1024": ("skills", 1024, 32, 44),
-    "caption-64": ("caption", 64, 40, 1), "caption-256": ("caption", 256, 32, 1), "caption-1024": ("caption", 1024, 24, 1),
-    "needle-64": ("needle", 64, 20, 0), "needle-128": ("needle", 128, 12, 0), "needle-256": ("needle", 256, 12, 0),
-    "needle-512": ("needle", 512, 12, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 12, 0),
+    "skills-64": ("skills", 64, 48, 44), "skills-256": ("skills", 256, 40, 44), "skills-1024": ("skills", 1024, 28, 44),
+    "caption-64": ("caption", 64, 40, 1), "caption-256": ("caption", 256, 32, 1), "caption-1024": ("caption", 1024, 20, 1),
+    "needle-64": ("needle", 64, 20, 0), "needle-128": ("needle", 128, 10, 0), "needle-256": ("needle", 256, 10, 0),
+    "needle-512": ("needle", 512, 10, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 10, 0),
     "needle-4096": ("needle", 4096, 12, 0),
-    "mixed-1024": ("mixed-needle", 1024, 24, 22), "mixed-3072": ("mixed-needle", 3072, 8, 22),
-    "text-8192": ("text-needle", 8192, 24, 0), "text-24576": ("text-needle", 24576, 6, 0),
+    "mixed-1024": ("mixed-needle", 1024, 20, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
+    "text-8192": ("text-needle", 8192, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
     "retain-256": ("skills", 256, 18, 22),
 }
 # the table of the heads is searched on these, which no row asks about

@@ -103,6 +103,7 @@ ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, co
     sample.question = item.question;
     sample.fps = item.fps;
     sample.frames = item.frames;
+    sample.all_frames = item.all_frames;
     sample.start = item.start;
     sample.end = item.end;
     Sample prompt(engine, sample, progress, cancel);

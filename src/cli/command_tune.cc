@@ -103,6 +103,7 @@ void open_set(SampleFlags& sample) {
   if (!sample.fps && !sample.frames) {
     sample.fps = item.fps;
     sample.frames = item.frames;
+    sample.all_frames = item.all_frames;
   }
 }
 

@@ -37,6 +37,7 @@ Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& pr
     request.source = source;
     request.fps = flags.fps;
     request.frames = flags.frames;
+    request.all_frames = flags.all_frames;
     request.start = flags.start;
     request.end = flags.end;
     request.limits.max_pixels = flags.max_pixels;

@@ -26,6 +26,7 @@ struct SampleFlags {
   std::string question = "Describe what happens.";
   std::optional<double> fps;
   std::optional<int64_t> frames;
+  bool all_frames = false;
   double start = 0;
   double end = std::numeric_limits<double>::infinity();
   int64_t max_pixels = 0;

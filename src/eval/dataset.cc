@@ -115,6 +115,14 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
     item.frames = static_cast<int64_t>(number_field(object, "frames", 1));
     if (item.fps) item.frames.reset();  // `frames` then only tells the length
   }
+  if (object.contains("all_frames")) {
+    if (!object.at("all_frames").is_boolean()) refuse("'all_frames' is not true or false");
+    item.all_frames = object.at("all_frames").get<bool>();
+    if (item.all_frames) {  // `fps` and `frames` then only tell the length
+      item.fps.reset();
+      item.frames.reset();
+    }
+  }
   if (object.contains("length")) {
     item.length = static_cast<int64_t>(number_field(object, "length", 0));
   }
@@ -128,7 +136,8 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
 }  // namespace
 
 std::string EvalItem::prefix_key() const {
-  std::string key = fmt::format("{} {} {} {}", start, end, fps.value_or(0), frames.value_or(0));
+  std::string key =
+      fmt::format("{} {} {} {} {}", start, end, fps.value_or(0), frames.value_or(0), all_frames);
   for (const EvalPart& part : parts) key += fmt::format("\n{}\t{}", part.source, part.text);
   return key;
 }
@@ -187,6 +196,7 @@ std::string eval_line(const EvalItem& item) {
   if (item.end < std::numeric_limits<double>::infinity()) out["end"] = item.end;
   if (item.fps) out["fps"] = *item.fps;
   if (item.frames) out["frames"] = *item.frames;
+  if (item.all_frames) out["all_frames"] = true;
   if (item.length) out["length"] = *item.length;
   if (item.depth) out["depth"] = *item.depth;
   return out.dump();

@@ -32,6 +32,7 @@ struct EvalItem {
   double end = std::numeric_limits<double>::infinity();
   std::optional<double> fps;
   std::optional<int64_t> frames;
+  bool all_frames = false;        // every frame of the source, whatever the model's own rule
   std::optional<int64_t> length;  // that reports group by; absent: the number of frames
   std::optional<double> depth;    // of a needle, from 0 to 1
 

@@ -24,9 +24,17 @@ TEST(EvalData, ReadsEveryFormOfAQuestion) {
       "\n"
       R"({"image": "d.png", "question": "How many?", "answer": 3, "end": 4.5})"
       "\n"
-      R"({"video": "a.mp4", "question": "Tell", "events": ["A cat comes", "It goes"]})");
+      R"({"video": "a.mp4", "question": "Tell", "events": ["A cat comes", "It goes"]})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "fps": 2, "frames": 4096, "all_frames": true,)"
+      R"( "depth": 0.25, "length": 33})");
   EXPECT_TRUE(data.problems.empty());
-  ASSERT_EQ(data.items.size(), 5u);
+  ASSERT_EQ(data.items.size(), 6u);
+  EXPECT_TRUE(data.items[5].all_frames);
+  EXPECT_FALSE(data.items[5].fps || data.items[5].frames);
+  EXPECT_EQ(data.items[5].depth, 0.25);
+  EXPECT_EQ(data.items[5].length, 33);
+  EXPECT_NE(data.items[5].prefix_key(), data.items[0].prefix_key());
   EXPECT_TRUE(data.items[0].parts[0].source.ends_with("/a.mp4"));
   EXPECT_EQ(data.items[0].id, "1");
   EXPECT_EQ(data.items[0].fps, 2.0);
@@ -54,11 +62,15 @@ TEST(EvalData, NamesBadLinesAndKeepsTheRest) {
       "\n"
       R"({"video": "a.mp4", "question": "?", "options": ["a", "b"], "answer": 2})"
       "\n[1]\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "depth": 2})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "all_frames": 1})"
+      "\n"
       R"({"id": "2", "video": "a.mp4", "question": "again", "answer": "x"})");
   EXPECT_EQ(data.items.size(), 1u);
   std::vector<int64_t> lines;
   for (const EvalProblem& problem : data.problems) lines.push_back(problem.line);
-  EXPECT_EQ(lines, (std::vector<int64_t>{1, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(lines, (std::vector<int64_t>{1, 3, 4, 5, 6, 7, 8, 9, 10}));
 }
 
 TEST(EvalData, RefusesAFileWithoutAnyQuestion) {

@@ -44,6 +44,7 @@ InputOptions input_options(const EvalItem& item, const CancelToken& cancel) {
   InputOptions options;
   options.fps = item.fps;
   options.frames = item.frames;
+  options.all_frames = item.all_frames;
   options.start = item.start;
   options.end = item.end;
   options.cancel = cancel;

@@ -24,8 +24,9 @@ class Shape:
     rows: int        # branch tokens per video
     passages: int = 0  # text tokens between stretches of video; 0: plain video
     image: bool = False
-    several: bool = False  # several facts of one kind in the passages, also when evaluated
-    label: str = ""        # tells shapes apart that only differ in their passages
+    several: bool = False     # several facts of one kind in the passages, also when evaluated
+    text_first: bool = False  # all passages before the video: questions about them are asked without it
+    label: str = ""           # tells shapes apart that only differ in their passages
 
     @property
     def name(self):
@@ -74,13 +75,20 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None,
             interval = rng.choice((1, 2, 3, 4, 6, 8))
         elif draw < 0.5:
             shift, gap = rng.randrange(3000), rng.randrange(3000)
-    facts, visual_rows = (), []
+    facts, visual_rows, text_only = (), [], None
 
     def show(pairs, opened=True):
         prefix.show(prompt.Visual(pairs, *shape.grid, interval, shape.image, shift), opened)
         visual_rows.append(np.arange(prefix.visual_start, len(prefix.ids)))
 
-    if shape.passages:
+    if shape.text_first:
+        needles = not shape.several and (not vary or rng.random() < 0.6)
+        texts, facts = passages.write(rng, [0], [0], needles, None if needles else min(24, shape.passages // 24))
+        prefix.say(text.encode(_filled(rng, texts, shape.passages, text)[0]))
+        text_only = -len(prefix.ids), prefix.next
+        show(shape.pairs)
+        is_open = True
+    elif shape.passages:
         cuts = _cuts(rng, world, rng.randint(1, min(8, shape.passages // 64))) or [world.frames]
         closing = rng.random() < 0.5 or cuts[-1] == world.frames
         stops = cuts + [world.frames] * (cuts[-1] != world.frames)
@@ -120,15 +128,18 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None,
             continue
         if turns[0].kind == "no_video":
             continue
-        while vary and items and not items[-1].alone and rng.random() < 0.2:
+        if text_only and turns[0].skill == "text":
+            branches.append((*text_only, turns))
+            continue
+        while vary and items and not items[-1].alone and not (text_only and items[-1].skill == "text") and rng.random() < 0.2:
             turns.append(items.pop())
         branches.append((len(prefix.ids), prefix.next + gap, turns))
     return Sample(world, prefix, np.concatenate(visual_rows), is_open, branches)
 
 
 def _filled(rng, texts, budget, text):
-    """Adds filler sentences to the passages, in random places, until their tokens fill the budget."""
-    parts = [[t.strip()] if t.strip() else [] for t in texts]
+    """Adds filler sentences to the passages, between any two sentences, until their tokens fill the budget."""
+    parts = [t.strip().replace(". ", ".\n").splitlines() for t in texts]
     used = sum(len(text.encode(t)) for t in texts)
     while True:
         sentence = passages.filler(rng)
@@ -147,12 +158,9 @@ def make(seed, shape, text, vary=True, skills=None, count=24, drill=False):
     return collate(samples, shape, text, drill)
 
 
-def _weights(item, length, drill):
-    """Of the tokens of an answer in the loss."""
-    weights = [(0.6 if drill else 0.3) if item.skill == "caption" else 0.5 if item.skill == "chat" else 1.0] * length
-    if drill and item.kind == "same_way":
-        weights[-2] = 4.0  # the verdict, on which all learning depends
-    return weights
+def _weight(item, drill):
+    """Of each token of an answer in the loss."""
+    return (0.6 if drill else 0.3) if item.skill == "caption" else 0.5 if item.skill == "chat" else 1.0
 
 
 def collate(samples, shape, text, drill=False):
@@ -196,7 +204,7 @@ def collate(samples, shape, text, drill=False):
                 first = n * rows + at + start - 1
                 source.extend(range(first, first + len(answer)))
                 target.extend(answer)
-                weight.extend(_weights(item, len(answer), drill))
+                weight.extend([_weight(item, drill)] * len(answer))
                 item_of.extend([len(skill)] * len(answer))
                 skill.append(SKILL_INDEX[item.skill])
                 kinds.append(item.kind)

@@ -30,7 +30,8 @@ OTHERS = [(batches.Shape(2, (4, 4), 64, 240, image=True), 256), (batches.Shape(2
           (batches.Shape(256, (4, 4), 8, 512, passages=680), 64), (batches.Shape(1024, (4, 4), 2, 512, passages=2700), 32),
           (batches.Shape(64, (4, 4), 16, 512, passages=260, several=True, label="several"), 96),
           (batches.Shape(256, (4, 4), 8, 512, passages=680, several=True, label="several"), 48),
-          (batches.Shape(16, (4, 4), 4, 512, passages=4000, label="longer"), 48)]
+          (batches.Shape(16, (4, 4), 16, 512, passages=800, text_first=True, label="text800"), 96),
+          (batches.Shape(16, (4, 4), 2, 512, passages=8000, text_first=True, label="text8000"), 48)]
 SMOKE = [(batches.Shape(16, (4, 4), 2, 160), 2), (batches.Shape(2, (4, 4), 2, 120, image=True), 2)]
 
 

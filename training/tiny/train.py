@@ -36,8 +36,8 @@ SHAPES = {s.name: s for s in [
     S(1024, (4, 4), 4, 440), S(1024, (4, 7), 2, 440), S(4096, (4, 4), 1, 440),
     S(16, (4, 4), 48, 408, passages=200), S(64, (4, 4), 36, 408, passages=260), S(256, (4, 4), 12, 432, passages=680),
     S(1024, (4, 4), 3, 440, passages=2700),
-    S(16, (4, 4), 20, 408, passages=800, label="long"), S(16, (4, 4), 4, 440, passages=4000, label="longer"),
-    S(16, (4, 4), 2, 440, passages=8000, label="longest")]}
+    S(16, (4, 4), 48, 408, passages=200, text_first=True, label="text"), S(16, (4, 4), 20, 408, passages=800, text_first=True, label="text800"),
+    S(16, (4, 4), 4, 440, passages=4000, text_first=True, label="text4000"), S(16, (4, 4), 2, 440, passages=8000, text_first=True, label="text8000")]}
 SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 2, 120, image=True), S(16, (4, 4), 1, 160), S(16, (4, 6), 1, 160, passages=160)]}
 
 # (until this progress, {shape: weight})
@@ -63,14 +63,10 @@ CURRICULUM = [
 ]
 # for --drill: what is hard (long videos, passages), and enough of the rest that nothing is forgotten
 DRILL = [
-    (0.70, {"image2x4x4": .02, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .12, "video16x4x7": .02, "video16x6x6": .02,
-            "video16x8x8": .01, "video64x4x4": .16, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .10, "video256x6x6": .03,
-            "video1024x4x4": .14, "video4096x4x4": .02, "mixed16x4x4": .12, "mixed16x4x4long": .06, "mixed64x4x4": .04, "mixed256x4x4": .02,
-            "mixed1024x4x4": .015, "mixed16x4x4longer": .015}),
     (1.00, {"image2x4x4": .02, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .03, "video16x4x7": .015, "video16x6x6": .015,
-            "video16x8x8": .01, "video64x4x4": .11, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .13, "video256x6x6": .03,
-            "video1024x4x4": .27, "video4096x4x4": .07, "mixed16x4x4": .03, "mixed16x4x4long": .04, "mixed64x4x4": .03, "mixed256x4x4": .03,
-            "mixed1024x4x4": .035, "mixed16x4x4longer": .02, "mixed16x4x4longest": .015}),
+            "video16x8x8": .01, "video64x4x4": .10, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .10, "video256x6x6": .03,
+            "video1024x4x4": .20, "video4096x4x4": .06, "mixed16x4x4": .02, "mixed64x4x4": .03, "mixed256x4x4": .03, "mixed1024x4x4": .04,
+            "mixed16x4x4text": .04, "mixed16x4x4text800": .06, "mixed16x4x4text4000": .07, "mixed16x4x4text8000": .05}),
 ]
 VISION_GRIDS = [((4, 4), 1024, .6), ((4, 7), 576, .1), ((6, 6), 448, .1), ((8, 5), 400, .1), ((8, 8), 256, .1)]
 

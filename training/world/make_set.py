@@ -56,7 +56,7 @@ class Writer:
             line["choices"] = item.options  # not `options`: the model is not asked to choose a letter
         line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence])
         if "video" in where or "parts" in where:
-            line.update(frames=world.frames, fps=world.fps)
+            line.update(frames=world.frames, fps=world.fps, all_frames=True)
         line.update(more)
         if item.kind == "caption":
             line["events"] = [t.strip() for t in item.answer.split(".") if t.strip()]

@@ -44,8 +44,8 @@ SKILLS = {
     "image": dict(image_what=1, image_background=.8, image_colour=1, image_background_colour=.6, image_count=1, image_is=1,
                   image_card=1.2, image_motion=.3, image_none=.5),
 }
-# what a drill asks more often: the kinds that need two words compared, many visits counted, one fact among many
-DRILL = dict(same_way=9.0, none_text=5.0, text_fact=16.0, count_times=5.0, same_background=2.0, thing_before=3.0)
+# what a drill asks more often: many visits counted, one fact among many
+DRILL = dict(text_fact=24.0, count_times=5.0, same_background=2.0, thing_before=3.0)
 KIND_SKILL = {kind: skill for skill, kinds in SKILLS.items() for kind in kinds}
 CORE = ["what", "colour", "motion", "order", "count", "presence", "card"]
 REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption", "binding"]
