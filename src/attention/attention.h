@@ -26,7 +26,7 @@ struct RowsView {
 
 // Queries of the group under way. Their own keys and values are already the last rows of memory.
 struct QueryView {
-  ConstTensorView queries;            // [count, heads, head size], f32; heads share kv heads evenly
+  ConstTensorView queries;            // [count, heads, head size], f32 (on a GPU also bf16)
   std::span<const int32_t> ordinals;  // [count], strictly increasing
   std::span<const Modality> modalities;  // [count]
 
@@ -42,7 +42,7 @@ class Attention {
 
   // out[i, h] = Σ_r softmax_r(scale · q[i, h] · k[r]) v[r] over the rows r that the policy lets
   // query i of head h read, never one with ordinals[r] > the query's ordinal.
-  // out: [count, heads, head size], f32.
+  // out: [count, heads, head size], f32 (on a GPU also bf16).
   virtual void attend(const Context& context, int layer, const QueryView& queries,
                       const RowsView& rows, float scale, TensorView out) = 0;
 };

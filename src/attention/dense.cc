@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "attention/runner.h"
+#include "attention/runner_checks.h"
+#include "attention/runner_cuda.h"
 
 namespace kinora {
 namespace {
@@ -31,6 +33,10 @@ Plan dense_plan(const QueryView& queries, const RowsView& rows) {
 
 void DenseAttention::attend(const Context& context, int, const QueryView& queries,
                             const RowsView& rows, float scale, TensorView out) {
+  if (!context.device.is_cpu()) {
+    check_attention(context, queries, rows, out, {});
+    return cuda_attention::run_dense(context, queries, rows, scale, out);
+  }
   run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
 }
 

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "attention/merge.h"
+#include "attention/runner_checks.h"
 #include "attention/runner_cpu.h"
+#include "attention/runner_cuda.h"
 #include "base/error.h"
 
 namespace kinora {
@@ -26,30 +28,6 @@ constexpr int64_t split_keys = 1024;
 
 void check(bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorKind::internal, "run_plan: " + what);
-}
-
-void check_views(const Context& context, const QueryView& queries, const RowsView& rows,
-                 const TensorView& out, const RunOptions& options) {
-  check(context.device.is_cpu() && queries.queries.device().is_cpu() &&
-            rows.keys.device().is_cpu() && rows.values.device().is_cpu() && out.device().is_cpu(),
-        "only the CPU runs plans so far");
-  const ConstTensorView& q = queries.queries;
-  check(q.rank() == 3 && q.dtype() == DType::f32, "queries must be [count, heads, d] f32");
-  check(rows.keys.rank() == 3 && rows.values.shape() == rows.keys.shape() &&
-            rows.values.dtype() == rows.keys.dtype(),
-        "keys and values must be [rows, kv heads, d] of one type");
-  check(rows.keys.dtype() == DType::f32 || rows.keys.dtype() == DType::bf16,
-        "keys and values must be f32 or bf16");
-  check(rows.keys.size(2) == q.size(2),
-        fmt::format("queries have head size {}, keys {}", q.size(2), rows.keys.size(2)));
-  check(q.size(2) >= 1 && q.size(2) <= max_head_size,
-        fmt::format("head size {} is not in 1 … {}", q.size(2), max_head_size));
-  check(out.shape() == q.shape() && out.dtype() == DType::f32,
-        "the output must be f32 of the queries' shape");
-  if (options.observer != nullptr) {
-    const int64_t block = options.observer->block_size();
-    check(block == 32 || block == 64, "an observer's block is 32 or 64 keys");
-  }
 }
 
 int64_t list_length(const Plan& plan, const Tile& tile) {
@@ -194,14 +172,51 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
 
 }  // namespace
 
+void check_attention(const Context& context, const QueryView& queries, const RowsView& rows,
+                     const TensorView& out, const RunOptions& options) {
+  const Device device = context.device;
+  check(queries.queries.device() == device && rows.keys.device() == device &&
+            rows.values.device() == device && out.device() == device,
+        "queries, rows and output must lie on the context's device, " + to_string(device));
+  // GPUs take bf16 for f32 anywhere.
+  const auto real = [&](DType type) {
+    return type == DType::f32 || (!device.is_cpu() && type == DType::bf16);
+  };
+  const ConstTensorView& q = queries.queries;
+  check(q.rank() == 3 && real(q.dtype()), "queries must be [count, heads, d] f32");
+  check(rows.keys.rank() == 3 && rows.values.shape() == rows.keys.shape() &&
+            rows.values.dtype() == rows.keys.dtype(),
+        "keys and values must be [rows, kv heads, d] of one type");
+  check(rows.keys.dtype() == DType::f32 || rows.keys.dtype() == DType::bf16,
+        "keys and values must be f32 or bf16");
+  check(rows.keys.size(2) == q.size(2),
+        fmt::format("queries have head size {}, keys {}", q.size(2), rows.keys.size(2)));
+  check(q.size(2) >= 1 && q.size(2) <= max_head_size,
+        fmt::format("head size {} is not in 1 … {}", q.size(2), max_head_size));
+  check(out.shape() == q.shape() && real(out.dtype()),
+        "the output must be f32 of the queries' shape");
+  if (options.observer != nullptr) {
+    if (!device.is_cpu()) {
+      throw Error(ErrorKind::unsupported,
+                  "attention that measures while it runs (momo) needs the CPU; use --device cpu or "
+                  "--attention dense");
+    }
+    const int64_t block = options.observer->block_size();
+    check(block == 32 || block == 64, "an observer's block is 32 or 64 keys");
+  }
+}
+
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
-  check_views(context, queries, rows, out, options);
+  check_attention(context, queries, rows, out, options);
   validate(plan, queries, rows);
   int32_t last_pass = 0;
   for (const Tile& tile : plan.tiles) last_pass = std::max(last_pass, tile.pass);
   check(last_pass == 0 || options.observer == nullptr,
         "a plan of several passes cannot be observed");
+  if (!context.device.is_cpu()) {
+    return cuda_attention::run_plan(context, plan, queries, rows, scale, out, options);
+  }
 
   attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};
   // Told by the shape of the problem, not of a tile: the two ways differ in the last bits.

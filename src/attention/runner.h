@@ -38,6 +38,8 @@ struct RunOptions {
 // it gives none (see `clear`). Checks shapes and validates the plan before any arithmetic. Results
 // do not depend on the number of threads.
 //   queries [count, heads, d] f32; rows [n, kv heads, d] f32 or bf16; out [count, heads, d] f32
+// On a GPU queries and output may be bf16 too, the state lies in device memory, and the call
+// returns before the work is done; with bf16 rows queries are rounded to bf16.
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowsView& rows, float scale, TensorView out, const RunOptions& options = {});
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "attention/dense.h"
+#include "attention/device_test_support.h"
 #include "attention/merge.h"
 #include "attention/test_support.h"
 #include "attention/window_attention.h"
@@ -16,9 +17,12 @@
 namespace kinora {
 namespace {
 
+using testing::all_devices;
 using testing::make_problem;
+using testing::PlacedProblem;
 using testing::Problem;
 using testing::ProblemShape;
+using testing::random_plan;
 using testing::reference;
 using testing::relative_error;
 
@@ -31,48 +35,6 @@ std::vector<float> poisoned(const Problem& problem) {
 
 double error_of(const std::vector<float>& actual, const std::vector<double>& expected) {
   return relative_error(std::span<const float>(actual), std::span<const double>(expected));
-}
-
-// Tiles of random queries in random order, each with random pieces of memory: strided or gathered,
-// never the same row twice.
-Plan random_plan(Random& random, const Problem& problem) {
-  PlanBuilder builder(problem.queries(), problem.memory());
-  const auto heads = static_cast<int>(problem.shape.heads);
-  const int group = heads / static_cast<int>(problem.shape.kv_heads);
-  for (int head = 0; head < heads;) {
-    const int take = 1 + static_cast<int>(random.below(group - head % group));
-    std::vector<int32_t> order;
-    for (int32_t i = 0; i < problem.shape.queries; ++i) {
-      if (random.uniform() < 0.95) order.push_back(i);
-    }
-    for (size_t i = order.size(); i > 1; --i) {
-      std::swap(order[i - 1], order[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
-    }
-    for (size_t begin = 0; begin < order.size();) {
-      builder.begin_queries();
-      const size_t end = std::min(order.size(), begin + 1 + static_cast<size_t>(random.below(150)));
-      for (; begin < end; ++begin) builder.add_query(order[begin]);
-      builder.begin_segments();
-      for (int64_t row = 0; row < problem.rows();) {
-        const int64_t span = std::min(problem.rows() - row, 1 + random.below(90));
-        const int64_t kind = random.below(3);
-        if (kind == 0) {
-          const auto stride = static_cast<int32_t>(1 + random.below(7));
-          builder.add_rows(row, (span + stride - 1) / stride, stride);
-        } else if (kind == 1) {
-          std::vector<int32_t> some;
-          for (int64_t i = row; i < row + span; ++i) {
-            if (random.below(3) == 0) some.push_back(static_cast<int32_t>(i));
-          }
-          builder.add_gathered(some);
-        }
-        row += span;
-      }
-      builder.add_tile(head, take);
-    }
-    head += take;
-  }
-  return builder.take();
 }
 
 const ProblemShape shapes[] = {
@@ -100,17 +62,29 @@ const ProblemShape shapes[] = {
     {.queries = 20, .earlier = 90, .heads = 2, .kv_heads = 2, .head_size = 256},
 };
 
+// What may be lost: f32 arithmetic, or what bf16 weights and results lose where a GPU has bf16
+// rows.
+double allowed(const Problem& problem, Device device, const testing::Expected& expected) {
+  if (device.is_cpu() || problem.shape.dtype == DType::f32) return tolerance;
+  return tolerance + 2 * relative_error(std::span<const double>(expected.rounded),
+                                        std::span<const double>(expected.out));
+}
+
 TEST(Runner, DenseMatchesTheDefinition) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
   for (const ProblemShape& shape : shapes) {
-    const Problem problem = make_problem(random, shape);
-    auto out = poisoned(problem);
-    DenseAttention().attend(Context(pool), 0, problem.queries(), problem.memory(), problem.scale,
-                            TensorView::of(out.data(), problem.out_shape()));
+    Problem problem = make_problem(random, shape);
+    if (shape.dtype == DType::bf16) testing::narrow_queries(problem);
     const auto expected = reference(
         problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
-    EXPECT_LT(error_of(out, expected.out), tolerance) << to_string(problem.out_shape());
+    for (const Device device : all_devices()) {
+      PlacedProblem placed(problem, device);
+      DenseAttention().attend(placed.context(pool), 0, placed.queries(), placed.memory(),
+                              problem.scale, placed.out());
+      EXPECT_LE(error_of(placed.result(), expected.out), allowed(problem, device, expected))
+          << to_string(problem.out_shape()) << ' ' << to_string(device);
+    }
   }
 }
 
@@ -118,27 +92,24 @@ TEST(Runner, AnyPlanMatchesItsMask) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(3);
   for (const ProblemShape& shape : shapes) {
-    const Problem problem = make_problem(random, shape);
+    Problem problem = make_problem(random, shape);
+    if (shape.dtype == DType::bf16) testing::narrow_queries(problem);
     const Plan plan = random_plan(random, problem);
-    auto out = poisoned(problem);
-    const auto pairs = static_cast<size_t>(shape.queries * shape.heads);
-    std::vector<float> max(pairs, poison), sum(pairs, poison);
-    run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
-             TensorView::of(out.data(), problem.out_shape()), {.state = {max.data(), sum.data()}});
-    std::vector<std::vector<uint8_t>> masks;
-    for (int head = 0; head < shape.heads; ++head) {
-      masks.push_back(expand(plan, problem.queries(), problem.memory(), head));
-    }
-    const auto expected = reference(problem, [&](int64_t q, int64_t head, int64_t row) {
-      return masks[static_cast<size_t>(head)][static_cast<size_t>(q * problem.rows() + row)] != 0;
-    });
-    EXPECT_LT(error_of(out, expected.out), tolerance) << to_string(problem.out_shape());
-    for (size_t i = 0; i < pairs; ++i) {
-      if (std::isinf(expected.log_sum[i])) {
-        EXPECT_EQ(sum[i], 0);
-        EXPECT_EQ(max[i], -std::numeric_limits<float>::infinity());
-      } else {
-        EXPECT_NEAR(max[i] + std::log(sum[i]), expected.log_sum[i], 1e-4);
+    const auto expected = testing::reference_of(problem, plan);
+    for (const Device device : all_devices()) {
+      SCOPED_TRACE(to_string(problem.out_shape()) + " " + to_string(device));
+      PlacedProblem placed(problem, device);
+      run_plan(placed.context(pool), plan, placed.queries(), placed.memory(), problem.scale,
+               placed.out(), {.state = placed.state()});
+      EXPECT_LE(error_of(placed.result(), expected.out), allowed(problem, device, expected));
+      const auto max = placed.max(), sum = placed.sum();
+      for (size_t i = 0; i < max.size(); ++i) {
+        if (std::isinf(expected.log_sum[i])) {
+          EXPECT_EQ(sum[i], 0);
+          EXPECT_EQ(max[i], -std::numeric_limits<float>::infinity());
+        } else {
+          EXPECT_NEAR(max[i] + std::log(sum[i]), expected.log_sum[i], 1e-4);
+        }
       }
     }
   }
@@ -233,13 +204,17 @@ TEST(Runner, PassesMergeInPlace) {
       builder.add_tile(head, 1, 1);
       builder.add_tile(head + 1, 1, 1);
     }
-    auto out = poisoned(problem);
-    run_plan(Context(pool), builder.take(), problem.queries(), problem.memory(), problem.scale,
-             TensorView::of(out.data(), problem.out_shape()));
+    const Plan plan = builder.take();
     const auto expected = reference(problem, [&](int64_t q, int64_t, int64_t row) {
       return testing::causal(problem, q, row) && (q > 0 || row % 2 == 1);
     });
-    EXPECT_LT(error_of(out, expected.out), tolerance) << count;
+    for (const Device device : all_devices()) {
+      PlacedProblem placed(problem, device);
+      run_plan(placed.context(pool), plan, placed.queries(), placed.memory(), problem.scale,
+               placed.out());
+      EXPECT_LT(error_of(placed.result(), expected.out), tolerance)
+          << count << ' ' << to_string(device);
+    }
   }
 }
 
@@ -248,12 +223,14 @@ TEST(Runner, SurvivesScoresFarApart) {
   KINORA_FRESH_RANDOM(random);
   Problem problem = make_problem(random, {.queries = 20, .earlier = 300, .head_size = 8});
   problem.scale = 40;  // differences of thousands: every exponential but a few is zero
-  auto out = poisoned(problem);
-  DenseAttention().attend(Context(pool), 0, problem.queries(), problem.memory(), problem.scale,
-                          TensorView::of(out.data(), problem.out_shape()));
   const auto expected = reference(
       problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
-  EXPECT_LT(error_of(out, expected.out), 1e-3);
+  for (const Device device : all_devices()) {
+    PlacedProblem placed(problem, device);
+    DenseAttention().attend(placed.context(pool), 0, placed.queries(), placed.memory(),
+                            problem.scale, placed.out());
+    EXPECT_LT(error_of(placed.result(), expected.out), 1e-3) << to_string(device);
+  }
 }
 
 class Recorder final : public BlockObserver {

@@ -287,6 +287,10 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
 
 void SearchAttention::attend(const Context& context, int layer, const QueryView& queries,
                              const RowsView& rows, float scale, TensorView out) {
+  if (!context.device.is_cpu()) {
+    throw Error(ErrorKind::unsupported,
+                "the search for attention patterns does not run on a GPU yet; use --device cpu");
+  }
   dense_.attend(context, layer, queries, rows, scale, out);
   const auto heads = static_cast<int>(queries.queries.size(1));
   if (table_.shape.heads == 0) {

@@ -7,6 +7,7 @@
 
 #include "attention/delta.h"
 #include "attention/runner.h"
+#include "base/error.h"
 
 namespace kinora {
 namespace {
@@ -57,6 +58,11 @@ bool SparseAttention::falls_back(int layer, const QueryView& queries, const Rows
 
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
                              const RowsView& rows, float scale, TensorView out) {
+  if (!context.device.is_cpu()) {
+    throw Error(ErrorKind::unsupported, fmt::format("--attention {} does not run on a GPU yet; use "
+                                                    "--attention dense or --device cpu",
+                                                    name()));
+  }
   ++report_.calls;
   const int64_t heads = queries.queries.size(1);
   const int64_t pairs = dense_pairs(heads, queries, rows);

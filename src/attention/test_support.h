@@ -101,6 +101,7 @@ inline void mix_modalities(Random& random, Problem& problem, int kinds, int64_t 
 
 struct Expected {
   std::vector<double> out;      // [queries, heads, head size]
+  std::vector<double> rounded;  // the same with weights and result rounded to bf16, as PyTorch does
   std::vector<double> log_sum;  // [queries, heads]: log Σ exp(score); −∞ where nothing is read
 };
 
@@ -112,6 +113,10 @@ Expected reference(const Problem& problem, Reads&& reads) {
   expected.out.assign(static_cast<size_t>(shape.queries * shape.heads * shape.head_size), 0.0);
   expected.log_sum.assign(static_cast<size_t>(shape.queries * shape.heads),
                           -std::numeric_limits<double>::infinity());
+  expected.rounded = expected.out;
+  const auto to_bf16 = [](double value) {
+    return double{bf16::from_float(static_cast<float>(value)).to_float()};
+  };
   std::vector<double> scores(static_cast<size_t>(problem.rows()));
   for (int64_t i = 0; i < shape.queries; ++i) {
     for (int64_t h = 0; h < shape.heads; ++h) {
@@ -136,13 +141,20 @@ Expected reference(const Problem& problem, Reads&& reads) {
       double sum = 0;
       for (const double score : scores) sum += std::exp(score - max);
       expected.log_sum[static_cast<size_t>(i * shape.heads + h)] = max + std::log(sum);
-      double* out = &expected.out[static_cast<size_t>((i * shape.heads + h) * shape.head_size)];
+      const auto place = static_cast<size_t>((i * shape.heads + h) * shape.head_size);
+      double* out = &expected.out[place];
+      double* rounded = &expected.rounded[place];
       for (int64_t row = 0; row < problem.rows(); ++row) {
-        const double weight = std::exp(scores[static_cast<size_t>(row)] - max) / sum;
+        const double weight = std::exp(scores[static_cast<size_t>(row)] - max);
         if (weight == 0) continue;
+        const double narrow = to_bf16(weight) / sum;
         const float* v = &problem.value_data[offset(row)];
-        for (int64_t c = 0; c < shape.head_size; ++c) out[c] += weight * double{v[c]};
+        for (int64_t c = 0; c < shape.head_size; ++c) {
+          out[c] += weight / sum * double{v[c]};
+          rounded[c] += narrow * double{v[c]};
+        }
       }
+      for (int64_t c = 0; c < shape.head_size; ++c) rounded[c] = to_bf16(rounded[c]);
     }
   }
   return expected;

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "attention/runner.h"
+#include "attention/runner_checks.h"
+#include "attention/runner_cuda.h"
 #include "base/error.h"
 
 namespace kinora {
@@ -29,6 +31,10 @@ void attend_windows(const Context& context, ConstTensorView q, ConstTensorView k
   check_offsets(offsets, q.size(0));
   const QueryView queries{.queries = q, .ordinals = {}, .modalities = {}};
   const RowsView rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
+  if (!context.device.is_cpu()) {
+    check_attention(context, queries, rows, out, {});
+    return cuda_attention::run_windows(context, q, k, v, offsets, scale, out);
+  }
   Plan plan;
   plan.heads = static_cast<int32_t>(q.size(1));
   plan.kv_heads = static_cast<int32_t>(k.size(1));

@@ -1,0 +1,260 @@
+// Attention on a GPU as a ladder: dense, lists of all blocks, fewer and fewer blocks, strided and
+// gathered keys; then decoding beside the copy bandwidth measured in the same run. `run` prints
+// PyTorch's kernels beside it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attention/decode_cuda.h"
+#include "attention/dense.h"
+#include "attention/runner.h"
+#include "base/error.h"
+#include "base/gpu.h"
+#include "base/random.h"
+
+namespace kinora::bench {
+namespace {
+
+constexpr int64_t block = 128;
+
+struct Settings {
+  std::vector<int64_t> tokens{4096, 32768, 131072};
+  std::vector<int64_t> contexts{1000, 25000, 131072};
+  int64_t heads = 28;
+  int64_t kv_heads = 4;
+  int64_t head_size = 128;
+  int repeats = 3;
+  bool json = false;
+};
+
+// Normal bf16 values: a stretch of them again and again, which no kernel notices.
+Tensor random_rows(Random& random, const Shape& shape, Device device) {
+  constexpr int64_t stretch = (int64_t{1} << 20) + 61;
+  std::vector<bf16> values(static_cast<size_t>(stretch));
+  for (bf16& value : values) value = bf16::from_float(static_cast<float>(random.normal()));
+  Tensor tensor(DType::bf16, shape, device);
+  for (int64_t at = 0; at < tensor.elements(); at += stretch) {
+    const auto count = static_cast<size_t>(std::min(stretch, tensor.elements() - at));
+    copy_bytes(tensor.view().raw() + at * 2, device, values.data(), Device::cpu(), count * 2);
+  }
+  return tensor;
+}
+
+// Median seconds of a call, by the device's clock, after one to warm up.
+double seconds_of_call(const Context& context, int repeats, const std::function<void()>& call) {
+  call();
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    GpuEvent begin(context.device, true), end(context.device, true);
+    begin.record(context);
+    call();
+    end.record(context);
+    seconds.push_back(end.seconds_since(begin));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+class Bench {
+ public:
+  Bench(const Context& context, const Settings& settings)
+      : context_(context), settings_(settings) {}
+
+  void ladder(int64_t tokens) {
+    Random random(1);
+    const Settings& s = settings_;
+    const Tensor queries = random_rows(random, {tokens, s.heads, s.head_size}, context_.device);
+    const Tensor keys = random_rows(random, {tokens, s.kv_heads, s.head_size}, context_.device);
+    const Tensor values = random_rows(random, {tokens, s.kv_heads, s.head_size}, context_.device);
+    Tensor out(DType::bf16, queries.shape(), context_.device);
+    ordinals_.resize(static_cast<size_t>(tokens));
+    for (size_t i = 0; i < ordinals_.size(); ++i) ordinals_[i] = static_cast<int32_t>(i);
+    const QueryView query_view{queries.view(), ordinals_, {}};
+    const RowsView rows{keys.view(), values.view(), ordinals_, {}};
+    const float scale = 0.0883883f;
+
+    DenseAttention dense;
+    const double half = static_cast<double>(tokens) * static_cast<double>(tokens) / 2;
+    report(tokens, "dense", half * static_cast<double>(s.heads),
+           [&] { dense.attend(context_, 0, query_view, rows, scale, out); });
+    const auto run = [&](const std::string& name, const Plan& plan) {
+      const auto pairs = static_cast<double>(attended_pairs(plan, query_view, rows));
+      report(tokens, name, pairs, [&] { run_plan(context_, plan, query_view, rows, scale, out); });
+    };
+    for (const int percent : {100, 50, 25, 10, 5}) {
+      run(fmt::format("blocks {} %", percent),
+          make_plan(query_view, rows, [&](PlanBuilder& builder, int64_t begin) {
+            for (int64_t at = 0; at < begin; at += block) {
+              if (random.below(100) < percent) builder.add_rows(at, block);
+            }
+          }));
+    }
+    run("every 8th key", make_plan(query_view, rows, [&](PlanBuilder& builder, int64_t begin) {
+          builder.add_rows(random.below(8), begin / 8, 8);
+        }));
+    run("gathered, 1 in 8", make_plan(query_view, rows, [&](PlanBuilder& builder, int64_t begin) {
+          std::vector<int32_t> some;
+          for (int64_t at = 0; at < begin; at += 8) {
+            some.push_back(static_cast<int32_t>(at + random.below(8)));
+          }
+          builder.add_gathered(some);
+        }));
+  }
+
+  void decode(int64_t rows, int64_t tokens, double bandwidth) {
+    Random random(2);
+    const Settings& s = settings_;
+    const int64_t row_bytes = s.kv_heads * s.head_size * 2;
+    // Several layers in turn, more than the caches hold.
+    const int64_t layers =
+        std::clamp<int64_t>((int64_t{512} << 20) / (rows * row_bytes * 2), 2, 28);
+    std::vector<Tensor> memory;
+    std::vector<LayerRows> told;
+    for (int64_t i = 0; i < layers; ++i) {
+      memory.push_back(random_rows(random, {rows, s.kv_heads, s.head_size}, context_.device));
+      memory.push_back(random_rows(random, {rows, s.kv_heads, s.head_size}, context_.device));
+      told.push_back({memory[memory.size() - 2].view().raw(), memory.back().view().raw(), rows});
+    }
+    Tensor layer(DType::u8, {static_cast<int64_t>(sizeof(LayerRows)) * layers}, context_.device);
+    copy_bytes(layer.view().raw(), context_.device, told.data(), Device::cpu(),
+               told.size() * sizeof(LayerRows));
+    const Tensor queries = random_rows(random, {tokens, s.heads, s.head_size}, context_.device);
+    Tensor out(DType::bf16, queries.shape(), context_.device);
+    DecodeAttention work;
+    work.queries = queries.view();
+    work.kv_heads = static_cast<int>(s.kv_heads);
+    work.splits = decode_splits(context_, work.kv_heads, rows);
+    const auto bytes =
+        static_cast<int64_t>(decode_scratch_bytes(tokens, s.heads, s.head_size, work.splits));
+    Tensor scratch = Tensor::zeros(DType::u8, {bytes}, context_.device);
+    work.scratch = scratch.view().raw();
+    work.scale = 0.0883883f;
+    work.out = out;
+    const GpuStream stream(context_.device);
+    Context streamed = context_;
+    streamed.stream = stream.handle();
+    constexpr int calls = 28;
+    const GpuGraph graph = GpuGraph::record(streamed, [&](const Context& inside) {
+      for (int i = 0; i < calls; ++i) {
+        work.layer = reinterpret_cast<const LayerRows*>(layer.view().raw()) + i % layers;
+        decode_attention(inside, work);
+      }
+    });
+    const double seconds =
+        seconds_of_call(streamed, settings_.repeats + 4, [&] { graph.launch(streamed); }) / calls;
+    const double rate = static_cast<double>(rows * row_bytes * 2) / seconds;
+    add({{"kind", "decode"},
+         {"rows", rows},
+         {"tokens", tokens},
+         {"microseconds", seconds * 1e6},
+         {"gb_s", rate * 1e-9},
+         {"of_copy", rate / bandwidth}},
+        fmt::format(
+            "decode  {:7} rows {:3} tokens  {:9.2f} µs a layer {:8.0f} GB/s  {:3.0f} % of a copy",
+            rows, tokens, seconds * 1e6, rate * 1e-9, 100 * rate / bandwidth));
+  }
+
+  // Bytes read and written a second by a large copy within the device.
+  double copy_bandwidth() {
+    const int64_t bytes = int64_t{4} << 30;
+    Tensor from = Tensor::zeros(DType::u8, {bytes}, context_.device);
+    Tensor to(DType::u8, {bytes}, context_.device);
+    const double seconds = seconds_of_call(context_, 5, [&] {
+      copy_async(context_, to.view().raw(), from.view().raw(), static_cast<size_t>(bytes));
+    });
+    const double rate = 2 * static_cast<double>(bytes) / seconds;
+    add({{"kind", "copy"}, {"gb_s", rate * 1e-9}},
+        fmt::format("copy within the device {:.0f} GB/s", rate * 1e-9));
+    return rate;
+  }
+
+  const nlohmann::json& results() const { return results_; }
+
+ private:
+  // One tile of 128 queries a kv head, the keys that `fill` picks before it, and its own block.
+  template <class Fill>
+  Plan make_plan(const QueryView& queries, const RowsView& rows, const Fill& fill) {
+    PlanBuilder builder(queries, rows);
+    const auto group = static_cast<int>(settings_.heads / settings_.kv_heads);
+    for (int64_t begin = 0; begin < queries.count(); begin += block) {
+      for (int kv_head = 0; kv_head < settings_.kv_heads; ++kv_head) {
+        builder.begin_queries();
+        const int64_t end = std::min(begin + block, queries.count());
+        builder.add_query_range(begin, end);
+        builder.begin_segments();
+        fill(builder, begin);
+        builder.add_rows(begin, end - begin);
+        builder.add_tile(kv_head * group, group);
+      }
+    }
+    return builder.take();
+  }
+
+  void report(int64_t tokens, const std::string& name, double pairs,
+              const std::function<void()>& call) {
+    const double seconds = seconds_of_call(context_, settings_.repeats, call);
+    const double rate = 4 * static_cast<double>(settings_.head_size) * pairs / seconds;
+    add({{"kind", "prefill"},
+         {"tokens", tokens},
+         {"name", name},
+         {"ms", seconds * 1e3},
+         {"tflop_s", rate * 1e-12}},
+        fmt::format("prefill {:7} {:<18} {:10.3f} ms {:7.1f} TFLOP/s", tokens, name, seconds * 1e3,
+                    rate * 1e-12));
+  }
+
+  void add(nlohmann::json row, const std::string& line) {
+    results_.push_back(std::move(row));
+    if (!settings_.json) {
+      fmt::print("{}\n", line);
+      std::fflush(stdout);
+    }
+  }
+
+  Context context_;
+  Settings settings_;
+  std::vector<int32_t> ordinals_;
+  nlohmann::json results_ = nlohmann::json::array();
+};
+
+int run(int argc, char** argv) {
+  Settings settings;
+  std::string device = "cuda";
+  CLI::App app("Attention on a GPU");
+  app.add_option("--device", device, "cuda or cuda:N");
+  app.add_option("--tokens", settings.tokens, "prefill lengths")->delimiter(',');
+  app.add_option("--contexts", settings.contexts, "rows when decoding")->delimiter(',');
+  app.add_option("--heads", settings.heads);
+  app.add_option("--kv-heads", settings.kv_heads);
+  app.add_option("--head-size", settings.head_size);
+  app.add_option("--repeats", settings.repeats);
+  app.add_flag("--json", settings.json);
+  CLI11_PARSE(app, argc, argv);
+  const ThreadPool pool(1);
+  Bench bench(Context(pool, parse_device(device)), settings);
+  for (const int64_t tokens : settings.tokens) bench.ladder(tokens);
+  const double bandwidth = bench.copy_bandwidth();
+  for (const int64_t rows : settings.contexts) {
+    for (const int64_t tokens : {1, 8, 64}) bench.decode(rows, tokens, bandwidth);
+  }
+  if (settings.json) fmt::print("{}\n", bench.results().dump(2));
+  return 0;
+}
+
+}  // namespace
+}  // namespace kinora::bench
+
+int main(int argc, char** argv) {
+  try {
+    return kinora::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_attention_gpu: {}\n", error.what());
+    return 1;
+  }
+}

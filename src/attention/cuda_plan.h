@@ -1,0 +1,90 @@
+// A plan as the CUDA kernels read it: jobs of at most a tile's height, lists of segments in a
+// canonical form, and nothing that grows with (queries × rows). Made on the host (cuda_plan.cc),
+// uploaded by runner_cuda.cu, walked by the kernels. Knows no CUDA header.
+//
+// Rows are sorted by ordinal, so causality needs no ordinals on the device: a query reads the rows
+// before its limit, the number of rows not later than it.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define KINORA_HOST_DEVICE __host__ __device__
+#else
+#define KINORA_HOST_DEVICE
+#endif
+
+namespace kinora {
+
+// Keys begin, begin + stride, … or gathered[begin …) where stride is 0. The first `full` of them
+// are for every query; of the others a query skips those at or after its limit.
+struct CudaSegment {
+  int64_t begin = 0;
+  int32_t count = 0;
+  int32_t full = 0;
+  int32_t stride = 1;
+  int32_t reserved = 0;
+
+  // How many keys of an affine segment lie before a limit.
+  KINORA_HOST_DEVICE int32_t before(int32_t limit) const {
+    const int64_t distance = limit - begin;
+    if (distance <= 0) return 0;
+    if (stride == 1) return static_cast<int32_t>(distance < count ? distance : count);
+    const int64_t keys = (distance + stride - 1) / stride;
+    return static_cast<int32_t>(keys < count ? keys : count);
+  }
+
+  // Leaves out what rows with limits in [low, high] do not see, and frees from the mask what all
+  // of them see.
+  KINORA_HOST_DEVICE void trim(int32_t low, int32_t high) {
+    if (stride == 0 || full == count) return;
+    const int32_t seen = before(high);
+    const int32_t by_all = before(low);
+    if (by_all > full) full = by_all;
+    count = seen > full ? seen : full;
+  }
+};
+
+// Some rows of a tile and a stretch of its list, counted in blocks of keys. Every segment starts a
+// new block.
+struct CudaJob {
+  int64_t segment_begin = 0;
+  int64_t query_begin = 0;  // place in the list of queries, or the first query where not `listed`
+  int64_t row_begin = 0;    // rows of a tile run over its queries, heads innermost
+  int64_t partial = -1;     // first row in the partial results, or −1: straight to the output
+  int32_t segments = 0;
+  int32_t first_block = 0;
+  int32_t blocks = 0;
+  int32_t head = 0;
+  int32_t heads = 1;
+  int32_t rows = 0;
+  int32_t low = 0;  // limits of the job's rows
+  int32_t high = 0;
+  int32_t listed = 0;
+  int32_t reserved = 0;
+};
+
+// A job that was split over its keys: its rows are joined from `parts` partial results.
+struct CudaMerge {
+  CudaJob job;  // the first part; part p has the partial rows job.partial + p · job.rows …
+  int32_t parts = 0;
+  int32_t reserved = 0;
+};
+
+// Where a kernel finds the pieces.
+struct CudaPlanView {
+  const CudaJob* jobs = nullptr;
+  const CudaSegment* segments = nullptr;
+  const int32_t* gathered = nullptr;
+  const int32_t* queries = nullptr;
+  const int32_t* limits = nullptr;  // [query count], or null: limit_base + query
+  int32_t limit_base = 0;
+  int32_t job_count = 0;
+  int32_t* next = nullptr;  // the next job to take; zero before the launch
+
+  KINORA_HOST_DEVICE int32_t limit(int64_t query) const {
+    return limits != nullptr ? limits[query] : static_cast<int32_t>(limit_base + query);
+  }
+};
+
+}  // namespace kinora

@@ -1,0 +1,24 @@
+// Launches the Hopper kernel (hopper_kernel.cuh), kept in a file of its own: it takes long to
+// compile and its registers are watched by the build.
+#pragma once
+
+#include "attention/attention.h"
+#include "base/context.h"
+
+namespace kinora::cuda_attention {
+struct Problem;
+}
+
+namespace kinora::hopper {
+
+constexpr int head_size = 128;
+
+// Whether the device has what the kernel needs and this program was compiled for it.
+bool runs_on(int device);
+
+// One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight
+// elements. `row_lists`: some segment is strided or gathered.
+void launch(const Context& context, const cuda_attention::Problem& problem, const RowsView& rows,
+            bool row_lists);
+
+}  // namespace kinora::hopper
