@@ -1,6 +1,7 @@
 // kinora's side of bench/decode/run: opens a file, samples it, takes all frames, and prints one
 // line of JSON. With --independent N it measures the ceiling instead: N decoders of one thread
-// each, side by side, every one with its own part of the file and nothing shared.
+// each, side by side, every one with its own part of the file and nothing shared. With --cancel N
+// it cancels at N random moments and measures how long everything takes to end.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -9,6 +10,8 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +47,7 @@ struct Request {
   int size = 448;
   int threads = 0;
   int independent = 0;
+  int cancel = 0;
   std::string filter = "bicubic";
 };
 
@@ -117,6 +121,77 @@ void measure_independent(const Request& request) {
       now() - start, total, peak_megabytes(), baseline, cpu_seconds());
 }
 
+// One read that is cancelled after `delay` seconds. Seconds from then until the caller has its
+// error back, and until all threads and memory are gone too; nothing when the read ended before.
+struct CancelTimes {
+  double answered = 0;
+  double released = 0;
+};
+std::optional<CancelTimes> cancel_after(const Request& request, double delay) {
+  ReadOptions options = read_options(request, request.threads);
+  OpenOptions open;
+  open.cancel = options.cancel;
+  double cancelled = 0;
+  std::optional<CancelTimes> times;
+  {
+    const std::jthread canceller([&, cancel = options.cancel] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+      cancelled = now();
+      cancel.cancel();
+    });
+    double answered = 0;
+    try {
+      const auto video = open_video(request.file, open);
+      FrameStream stream = video->read(SamplingRule::every(1 / request.every), options);
+      try {
+        while (stream.next()) {
+        }
+      } catch (const Error&) {
+        answered = now();
+        throw;
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::cancelled) throw;
+      const double released = now();
+      times = {answered > 0 ? answered : released, released};
+    }
+  }
+  if (times) times = {times->answered - cancelled, times->released - cancelled};
+  return times;
+}
+
+void measure_cancel(const Request& request) {
+  const double start = now();
+  {
+    const auto video = open_video(request.file);
+    FrameStream stream =
+        video->read(SamplingRule::every(1 / request.every), read_options(request, request.threads));
+    while (stream.next()) {
+    }
+  }
+  const double whole = now() - start;
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> moment(0, whole);
+  std::vector<double> answered;
+  std::vector<double> released;
+  for (int i = 0; i < request.cancel; ++i) {
+    const auto times = cancel_after(request, moment(random));
+    if (!times) continue;
+    answered.push_back(1e3 * times->answered);
+    released.push_back(1e3 * times->released);
+  }
+  if (answered.empty()) throw Error(ErrorKind::usage, "too short to be cancelled");
+  std::sort(answered.begin(), answered.end());
+  std::sort(released.begin(), released.end());
+  fmt::print(
+      "{{\"cancelled\": {}, \"seed\": {}, \"answered_ms_median\": {:.1f}, \"answered_ms_max\": "
+      "{:.1f}, \"released_ms_median\": {:.1f}, \"released_ms_max\": {:.1f}, \"whole_ms\": "
+      "{:.0f}}}\n",
+      answered.size(), seed, answered[answered.size() / 2], answered.back(),
+      released[released.size() / 2], released.back(), 1e3 * whole);
+}
+
 int run(int argc, char** argv) {
   Request request;
   CLI::App app{"Decodes sampled frames of a video and prints the time it took"};
@@ -128,8 +203,11 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"bicubic", "area", "bilinear", "nearest"}));
   app.add_option("--independent", request.independent,
                  "Measure so many independent one-thread decoders instead");
+  app.add_option("--cancel", request.cancel, "Cancel at so many random moments instead");
   CLI11_PARSE(app, argc, argv);
-  if (request.independent > 0)
+  if (request.cancel > 0)
+    measure_cancel(request);
+  else if (request.independent > 0)
     measure_independent(request);
   else
     measure(request);

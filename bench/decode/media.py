@@ -37,6 +37,7 @@ QUICK = {
     "x264-2s-gop-short": Media("x264-2s-gop-short", 1920, 1080, X264 + ("-g", "48"), 21, 63),
     "hevc-short": Media("hevc-short", 1920, 1080, X265 + ("-preset", "fast"), 11, 66),
     "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
+    "x264-4k-short": Media("x264-4k-short", 3840, 2160, X264 + ("-preset", "veryfast"), 11, 22),
 }
 
 

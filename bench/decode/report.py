@@ -59,3 +59,16 @@ def summary(results, machine):
             + (f"{100 * ceiling['seconds'] / ours['seconds']:.0f} % | " if ceiling else "– | ")
             + f"{ours['peak_mb']:.0f} | {memory} |")
     return "\n".join(lines) + "\n"
+
+
+def cancel_table(measured):
+    """Milliseconds from cancelling to the caller's error, and to the end of every thread."""
+    lines = ["| cancelled while reading | times | error ms, median | max | all released ms, median | max |",
+             "|---|---:|---:|---:|---:|---:|"]
+    for name, one in measured:
+        if one is None:
+            lines.append(f"| {name} | failed | | | | |")
+            continue
+        lines.append(f"| {name} | {one['cancelled']} | {one['answered_ms_median']:.0f} | {one['answered_ms_max']:.0f} | "
+                     f"{one['released_ms_median']:.0f} | {one['released_ms_max']:.0f} |")
+    return "\n".join(lines) + "\n"
