@@ -17,4 +17,7 @@ cudaStream_t enter(const Context& context);
 // Multiprocessors of a device, asked once.
 int multiprocessors(int device);
 
+// Whether the thread's device lets a kernel start before the one it follows has ended.
+bool starts_early();
+
 }  // namespace kinora::cuda

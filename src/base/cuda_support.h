@@ -61,7 +61,7 @@ void launch_early(const Launch& how, const char* what, void (*kernel)(Parameters
   config.dynamicSmemBytes = how.shared_bytes;
   config.stream = how.stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = starts_early() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
 }
 

@@ -58,6 +58,20 @@ int multiprocessors(int device) {
   return count.load();
 }
 
+bool starts_early() {
+  static std::array<std::atomic<int>, most_devices> known{};  // the major capability
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the GPU in use");
+  std::atomic<int>& major = known.at(static_cast<size_t>(device));
+  if (major.load() == 0) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, device),
+          "reading the properties of a GPU");
+    major.store(value);
+  }
+  return major.load() >= 9;
+}
+
 std::vector<CudaDeviceInfo> devices(std::string& why_none) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -166,7 +166,7 @@ class LlavaOnevision final : public FamilyModel {
 
   Tensor encode_picture(const Context& context, const VisualPlan& plan,
                         ConstTensorView picture) const {
-    const Tensor tiles = processor_.tiles(context, plan, picture);
+    const Tensor tiles = processor_.tiles(Context(*context.threads), plan, picture);
     const int64_t grid = processor_.config().grid();
     Tensor all(DType::f32, Shape{tiles.size(0), grid, grid, hidden()}, context.device);
     for (int64_t begin = 0; begin < tiles.size(0); begin += pictures_at_once(context)) {

@@ -62,15 +62,15 @@ __device__ __forceinline__ float bias_at(const SkinnyShape& shape, int64_t colum
   }
 }
 
-// tiles: eights of rows of a. gated: rows n and n + shape.n of the weights make one output. Every
+// gated: rows n and n + shape.n of the weights make one output. Every
 // warp keeps `stages` pieces of its part of the inner dimension in flight; the first ones are
 // asked for before the kernel that makes `a` has ended.
-template <int tiles, bool gated, typename Out>
-__global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
+template <bool gated, typename Out>
+__global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
     skinny_kernel(SkinnyShape shape, Out* out) {
   constexpr int parts = gated ? 2 : 1;
-  constexpr int stages = gated ? 2 : 3;
-  __shared__ float sums[warps][parts][tiles][8][block_rows];
+  constexpr int stages = 2;
+  __shared__ float sums[warps][parts][8][block_rows];
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int group = lane / 4, quad = lane % 4;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
   }
   const auto columns = static_cast<int>(shape.k);
   const uint4 nothing = make_uint4(0, 0, 0, 0);
-  uint4 left[stages][parts][2][deep], right[stages][tiles][deep];
+  uint4 left[stages][parts][2][deep], right[stages][deep];
   const auto fetch_left = [&](int stage, int begin) {
 #pragma unroll
     for (int i = 0; i < deep; ++i) {
@@ -103,13 +103,9 @@ __global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
 #pragma unroll
     for (int i = 0; i < deep; ++i) {
       const int at = begin + i * 32 + quad * 8;
-#pragma unroll
-      for (int tile = 0; tile < tiles; ++tile) {
-        const int row = tile * 8 + group;
-        const bool inside = row < shape.m && at < columns;
-        right[stage][tile][i] =
-            inside ? *reinterpret_cast<const uint4*>(shape.a + row * shape.a_stride + at) : nothing;
-      }
+      const bool inside = group < shape.m && at < columns;
+      right[stage][i] =
+          inside ? *reinterpret_cast<const uint4*>(shape.a + group * shape.a_stride + at) : nothing;
     }
   };
   const int begin = warp * step;
@@ -119,19 +115,16 @@ __global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
   wait_for_previous();
 #pragma unroll
   for (int stage = 0; stage < stages; ++stage) fetch_right(stage, begin + stage * stride);
-  float sum[parts][tiles][4] = {};
+  float sum[parts][4] = {};
   for (int at = begin; at < columns; at += stages * stride) {
 #pragma unroll
     for (int stage = 0; stage < stages; ++stage) {
 #pragma unroll
       for (int i = 0; i < deep; ++i) {
 #pragma unroll
-        for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-          for (int part = 0; part < parts; ++part) {
-            multiply_eights(sum[part][tile], left[stage][part][0][i], left[stage][part][1][i],
-                            right[stage][tile][i]);
-          }
+        for (int part = 0; part < parts; ++part) {
+          multiply_eights(sum[part], left[stage][part][0][i], left[stage][part][1][i],
+                          right[stage][i]);
         }
       }
       fetch_left(stage, at + (stages + stage) * stride);
@@ -140,21 +133,18 @@ __global__ void __launch_bounds__(32 * warps, tiles == 1 ? 2 : 1)
   }
 #pragma unroll
   for (int part = 0; part < parts; ++part) {
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-      sums[warp][part][tile][quad * 2][group] = sum[part][tile][0];
-      sums[warp][part][tile][quad * 2 + 1][group] = sum[part][tile][1];
-      sums[warp][part][tile][quad * 2][group + 8] = sum[part][tile][2];
-      sums[warp][part][tile][quad * 2 + 1][group + 8] = sum[part][tile][3];
-    }
+    sums[warp][part][quad * 2][group] = sum[part][0];
+    sums[warp][part][quad * 2 + 1][group] = sum[part][1];
+    sums[warp][part][quad * 2][group + 8] = sum[part][2];
+    sums[warp][part][quad * 2 + 1][group + 8] = sum[part][3];
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < tiles * 8 * block_rows; i += 32 * warps) {
+  for (int i = static_cast<int>(threadIdx.x); i < 8 * block_rows; i += 32 * warps) {
     const int column = i % block_rows, row = i / block_rows;
     if (row >= shape.m || first + column >= shape.n) continue;
     float total[parts] = {};
     for (int part = 0; part < parts; ++part) {
-      for (int w = 0; w < warps; ++w) total[part] += sums[w][part][row / 8][row % 8][column];
+      for (int w = 0; w < warps; ++w) total[part] += sums[w][part][row][column];
     }
     float value = total[0] + bias_at(shape, first + column);
     if constexpr (gated) {
@@ -227,11 +217,7 @@ void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
     const auto run = [&](auto kernel) {
       launch_early(how, "matmul", kernel, shape, device_data<Out>(work.out));
     };
-    if (gated) {
-      m <= 8 ? run(skinny_kernel<1, true, Out>) : run(skinny_kernel<2, true, Out>);
-    } else {
-      m <= 8 ? run(skinny_kernel<1, false, Out>) : run(skinny_kernel<2, false, Out>);
-    }
+    gated ? run(skinny_kernel<true, Out>) : run(skinny_kernel<false, Out>);
   });
 }
 
