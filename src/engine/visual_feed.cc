@@ -1,14 +1,14 @@
 #include "engine/visual_feed.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <thread>
 
 #include "engine/bounded_queue.h"
+#include "engine/core_gate.h"
 #include "engine/stopwatch.h"
 
 namespace kinora {
@@ -41,13 +41,15 @@ class DecodeProgress final : public Progress {
 // Decodes one input after the other. `take` gets groups and reports; false ends it.
 class DecodeStage {
  public:
+  // `gate`, when there is one, is passed before every packet.
   DecodeStage(std::vector<VisualInput*> inputs, const FeedOptions& options, Progress& progress,
-              SpanRecorder& spans, const CancelToken& stop)
+              SpanRecorder& spans, const CancelToken& stop, CoreGate* gate)
       : inputs_(std::move(inputs)),
         options_(options),
         progress_(progress, inputs_),
         spans_(spans),
-        stop_(stop) {}
+        stop_(stop),
+        gate_(gate) {}
 
   template <typename Take>
   void run(const Take& take) {
@@ -58,6 +60,7 @@ class DecodeStage {
       read.cancel = stop_;
       read.progress = &progress_;
       read.threads = options_.decode_threads;
+      if (gate_ != nullptr) read.before_packet = [this](int worker) { gate_->pass(worker); };
       read.on_span = [this](const DecodeSpan& span) {
         spans_.add(fmt::format("decode {}", span.worker + 1),
                    fmt::format("decode {:.1f} s to {:.1f} s", span.from, span.to), span.begin,
@@ -80,6 +83,7 @@ class DecodeStage {
   DecodeProgress progress_;
   SpanRecorder& spans_;
   const CancelToken stop_;
+  CoreGate* const gate_;
 };
 
 class VisionStage {
@@ -110,11 +114,11 @@ class VisionStage {
   std::atomic<double> seconds_ = 0;
 };
 
-// Computing has a barrier in every layer and is held up whole when one of its threads is; decoding
-// has none and lives well on what is left. Threads started by this one inherit it.
-void yield_to_computing() {
-  constexpr int niceness = 10;
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
+// Cores that the decoder layers leave: those beyond their threads, and one in eight, because no
+// loop keeps that many busy all the time.
+int spare_cores(const EngineState& engine) {
+  const int cores = ThreadPool().threads();
+  return std::max(0, cores - engine.threads.threads()) + cores / 8;
 }
 
 class OverlappedFeed final : public VisualFeed {
@@ -123,11 +127,12 @@ class OverlappedFeed final : public VisualFeed {
                  const FeedOptions& options, Progress& progress, SpanRecorder& spans,
                  const CancelToken& cancel)
       : cancel_(cancel),
-        decode_(std::move(inputs), options, progress, spans, stop_),
+        gate_(spare_cores(engine)),
+        decode_(std::move(inputs), options, progress, spans, stop_, &gate_),
         vision_(engine, spans) {
     try {
       decoding_ = std::thread([this] { decode(); });
-      // On a CPU the tower would take the cores from the decoder layers, which also want them all.
+      // On a CPU the tower and the decoder layers take turns; beside a GPU nobody waits for a core.
       if (!engine.context.device.is_cpu()) seeing_ = std::thread([this] { see(); });
     } catch (...) {
       end();
@@ -143,7 +148,9 @@ class OverlappedFeed final : public VisualFeed {
       wait_seconds_ += waiting.seconds();
       return group;
     }
+    gate_.open();
     std::optional<DecodedGroup> group = decoded_.pop(cancel_);
+    gate_.close();
     wait_seconds_ += waiting.seconds();
     if (!group) return std::nullopt;
     const VisualInput& input = decode_.input(group->input);
@@ -155,7 +162,6 @@ class OverlappedFeed final : public VisualFeed {
 
  private:
   void decode() {
-    yield_to_computing();
     try {
       decode_.run([this](DecodedGroup group) { return decoded_.push(std::move(group)); });
       decoded_.finish();
@@ -178,6 +184,7 @@ class OverlappedFeed final : public VisualFeed {
 
   void end() {
     stop_.cancel();
+    gate_.open();
     decoded_.stop();
     encoded_.stop();
     if (decoding_.joinable()) decoding_.join();
@@ -186,6 +193,7 @@ class OverlappedFeed final : public VisualFeed {
 
   const CancelToken cancel_;  // the caller's
   const CancelToken stop_;    // of this feed
+  CoreGate gate_;             // closed while the caller computes on the CPU
   DecodeStage decode_;
   VisionStage vision_;
   BoundedQueue<DecodedGroup> decoded_{1};  // the decoder has a queue of its own before this one
@@ -201,7 +209,7 @@ class SequentialFeed final : public VisualFeed {
                  const FeedOptions& options, Progress& progress, SpanRecorder& spans,
                  const CancelToken& cancel)
       : cancel_(cancel),
-        decode_(std::move(inputs), options, progress, spans, cancel),
+        decode_(std::move(inputs), options, progress, spans, cancel, nullptr),
         vision_(engine, spans) {}
 
   std::optional<EncodedGroup> next() override {

@@ -49,15 +49,25 @@ bool IntervalWorker::decode_next() {
   }
   if (feed_lock.owns_lock()) feed_lock.unlock();
   end();
-  note_span();
+  note_span(std::chrono::steady_clock::now());
   return !shared_.stopped();
 }
 
-void IntervalWorker::note_span() const {
+void IntervalWorker::wait_for_turn() {
+  if (!shared_.options.before_packet) return;
+  const auto asked = std::chrono::steady_clock::now();
+  shared_.options.before_packet(number_);
+  const auto allowed = std::chrono::steady_clock::now();
+  if (allowed - asked < std::chrono::milliseconds(1)) return;
+  note_span(asked);
+  working_since_ = allowed;
+}
+
+void IntervalWorker::note_span(std::chrono::steady_clock::time_point end) const {
   if (!shared_.options.on_span || interval_->targets.empty()) return;
   const double from = time_of(interval_->targets.front().packet);
   const double to = end_of_frame(shared_.index.packet(interval_->targets.back().packet).frame);
-  shared_.options.on_span({number_, from, to, working_since_, std::chrono::steady_clock::now()});
+  shared_.options.on_span({number_, from, to, working_since_, end});
 }
 
 void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& parameters) {
@@ -75,6 +85,7 @@ void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& pa
 
 Decoder::Result IntervalWorker::decode(std::vector<NumberedPacket>& packets) {
   for (NumberedPacket& packet : packets) {
+    wait_for_turn();
     if (shared_.stopped()) return Decoder::Result::enough;
     ++tally_.decoded;
     const Decoder::Result result = decoder_->send(
@@ -110,7 +121,7 @@ bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
   // which only one is inside the window.
   for (int64_t i = 0; i < target.count; ++i) {
     const bool waits = shared_.queue.beyond_window(target.first + i);
-    if (waits) note_span();
+    if (waits) note_span(std::chrono::steady_clock::now());
     const std::optional<TensorView> room = shared_.queue.reserve(target.first + i);
     if (waits) working_since_ = std::chrono::steady_clock::now();
     if (!room) return false;

@@ -60,8 +60,9 @@ class IntervalWorker {
   void end();
   void note_broken(int64_t packet);
   void note_lost(const Target& target);
-  // Tells of the work since `working_since_`.
-  void note_span() const;
+  void wait_for_turn();
+  // Tells of the work from `working_since_` to `end`.
+  void note_span(std::chrono::steady_clock::time_point end) const;
   double time_of(int64_t packet) const;
   double end_of_frame(int64_t frame) const;
 

@@ -95,7 +95,9 @@ struct ReadOptions {
   int64_t queue_groups = 0;  // groups that may be under way; 0: enough to keep the threads busy
   int threads = 0;           // 0: one for every core this process may use
   CancelToken cancel;
-  Progress* progress = nullptr;                    // stage "decode", in frames
+  Progress* progress = nullptr;  // stage "decode", in frames
+  // Called by a worker (from 0) before every packet; may wait, so that others get the cores.
+  std::function<void(int worker)> before_packet;
   std::function<void(const DecodeSpan&)> on_span;  // called from the workers
 };
 
