@@ -17,7 +17,7 @@ Tensor join_rows(const std::vector<Tensor>& pieces) {
   int64_t rows = 0;
   for (const Tensor& piece : pieces) rows += piece.size(0);
   const Device device = pieces.front().device();
-  Tensor joined(DType::f32, {rows, pieces.front().size(1)}, device);
+  Tensor joined(pieces.front().dtype(), {rows, pieces.front().size(1)}, device);
   std::byte* target = joined.view().raw();
   for (const Tensor& piece : pieces) {
     copy_bytes(target, device, piece.view().raw(), piece.device(),

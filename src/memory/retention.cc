@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "memory/retention_scores.h"
 
 namespace kinora {
 namespace {
@@ -26,35 +27,38 @@ constexpr std::array<std::pair<RetentionRule, std::string_view>, 4> names{{
                                     "most 1, such as key-norm:0.5");
 }
 
-// A view's bytes where the CPU can read them; `owner` keeps a copy alive when one was needed.
-ConstTensorView on_host(ConstTensorView view, Tensor& owner) {
-  if (view.device().is_cpu()) return view;
-  owner = Tensor(view.dtype(), view.shape());
-  copy_bytes(owner.view().raw(), Device::cpu(), view.raw(), view.device(),
-             static_cast<size_t>(view.bytes()));
-  return owner;
-}
-
 double widen(float value) { return value; }
 double widen(bf16 value) { return value.to_float(); }
 
+// Σ x² over each row, or Σ question · x where there is a question.
 template <typename T>
-void score_rows(const Context& context, RetentionRule rule, ConstTensorView rows,
-                std::span<const double> question, std::span<double> scores) {
+void row_sums(const Context& context, ConstTensorView rows, std::span<const double> question,
+              std::span<double> sums) {
   const int64_t width = rows.size(1) * rows.size(2);
   context.threads->parallel_for(rows.size(0), 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* row = rows.row<T>(i);
       double sum = 0;
-      if (rule == RetentionRule::attention_score) {
-        for (int64_t k = 0; k < width; ++k) sum += question[static_cast<size_t>(k)] * widen(row[k]);
-      } else {
-        for (int64_t k = 0; k < width; ++k) sum += widen(row[k]) * widen(row[k]);
-        sum = rule == RetentionRule::key_norm ? -std::sqrt(sum) : std::sqrt(sum);
+      for (int64_t k = 0; k < width; ++k) {
+        const double value = widen(row[k]);
+        sum += value * (question.empty() ? value : question[static_cast<size_t>(k)]);
       }
-      scores[static_cast<size_t>(i)] = sum;
+      sums[static_cast<size_t>(i)] = sum;
     }
   });
+}
+
+// Adds query rows [rows, heads, head size] to `sum`, [kv heads, head size].
+template <typename T>
+void add_queries(ConstTensorView queries, int64_t kv_heads, std::span<double> sum) {
+  const int64_t heads = queries.size(1), size = queries.size(2);
+  for (int64_t i = 0; i < queries.size(0); ++i) {
+    const T* query = queries.row<T>(i);
+    for (int64_t head = 0; head < heads; ++head) {
+      double* target = sum.data() + head / (heads / kv_heads) * size;
+      for (int64_t k = 0; k < size; ++k) target[k] += widen(query[head * size + k]);
+    }
+  }
 }
 
 }  // namespace
@@ -101,18 +105,23 @@ int64_t kept_count(const Retention& retention, int64_t rows) {
 
 std::vector<double> row_scores(const Context& context, RetentionRule rule, ConstTensorView keys,
                                ConstTensorView values, std::span<const double> question) {
-  Tensor owner;
-  const ConstTensorView rows = on_host(rule == RetentionRule::value_norm ? values : keys, owner);
-  if (rule == RetentionRule::attention_score &&
-      static_cast<int64_t>(question.size()) != rows.size(1) * rows.size(2)) {
+  const bool asks = rule == RetentionRule::attention_score;
+  const ConstTensorView rows = rule == RetentionRule::value_norm ? values : keys;
+  if (asks && static_cast<int64_t>(question.size()) != rows.size(1) * rows.size(2)) {
     throw Error(ErrorKind::internal, "attention-score needs the question's queries");
   }
+  if (!asks) question = {};
   std::vector<double> scores(static_cast<size_t>(rows.size(0)));
-  if (rows.dtype() == DType::f32) {
-    score_rows<float>(context, rule, rows, question, scores);
+  if (!rows.device().is_cpu()) {
+    cuda::row_sums(context, rows, question, scores);
+  } else if (rows.dtype() == DType::f32) {
+    row_sums<float>(context, rows, question, scores);
   } else {
-    score_rows<bf16>(context, rule, rows, question, scores);
+    row_sums<bf16>(context, rows, question, scores);
   }
+  if (asks) return scores;
+  const double sign = rule == RetentionRule::key_norm ? -1 : 1;
+  for (double& score : scores) score = sign * std::sqrt(score);
   return scores;
 }
 
@@ -136,18 +145,23 @@ std::vector<int32_t> choose_rows(const Retention& retention, std::span<const dou
 void QueryTap::attend(const Context& context, int layer, const QueryView& queries,
                       const RowsView& rows, float scale, TensorView out) {
   inner_.attend(context, layer, queries, rows, scale, out);
-  const int64_t kv_heads = rows.keys.size(1), size = rows.keys.size(2);
-  const int64_t heads = queries.queries.size(1);
   const int64_t count = std::min(rows_, queries.count());
-  Tensor owner;
-  const ConstTensorView last = on_host(queries.queries.rows(queries.count() - count, count), owner);
-  sum_.assign(static_cast<size_t>(kv_heads * size), 0.0);
-  for (int64_t i = 0; i < count; ++i) {
-    const float* query = last.row<float>(i);
-    for (int64_t head = 0; head < heads; ++head) {
-      double* target = sum_.data() + head / (heads / kv_heads) * size;
-      for (int64_t k = 0; k < size; ++k) target[k] += query[head * size + k];
+  ConstTensorView last = queries.queries.rows(queries.count() - count, count);
+  Tensor on_host;
+  if (!last.device().is_cpu()) {
+    on_host = Tensor(last.dtype(), last.shape());
+    for (int64_t i = 0; i < count; ++i) {  // rows may be strided
+      copy_bytes(on_host.view()[i].raw(), Device::cpu(), last[i].raw(), last.device(),
+                 static_cast<size_t>(last[i].bytes()));
     }
+    last = on_host;
+  }
+  const int64_t kv_heads = rows.keys.size(1);
+  sum_.assign(static_cast<size_t>(kv_heads * rows.keys.size(2)), 0.0);
+  if (last.dtype() == DType::f32) {
+    add_queries<float>(last, kv_heads, sum_);
+  } else {
+    add_queries<bf16>(last, kv_heads, sum_);
   }
 }
 
