@@ -58,10 +58,11 @@ void for_row_ranges(const Context& context, int64_t rows, int64_t width, const W
 template <size_t views_count, class Work>
 void for_each_run(const Context& context, const std::array<ConstTensorView, views_count>& views,
                   const Work& work) {
-  std::array<int64_t, views_count> offsets;
+  // Every piece has offsets of its own: pieces run at once on one copy of the function.
   if (std::all_of(views.begin(), views.end(), [](const auto& view) { return view.contiguous(); })) {
     context.threads->parallel_for(views[0].elements(), elements_per_piece,
-                                  [&, offsets](int64_t begin, int64_t end) mutable {
+                                  [&](int64_t begin, int64_t end) {
+                                    std::array<int64_t, views_count> offsets;
                                     offsets.fill(begin);
                                     work(offsets, end - begin);
                                   });
@@ -69,13 +70,13 @@ void for_each_run(const Context& context, const std::array<ConstTensorView, view
   }
   std::array<RowOffsets, views_count> rows;
   for (size_t i = 0; i < views_count; ++i) rows[i] = RowOffsets(views[i]);
-  for_row_ranges(context, rows[0].rows(), rows[0].width(),
-                 [&, offsets](int64_t begin, int64_t end) mutable {
-                   for (int64_t row = begin; row < end; ++row) {
-                     for (size_t i = 0; i < views_count; ++i) offsets[i] = rows[i][row];
-                     work(offsets, rows[0].width());
-                   }
-                 });
+  for_row_ranges(context, rows[0].rows(), rows[0].width(), [&](int64_t begin, int64_t end) {
+    std::array<int64_t, views_count> offsets;
+    for (int64_t row = begin; row < end; ++row) {
+      for (size_t i = 0; i < views_count; ++i) offsets[i] = rows[i][row];
+      work(offsets, rows[0].width());
+    }
+  });
 }
 
 // Calls body(T()) with the stored type that a floating-point dtype names.
