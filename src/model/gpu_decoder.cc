@@ -156,8 +156,14 @@ void GpuDecoder::check(const TokenGroup& group, const RowStore& store,
 
 bool GpuDecoder::is_step(const TokenGroup& group, const Attention& attention,
                          const PrefillOptions& options) const {
-  return static_cast<int64_t>(group.tokens.size()) <= Steps::most_tokens && !options.after_layer &&
-         !options.after_attention && dynamic_cast<const DenseAttention*>(&attention) != nullptr;
+  // Products of few rows that take no memory want rows of bf16 to start at 16 bytes.
+  const bool fits =
+      type_ == DType::f32 ||
+      (config_.hidden % gpu_row_multiple == 0 && config_.intermediate % gpu_row_multiple == 0 &&
+       config_.heads * config_.head_size % gpu_row_multiple == 0);
+  return fits && static_cast<int64_t>(group.tokens.size()) <= Steps::most_tokens &&
+         !options.after_layer && !options.after_attention &&
+         dynamic_cast<const DenseAttention*>(&attention) != nullptr;
 }
 
 Tensor GpuDecoder::prefill(const Context& context, const TokenGroup& group, RowStore& store,

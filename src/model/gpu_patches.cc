@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/gpu.h"
+#include "model/frame_stage.h"
 
 namespace kinora {
 
@@ -32,23 +33,18 @@ Tensor gpu_patches(const Context& context, ConstTensorView frames, const PatchOr
   }
   Tensor table(DType::f32, {3, 256}, context.device);
   copy_async(context, table.view().raw(), values.data(), values.size() * sizeof(float));
-  Tensor there;
-  if (frames.device().is_cpu()) {
-    there = Tensor(DType::u8, frames.shape(), context.device);
-    for (int64_t frame = 0; frame < frames.size(0); ++frame) {
-      const ConstTensorView source = frames[frame];
-      if (!source.contiguous()) throw Error(ErrorKind::internal, "frames have gaps between rows");
-      copy_async(context, there.view().row<uint8_t>(frame), source.raw(),
-                 static_cast<size_t>(source.bytes()));
-    }
-    work.frames = there;
-  } else {
-    work.frames = frames;
-  }
   Tensor out(format.type, {units * patches, columns}, context.device);
   work.table = table;
   work.out = out;
-  cuda::cut_patches(context, work);
+  const auto cut = [&](ConstTensorView there) {
+    work.frames = there;
+    cuda::cut_patches(context, work);
+  };
+  if (frames.device().is_cpu()) {
+    FrameStage::of(context.device).pass(context, frames, cut);
+  } else {
+    cut(frames);
+  }
   return out;
 }
 

@@ -41,7 +41,7 @@ void matmul(const Context& context, const MatmulWork& work) {
   MatmulWork rest = work;
   Tensor wide;
   if (work.a.dtype() == DType::f32) {
-    if (m <= few_rows) return matmul_few_f32(context, work);
+    if (m <= few_rows) return matmul_few_f32(context, work, false);
     if (work.weight.dtype() != DType::f32) {
       wide = Tensor(DType::f32, work.weight.shape(), context.device);
       convert(context, work.weight, wide);
@@ -59,6 +59,7 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
                   ConstTensorView bias, TensorView out) {
   const int64_t n = out.size(1);
   const MatmulWork work{a, weight, bias, out, false};
+  if (a.dtype() == DType::f32 && a.size(0) <= few_rows) return matmul_few_f32(context, work, true);
   if (a.dtype() == DType::bf16 && a.size(0) <= skinny_rows && skinny_fits(work)) {
     return matmul_skinny(context, work, true);
   }

@@ -11,9 +11,10 @@ constexpr int64_t skinny_rows = 8;
 bool skinny_fits(const MatmulWork& work);
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
 
-// f32 rows, weights of any type, up to eight rows.
+// f32 rows, weights of any type, up to eight rows; `gated` likewise. Neither of the two takes
+// memory, so that they can stand in a captured graph.
 constexpr int64_t few_rows = 8;
-void matmul_few_f32(const Context& context, const MatmulWork& work);
+void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated);
 
 // Any number of rows through cuBLASLt: both bf16, or both f32 without any rounding of the factors.
 // False when the library has no way for these shapes and alignments.

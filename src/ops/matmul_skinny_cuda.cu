@@ -50,15 +50,15 @@ __device__ __forceinline__ void multiply_eights(float (&sum)[4], uint4 upper, ui
   multiply(sum, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
 }
 
-__device__ __forceinline__ float bias_at(const SkinnyShape& shape, int64_t column) {
-  if (shape.bias == nullptr) return 0.0f;
-  switch (shape.bias_type) {
+__device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
+  if (bias == nullptr) return 0.0f;
+  switch (type) {
     case DType::bf16:
-      return to_float(static_cast<const __nv_bfloat16*>(shape.bias)[column]);
+      return to_float(static_cast<const __nv_bfloat16*>(bias)[at]);
     case DType::f16:
-      return to_float(static_cast<const __half*>(shape.bias)[column]);
+      return to_float(static_cast<const __half*>(bias)[at]);
     default:
-      return static_cast<const float*>(shape.bias)[column];
+      return static_cast<const float*>(bias)[at];
   }
 }
 
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
     for (int part = 0; part < parts; ++part) {
       for (int w = 0; w < warps; ++w) total[part] += sums[w][part][row][column];
     }
-    float value = total[0] + bias_at(shape, first + column);
+    float value = total[0] + bias_of(shape.bias, shape.bias_type, first + column);
     if constexpr (gated) {
-      const float up = total[1] + bias_at(shape, shape.n + first + column);
+      const float up = total[1] + bias_of(shape.bias, shape.bias_type, shape.n + first + column);
       value = value / (1.0f + __expf(-value)) * up;
     }
     Out* target = out + row * shape.out_stride + first + column;
@@ -157,32 +157,51 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
   }
 }
 
-// One warp an output column; f32 throughout.
-template <typename Weight>
-__global__ void few_f32_kernel(const float* a, int64_t a_stride, const Weight* weight,
-                               int64_t weight_stride, const void* bias, DType bias_type, float* out,
-                               int64_t out_stride, int m, int64_t n, int64_t k, bool accumulate) {
+struct FewShape {
+  const float* a;
+  const void* weight;
+  const void* bias;  // null: none
+  DType bias_type;
+  bool accumulate;
+  int m;
+  int64_t n, k, a_stride, weight_stride, out_stride;
+};
+
+// One warp an output column; f32 throughout. gated: as in skinny_kernel.
+template <bool gated, typename Weight>
+__global__ void few_f32_kernel(FewShape shape, float* out) {
+  constexpr int parts = gated ? 2 : 1;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (column >= n) return;
-  float sum[few_rows] = {};
-  for (int64_t j = lane; j < k; j += 32) {
-    const float value = to_float(weight[column * weight_stride + j]);
+  if (column >= shape.n) return;
+  const auto* weight = static_cast<const Weight*>(shape.weight) + column * shape.weight_stride;
+  float sum[parts][few_rows] = {};
+  for (int64_t j = lane; j < shape.k; j += 32) {
+    float value[parts];
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      value[part] = to_float(weight[part * shape.n * shape.weight_stride + j]);
+    }
 #pragma unroll
     for (int row = 0; row < few_rows; ++row) {
-      if (row < m) sum[row] += a[row * a_stride + j] * value;
+      if (row >= shape.m) continue;
+      const float factor = shape.a[row * shape.a_stride + j];
+#pragma unroll
+      for (int part = 0; part < parts; ++part) sum[part][row] += factor * value[part];
     }
   }
-  SkinnyShape biased{};
-  biased.bias = bias;
-  biased.bias_type = bias_type;
+  const auto bias = [&](int64_t at) { return bias_of(shape.bias, shape.bias_type, at); };
 #pragma unroll
   for (int row = 0; row < few_rows; ++row) {
-    if (row >= m) break;
-    const float total = warp_sum(sum[row]);
+    if (row >= shape.m) break;
+    float total = warp_sum(sum[0][row]) + bias(column);
+    if constexpr (gated) {
+      const float up = warp_sum(sum[1][row]) + bias(shape.n + column);
+      total = total / (1.0f + expf(-total)) * up;
+    }
     if (lane != 0) continue;
-    float* target = out + row * out_stride + column;
-    *target = total + bias_at(biased, column) + (accumulate ? *target : 0.0f);
+    float* target = out + row * shape.out_stride + column;
+    *target = total + (shape.accumulate ? *target : 0.0f);
   }
 }
 
@@ -221,15 +240,24 @@ void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   });
 }
 
-void matmul_few_f32(const Context& context, const MatmulWork& work) {
+void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated) {
   const int64_t m = work.out.size(0), n = work.out.size(1);
+  if (m == 0 || n == 0) return;
+  const FewShape shape{device_data<float>(work.a),
+                       work.weight.raw(),
+                       work.bias.raw(),
+                       work.bias.dtype(),
+                       work.accumulate,
+                       static_cast<int>(m),
+                       n,
+                       work.a.size(1),
+                       work.a.stride(0),
+                       work.weight.stride(0),
+                       work.out.stride(0)};
   const Launch how{blocks_for(n, 4), 128, 0, enter(context)};
   with_float(work.weight.dtype(), [&]<typename Weight>(Weight) {
-    launch(how, "matmul", few_f32_kernel<Weight>, device_data<float>(work.a), work.a.stride(0),
-           device_data<Weight>(work.weight), work.weight.stride(0),
-           static_cast<const void*>(work.bias.raw()), work.bias.dtype(),
-           device_data<float>(work.out), work.out.stride(0), static_cast<int>(m), n, work.a.size(1),
-           work.accumulate);
+    launch(how, "matmul", gated ? few_f32_kernel<true, Weight> : few_f32_kernel<false, Weight>,
+           shape, device_data<float>(work.out));
   });
 }
 
