@@ -8,21 +8,21 @@ Needs PyTorch and an ffmpeg with libx264. A set that is there already is kept.
 import argparse
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
 import plan
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from training.world import make_set  # noqa: E402
 
 
-def make(folder, name, processes, device):
+def prepare(folder, name):
     kind, length, videos, questions = (plan.SETS | plan.CALIBRATION)[name]
     seed = plan.CALIBRATION_SEED if name in plan.CALIBRATION else plan.SEED
-    command = [sys.executable, "-m", "training.world.make_set", kind, "--out", str(folder / name), "--lengths", str(length), "--videos", str(videos),
-               "--questions", str(max(1, questions)), "--seed", f"{seed}/{name}", "--processes", str(processes), "--device", device]
-    subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return make_set.prepare([kind, "--out", str(folder / name), "--lengths", str(length), "--videos", str(videos),
+                             "--questions", str(max(1, questions)), "--seed", f"{seed}/{name}"])
 
 
 def main():
@@ -32,11 +32,15 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="+", choices=list(plan.SETS | plan.CALIBRATION))
     a = parser.parse_args()
-    for name in a.only or (plan.CALIBRATION | plan.SETS):
-        began = time.time()
-        if not (a.folder / name / "DATA.jsonl").exists():
-            make(a.folder.resolve(), name, a.processes, a.device)
-        print(f"{name}: {time.time() - began:.1f} s", flush=True)
+    began = time.time()
+    names = [n for n in a.only or (plan.CALIBRATION | plan.SETS) if not (a.folder / n / "DATA.jsonl").exists()]
+    writers = [prepare(a.folder.resolve(), n) for n in names]
+    jobs = [j for w in writers for j in w.jobs.values()]
+    print(f"{time.time() - began:.1f} s: {len(jobs)} videos of {sum(j[1].frames for j in jobs)} frames to draw", flush=True)
+    make_set.write_files(jobs, a.device, a.processes)
+    for w in writers:
+        w.close()
+    print(f"{time.time() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

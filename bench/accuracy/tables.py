@@ -39,6 +39,8 @@ class Answers:
             if wrong != row.wrong_video or not re.fullmatch(rf"part-\d+-of-\d+(-wrong)?-{re.escape(name)}\.jsonl", path.name):
                 continue
             for line in open(path):
+                if not line.endswith("\n"):  # still being written
+                    continue
                 record = json.loads(line)
                 self.by_id[record["id"]] = record
         wanted = sum(1 for _ in open(sets / row.set / "DATA.jsonl"))

@@ -93,10 +93,12 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None,
         closing = rng.random() < 0.5 or cuts[-1] == world.frames
         stops = cuts + [world.frames] * (cuts[-1] != world.frames)
         written = stops if closing else stops[:-1]
-        most = None
-        if drill or shape.several:  # a fact is about 14 tokens long
-            most = max(len(written), min(rng.choice((3, 6, 12, 24)), shape.passages // 24))
-        texts, facts = passages.write(rng, written, [0] * len(written), needles=not vary and not shape.several, most=most)
+        most, needles = None, not vary
+        if shape.several:  # a fact is about 14 tokens long
+            most, needles = max(len(written), min(rng.choice((3, 6, 12, 24)), shape.passages // 24)), False
+        elif drill:
+            needles = rng.random() < 0.6
+        texts, facts = passages.write(rng, written, [0] * len(written), needles, most)
         texts = _filled(rng, texts, shape.passages, text)
         start = 0
         for i, stop in enumerate(stops):

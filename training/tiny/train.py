@@ -63,10 +63,9 @@ CURRICULUM = [
 ]
 # for --drill: what is hard (long videos, passages), and enough of the rest that nothing is forgotten
 DRILL = [
-    (1.00, {"image2x4x4": .02, "image2x6x6": .01, "image2x8x8": .015, "image2x5x8": .01, "video16x4x4": .03, "video16x4x7": .015, "video16x6x6": .015,
-            "video16x8x8": .01, "video64x4x4": .10, "video64x4x7": .03, "video64x8x5": .02, "video64x8x8": .02, "video256x4x4": .10, "video256x6x6": .03,
-            "video1024x4x4": .20, "video4096x4x4": .06, "mixed16x4x4": .02, "mixed64x4x4": .03, "mixed256x4x4": .03, "mixed1024x4x4": .04,
-            "mixed16x4x4text": .04, "mixed16x4x4text800": .06, "mixed16x4x4text4000": .07, "mixed16x4x4text8000": .05}),
+    (1.00, {"image2x4x4": .02, "image2x8x8": .02, "video16x4x4": .03, "video16x8x8": .02, "video64x4x4": .10, "video64x4x7": .03, "video64x8x8": .03,
+            "video256x4x4": .11, "video256x6x6": .03, "video1024x4x4": .19, "video4096x4x4": .05, "mixed16x4x4": .05, "mixed64x4x4": .10,
+            "mixed256x4x4": .08, "mixed1024x4x4": .05, "mixed16x4x4text800": .05, "mixed16x4x4text8000": .04}),
 ]
 VISION_GRIDS = [((4, 4), 1024, .6), ((4, 7), 576, .1), ((6, 6), 448, .1), ((8, 5), 400, .1), ((8, 8), 256, .1)]
 

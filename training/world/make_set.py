@@ -10,6 +10,7 @@ line. Paths are relative to the JSONL. A seed makes the same set again, on any n
 import argparse
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import multiprocessing
 import pathlib
@@ -20,23 +21,43 @@ import torch
 
 from training.world import captions, passages, questions, render, scene, video_file
 
-KINDS = ["skills", "needle", "mixed-needle", "text-needle", "stream", "caption", "demo"]
 TOKENS_PER_SENTENCE = 12
 NEEDLES = ("card", "colour_card", "group_card", "is_card", "when_card")
 
 
+@functools.cache
+def _renderer(device):
+    return render.Renderer(device)
+
+
 def _draw(job, device):
-    """Writes one file; a process of the pool does nothing else."""
+    """Writes one file."""
     path, world, height, width, steps, quality = job
-    torch.set_num_threads(1)  # small windows: threads would wait for each other more than work
-    if _draw.renderer is None:
-        _draw.renderer = render.Renderer(device)
     partial = path.with_suffix(".partial.mp4")
-    video_file.write(partial, world, _draw.renderer, height, width, steps, quality)
+    video_file.write(partial, world, _renderer(device), height, width, steps, quality)
     partial.rename(path)
 
 
-_draw.renderer = None
+def _draw_alone(job, device):
+    """The same in a process of a pool: small windows, so threads would wait for each other more than work."""
+    torch.set_num_threads(1)
+    _draw(job, device)
+
+
+def write_files(jobs, device="cpu", processes=1):
+    """Draws and encodes what is not there yet. A CPU draws in as many processes; a GPU draws for as many encoders."""
+    jobs = sorted((j for j in jobs if not j[0].exists()), key=lambda j: -j[1].frames)  # longest first
+    workers = max(1, min(processes, len(jobs)))
+    if device != "cpu":
+        _renderer(device)
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            list(pool.map(_draw, jobs, [device] * len(jobs)))
+    elif workers > 1:
+        with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(_draw_alone, jobs, [device] * len(jobs)))
+    else:
+        for job in jobs:
+            _draw_alone(job, device)
 
 
 class Writer:
@@ -62,20 +83,7 @@ class Writer:
             line["events"] = [t.strip() for t in item.answer.split(".") if t.strip()]
         self.lines.append(line)
 
-    def _files(self):
-        jobs = [j for j in self.jobs.values() if not j[0].exists()]
-        if self.a.processes > 1 and len(jobs) > 1:
-            spawn = multiprocessing.get_context("spawn")
-            with concurrent.futures.ProcessPoolExecutor(min(self.a.processes, len(jobs)), spawn) as pool:
-                longest_first = sorted(jobs, key=lambda j: -j[1].frames)
-                for _ in pool.map(_draw, longest_first, [self.a.device] * len(jobs)):
-                    pass
-        else:
-            for job in jobs:
-                _draw(job, self.a.device)
-
     def close(self):
-        self._files()
         path = self.out / "DATA.jsonl"
         partial = self.out / "DATA.jsonl.partial"
         partial.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
@@ -105,7 +113,7 @@ def skills(w):
     for i in range(w.a.videos):
         world, rng = _world(w, 1, i, image=True), _rng(w, "image", i)
         path = w.out / f"image-{i}.png"
-        video_file.write_image(path, world, render.Renderer("cpu"), w.a.height, w.a.width)
+        video_file.write_image(path, world, _renderer("cpu"), w.a.height, w.a.width)
         for item in questions.ask_many(rng, world, each, ["image"]):
             w.add(item, world, dict(image=path.name))
         for item in questions.ask_many(rng, world, each, ["chat"]):
@@ -238,11 +246,15 @@ def demo(w):
         w.add(asker.ask(kind), world, where)
 
 
-def main():
+MAKERS = {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle, "stream": stream, "caption": caption,
+          "demo": demo}
+
+
+def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=list(MAKERS))
     parser.add_argument("--out", required=True)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[64], help="frames per video, even")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64], help="frames per video, even; of text-needle tokens")
     parser.add_argument("--videos", type=int, default=4, help="per length")
     parser.add_argument("--questions", type=int, default=22, help="per video, about")
     parser.add_argument("--height", type=int, default=112)
@@ -252,12 +264,22 @@ def main():
     parser.add_argument("--seed", default="0")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=1, help="that draw and encode at the same time")
-    a = parser.parse_args()
+    a = parser.parse_args(words)
     if a.height % 28 or a.width % 28 or any(n % 2 or n < 16 for n in a.lengths):
         sys.exit("height and width must be multiples of 28, lengths even and at least 16")
-    w = Writer(a)
-    {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle, "stream": stream, "caption": caption,
-     "demo": demo}[a.kind](w)
+    return a
+
+
+def prepare(words=None):
+    """A set as a Writer: its questions are made, its videos are not drawn yet."""
+    w = Writer(arguments(words))
+    MAKERS[w.a.kind](w)
+    return w
+
+
+def main():
+    w = prepare()
+    write_files(w.jobs.values(), w.a.device, w.a.processes)
     w.close()
 
 

@@ -45,7 +45,7 @@ SKILLS = {
                   image_card=1.2, image_motion=.3, image_none=.5),
 }
 # what a drill asks more often: many visits counted, one fact among many
-DRILL = dict(text_fact=24.0, count_times=5.0, same_background=2.0, thing_before=3.0)
+DRILL = dict(text_fact=24.0, none_text=0.8, count_times=3.0, same_background=2.0, thing_before=3.0, thing_after=2.4, when_card=3.2, same_way=0.4)
 KIND_SKILL = {kind: skill for skill, kinds in SKILLS.items() for kind in kinds}
 CORE = ["what", "colour", "motion", "order", "count", "presence", "card"]
 REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption", "binding"]

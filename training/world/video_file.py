@@ -21,7 +21,7 @@ def _run(command, **options):
 def write(path, world, renderer, height, width, steps=1, quality=20, chunk=256, worn=False):
     """Encodes a world at its own frame rate; steps > 1: that many drawn frames per sampled frame, for smooth motion."""
     command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{world.fps * steps:g}",
-               "-i", "-", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality), "-g", "48", "-threads", "2", "-pix_fmt", "yuv420p",
+               "-i", "-", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality), "-g", "48", "-threads", "1", "-pix_fmt", "yuv420p",
                "-color_primaries", "bt709", "-color_trc", "bt709", "-colorspace", "bt709",
                "-vf", "scale=out_color_matrix=bt709:out_range=tv:flags=accurate_rnd+full_chroma_int", "-movflags", "+faststart", str(path)]
     try:
