@@ -133,6 +133,11 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
   }
   TerminalProgress progress(false);
+  // Sparse policies run on the CPU only, and all of a table should run on one device.
+  const bool sparse = std::any_of(policies.begin(), policies.end(), [](const EvalPolicy& policy) {
+    return policy.session.attention != "dense";
+  });
+  if (sparse && flags.engine.device == "auto") flags.engine.device = "cpu";
   const std::shared_ptr<const EngineState> state = load(flags);
   const Engine engine(state);
   flags.run.cancel = cancel;
@@ -240,6 +245,8 @@ void add_eval(CommandLine& line) {
       ->type_name("FILE");
   command->add_option("--html", flags->html, "Write the report as one HTML page")
       ->type_name("FILE");
+  command->add_flag("--bf16", flags->engine.native_bf16,
+                    "Multiply in bf16 where weights and CPU allow: faster, rounded");
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str();
   command

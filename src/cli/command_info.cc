@@ -24,7 +24,8 @@ std::string human_count(int64_t count) {
   return fmt::format("{}", count);
 }
 
-int info(const InfoFlags& flags) {
+int info(InfoFlags& flags) {
+  flags.engine.device = "cpu";  // nothing is computed
   const Engine engine(flags.engine);
   const ModelDescription model = engine.describe();
   if (flags.json) {

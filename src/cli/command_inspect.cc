@@ -134,6 +134,8 @@ std::shared_ptr<const HeadTable> find_table(const InspectFlags& flags, const Mod
 int inspect(InspectFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
   progress.update("loading", 0, 0);
+  // Rows are looked at where the CPU reads them.
+  if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
   const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
   const ModelInfo& info = engine->model->info();
   if (flags.layer < 0 || flags.layer >= info.rows.layers) {

@@ -110,6 +110,8 @@ void open_set(SampleFlags& sample) {
 int tune(TuneFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
   progress.update("loading", 0, 0);
+  // Rows are looked at where the CPU reads them.
+  if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
   const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
   open_set(flags.sample);
   Sample sample(*engine, flags.sample, progress, cancel);
