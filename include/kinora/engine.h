@@ -24,6 +24,8 @@ struct EngineOptions {
   // natively: faster, no longer equal to f32.
   bool native_bf16 = false;
   bool check_weights = false;  // read all weights and refuse NaN and infinity
+  // On a GPU: f32 throughout whatever the weights are, to compare with the CPU. Slow.
+  bool gpu_exact = false;
 };
 
 struct ModelDescription {

@@ -77,6 +77,7 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
   LoadOptions load;
   load.check_finite = options.check_weights;
   load.native_bf16 = options.native_bf16;
+  load.gpu_exact = options.gpu_exact;
   try {
     model = load_model(context, files, options.model, load);
   } catch (const Error& error) {

@@ -111,7 +111,7 @@ class SessionOnFixtures : public ::testing::TestWithParam<Case> {
 
 TEST_P(SessionOnFixtures, AnswersTokenForToken) {
   KINORA_FRESH_RANDOM(random);
-  const Engine engine({.model = model()});
+  const Engine engine({.model = model(), .gpu_exact = true});
   SessionOptions options;
   options.system = system();
   options.row_type = "f32";
@@ -165,7 +165,7 @@ TEST(Session, ClearKeepsWhatWasPrefilledOfAVideo) {
 
 class TextSession : public ::testing::Test {
  protected:
-  const Engine engine_{{.model = fixtures + "/models/qwen2_tied"}};
+  const Engine engine_{{.model = fixtures + "/models/qwen2_tied", .gpu_exact = true}};
 
   static AnswerOptions options(int64_t tokens) {
     AnswerOptions options;
@@ -187,6 +187,24 @@ TEST_F(TextSession, ASecondQuestionPrefillsOnlyWhatIsNew) {
   Session again(engine_);
   EXPECT_EQ(again.ask("One two three four five six seven?", options(5)).ids, first.ids);
   EXPECT_EQ(again.ask("And then?", options(5)).ids, second.ids);
+}
+
+TEST_F(TextSession, ALongTextIsReadOnceForSeveralQuestions) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "The house number " + std::to_string(i) + " is old. ";
+  const auto ask = [&](Session& session, const std::string& question) {
+    return session.ask(std::vector<QuestionPart>{{text}, {question}}, options(6));
+  };
+  SessionOptions pieces;
+  pieces.max_group_tokens = 32;
+  Session session(engine_, pieces);
+  const Answer first = ask(session, "Which one?");
+  session.clear();
+  const Answer second = ask(session, "Where is it?");
+  EXPECT_GT(first.prompt_tokens, 100);
+  EXPECT_LE(second.prompt_tokens, 2 * 32);
+  Session fresh(engine_, pieces);
+  EXPECT_EQ(second.ids, ask(fresh, "Where is it?").ids);
 }
 
 TEST_F(TextSession, AFailedQuestionLeavesTheSessionAsItWas) {

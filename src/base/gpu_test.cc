@@ -1,0 +1,121 @@
+#include "base/gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "base/tensor.h"
+
+namespace kinora {
+namespace {
+
+class GpuBaseTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
+  std::vector<uint8_t> fetched(const std::byte* there, size_t bytes) const {
+    std::vector<uint8_t> here(bytes);
+    copy_bytes(here.data(), Device::cpu(), there, device_, bytes);
+    return here;
+  }
+
+  Device device_ = Device::cuda();
+  ThreadPool pool_{1};
+  Context context_{pool_, device_};
+};
+
+TEST_F(GpuBaseTest, CountsMemoryAndKeepsItsBudget) {
+  const GpuMemory before = gpu_memory(device_);
+  EXPECT_GT(before.total, 0);
+  reset_gpu_peak(device_);
+  constexpr int64_t bytes = 8 << 20;
+  {
+    const Tensor block(DType::u8, {bytes}, device_);
+    EXPECT_EQ(gpu_memory(device_).used, before.used + bytes);
+  }
+  EXPECT_EQ(gpu_memory(device_).used, before.used);
+  EXPECT_GE(gpu_memory(device_).peak, before.used + bytes);
+  set_gpu_budget(device_, before.used + bytes);
+  try {
+    const Tensor block(DType::u8, {bytes + 1}, device_);
+    ADD_FAILURE() << "the budget was not kept";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(std::string(error.what()).find("budget"), std::string::npos) << error.what();
+  }
+  EXPECT_NO_THROW(Tensor(DType::u8, {bytes}, device_));
+  set_gpu_budget(device_, 0);
+}
+
+TEST_F(GpuBaseTest, RefusesMoreThanThereIs) {
+  try {
+    const Tensor block(DType::u8, {gpu_memory(device_).total + (int64_t{1} << 30)}, device_);
+    ADD_FAILURE() << "there cannot be so much memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(std::string(error.what()).find("out of memory on cuda:0"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_NO_THROW(Tensor(DType::u8, {1 << 20}, device_));
+}
+
+TEST_F(GpuBaseTest, RangesGrowInPlaceAndGiveBack) {
+  const int64_t used = gpu_memory(device_).used;
+  GpuRange range(device_, size_t{1} << 30);
+  range.reserve(1000);
+  const std::byte* start = range.data();
+  const std::vector<uint8_t> pattern{1, 2, 3, 250, 251};
+  copy_bytes(range.data() + 990, device_, pattern.data(), Device::cpu(), pattern.size());
+  for (size_t bytes = size_t{1} << 20; bytes <= size_t{256} << 20; bytes *= 3) {
+    range.reserve(bytes);
+    EXPECT_GE(range.capacity(), bytes);
+    EXPECT_EQ(range.data(), start);
+    clear_async(context_, range.data() + bytes - 100, 100);
+    EXPECT_EQ(fetched(range.data() + 990, pattern.size()), pattern);
+  }
+  range.shrink(4096);
+  EXPECT_LT(range.capacity(), size_t{16} << 20);
+  EXPECT_EQ(fetched(range.data() + 990, pattern.size()), pattern);
+  EXPECT_THROW(range.reserve(size_t{2} << 30), Error);
+  range = GpuRange();
+  EXPECT_EQ(gpu_memory(device_).used, used);
+}
+
+TEST_F(GpuBaseTest, StreamsAndEventsOrderCopies) {
+  constexpr size_t bytes = 4 << 20;
+  PinnedBuffer from(bytes), to(bytes);
+  for (size_t i = 0; i < bytes; ++i) from.data()[i] = static_cast<std::byte>(i * 7 + 3);
+  Tensor there(DType::u8, {static_cast<int64_t>(bytes)}, device_);
+  synchronize(context_);
+  GpuStream up(device_, true), down(device_, true);
+  Context going_up = context_, coming_down = context_;
+  going_up.stream = up.handle();
+  coming_down.stream = down.handle();
+  GpuEvent arrived(device_);
+  copy_async(going_up, there.view().raw(), from.data(), bytes);
+  arrived.record(going_up);
+  arrived.order(coming_down);
+  copy_async(coming_down, to.data(), there.view().raw(), bytes);
+  synchronize(coming_down);
+  EXPECT_EQ(std::memcmp(from.data(), to.data(), bytes), 0);
+}
+
+TEST_F(GpuBaseTest, GraphsReplayWhatWasRecorded) {
+  Tensor a(DType::u8, {256}, device_), b(DType::u8, {256}, device_);
+  const std::vector<uint8_t> first(256, 7), second(256, 9);
+  const GpuGraph graph = GpuGraph::record(context_, [&](const Context& recorder) {
+    copy_async(recorder, b.view().raw(), a.view().raw(), 256);
+  });
+  for (const auto& values : {first, second}) {
+    copy_bytes(a.view().raw(), device_, values.data(), Device::cpu(), 256);
+    graph.launch(context_);
+    EXPECT_EQ(fetched(b.view().raw(), 256), values);
+  }
+}
+
+}  // namespace
+}  // namespace kinora
