@@ -113,12 +113,24 @@ Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const Cancel
       if (i == prompt.kept_runs) {
         run.ids.erase(run.ids.begin(), run.ids.begin() + static_cast<int64_t>(prompt.kept_ids));
       }
-      if (run.ids.empty()) continue;
-      std::vector<TokenInfo> tokens;
-      positions_->text(static_cast<int64_t>(run.ids.size()), tokens);
-      groups.add(model().decoder().embed(engine_->context, run.ids), std::move(tokens));
-      history_.insert(history_.end(), run.ids.begin(), run.ids.end());
-      done_.push_back(std::move(run));
+      const auto read_text = [&](PromptRun text) {
+        std::vector<TokenInfo> tokens;
+        positions_->text(static_cast<int64_t>(text.ids.size()), tokens);
+        groups.add(model().decoder().embed(engine_->context, text.ids), std::move(tokens));
+        history_.insert(history_.end(), text.ids.begin(), text.ids.end());
+        done_.push_back(std::move(text));
+      };
+      // A long text leaves places on its way, so that another question about it need not read it
+      // again.
+      const int64_t piece = std::max<int64_t>(1, options_.max_group_tokens);
+      auto next = run.ids.begin();
+      while (run.ids.end() - next > piece) {
+        read_text({{next, next + piece}, -1});
+        next += piece;
+        groups.run_waiting();
+        places_.push_back(here());
+      }
+      if (next != run.ids.end()) read_text({{next, run.ids.end()}, -1});
       continue;
     }
     const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
