@@ -21,6 +21,7 @@ struct SessionOptions {
   // Attention while prefilling: dense (nothing approximated) or a sparse policy such as momo,
   // mminference, a-shape, vertical-slash or grid; settings may follow ("momo:k=64,exact=64").
   std::string attention = "dense";
+  bool dense_on_gpu = false;           // instead of refusing a sparse policy that runs on CPUs only
   std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
   // What a group of frames leaves in memory: all, or the best share of its rows by key-norm,
   // value-norm or attention-score ("key-norm:0.5"). The last one chooses by the question, so a

@@ -130,7 +130,10 @@ void SessionFlags::add_to(CLI::App& command) {
 void SessionFlags::resolve() {
   if (engine.model.empty()) engine.model = default_model();
   apply_quality(find_quality(quality_), engine, session);
-  if (!attention_.empty()) session.attention = attention_;
+  if (!attention_.empty()) {
+    session.attention = attention_;
+    session.dense_on_gpu = false;
+  }
   if (!retain_.empty()) session.retain = retain_;
   if (native_bf16_) engine.native_bf16 = true;
   if (!memory_budget_.empty()) session.memory_budget = parse_size(memory_budget_);

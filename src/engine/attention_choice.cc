@@ -37,6 +37,7 @@ TableShape expected_table(const ModelInfo& info) {
 std::unique_ptr<Attention> choose_attention(const EngineState& engine,
                                             const SessionOptions& options, int64_t frame_tokens) {
   if (!engine.context.device.is_cpu() && options.attention != "dense") {
+    if (options.dense_on_gpu) return make_attention("dense", {});
     throw Error(ErrorKind::unsupported,
                 fmt::format("the attention '{}' does not run on {} yet; use --attention dense or "
                             "--device cpu",
