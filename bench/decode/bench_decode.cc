@@ -166,13 +166,14 @@ void measure_cancel(const Request& request) {
     const auto video = open_video(request.file);
     FrameStream stream =
         video->read(SamplingRule::every(1 / request.every), read_options(request, request.threads));
-    while (stream.next()) {
+    while (stream.next() && now() - start < 1.0) {
     }
   }
   const double whole = now() - start;
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
-  std::uniform_real_distribution<double> moment(0, whole);
+  // Later moments are like those in the middle.
+  std::uniform_real_distribution<double> moment(0, std::min(whole, 1.0));
   std::vector<double> answered;
   std::vector<double> released;
   for (int i = 0; i < request.cancel; ++i) {
