@@ -32,10 +32,15 @@ def caption(world):
     return " ".join(events(world)[:LIMIT])
 
 
-def picture_caption(world):
+def picture_caption(world, swapped=False):
+    """swapped: the other order of two single things, which a picture does not tell apart; None where there are no two such."""
     place = world.scenes[0].place
     text = names.with_article(place.mover.name)
-    if place.still:
+    if swapped and not (place.still and place.still_count == 1):
+        return None
+    if swapped:
+        text = f"{counted(place.still, 1)} and {text}"
+    elif place.still:
         text += f" and {counted(place.still, place.still_count)}"
     text = f"{text} on {names.background_name(place.background)}."
     for c in world.cards:

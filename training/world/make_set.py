@@ -73,6 +73,8 @@ class Writer:
 
     def add(self, item, world, where, **more):
         line = dict(id=f"{self.a.kind}-{len(self.lines)}", **where, question=item.question, answer=item.answer)
+        if item.kind == "image_what":
+            line["answer"] = [a for a in (item.answer, captions.picture_caption(world, swapped=True)) if a]
         if item.options:
             line["choices"] = item.options  # not `options`: the model is not asked to choose a letter
         line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence])
