@@ -9,6 +9,7 @@
 #include "model/decode_step.h"
 #include "model/linear.h"
 #include "ops/matmul.h"
+#include "ops/norm_matmul.h"
 #include "ops/rms_norm.h"
 
 namespace kinora {
@@ -143,8 +144,9 @@ void GpuDecoder::Steps::layers(const Context& context, const Kind& kind) {
     const Layer& weights = weights_.layers[static_cast<size_t>(layer)];
     attend(context, kind, layer);
     apply_linear(context, rows(mixed_), weights.output, rows(hidden_), true);
-    rms_norm(context, rows(hidden_), weights.post_norm, config_.norm_epsilon, rows(normed_));
-    gated_matmul(context, rows(normed_), weights.gate_up, rows(gated_));
+    norm_gated_matmul(context,
+                      {rows(hidden_), weights.post_norm, config_.norm_epsilon, rows(normed_)},
+                      weights.gate_up, {}, rows(gated_));
     matmul(context, rows(gated_), weights.down, rows(hidden_), {.bias = {}, .accumulate = true});
   }
   rms_norm(context, rows(hidden_), weights_.norm, config_.norm_epsilon, rows(last_));
@@ -154,8 +156,9 @@ void GpuDecoder::Steps::attend(const Context& context, const Kind& kind, int64_t
   const Layer& weights = weights_.layers[static_cast<size_t>(layer)];
   const auto rows = [&](Tensor& tensor) { return tensor.view().rows(0, kind.tokens); };
   const int64_t size = config_.head_size;
-  rms_norm(context, rows(hidden_), weights.input_norm, config_.norm_epsilon, rows(normed_));
-  apply_linear(context, rows(normed_), weights.qkv, rows(qkv_));
+  norm_matmul(context, {rows(hidden_), weights.input_norm, config_.norm_epsilon, rows(normed_)},
+              weights.qkv.weight,
+              weights.qkv.bias.defined() ? weights.qkv.bias.view() : ConstTensorView(), rows(qkv_));
   if (config_.qk_norm) {
     const auto heads = [&](int64_t first, int64_t heads_count) {
       const TensorView columns = rows(qkv_).columns(first * size, heads_count * size);

@@ -70,5 +70,9 @@ struct MatmulWork {
 void matmul(const Context& context, const MatmulWork& work);
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out);
+// work.a is f32 and normed on the way, rounded to bf16. False, with nothing done, where that does
+// not fit: more than one row, other types, rows that do not start at 16 bytes, long ones.
+bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
+                 float epsilon, bool gated);
 
 }  // namespace kinora::cuda

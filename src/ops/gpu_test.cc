@@ -6,6 +6,7 @@
 #include "ops/gather.h"
 #include "ops/layer_norm.h"
 #include "ops/matmul.h"
+#include "ops/norm_matmul.h"
 #include "ops/op_test_support.h"
 #include "ops/pool.h"
 #include "ops/rms_norm.h"
@@ -202,6 +203,61 @@ TEST_F(Gpu, MovesAndPoolsBf16) {
 }
 
 }  // namespace
+
+TEST(NormMatmul, MultipliesNormedRows) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t m : {1, 3, 20}) {
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{2, 8}, {74, 136}, {258, 3584}, {34, 63}}) {
+      for (const DType type : {DType::f32, DType::bf16}) {
+        for (const bool gated : {false, true}) {
+          SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+                       std::to_string(k) + ", room " + std::string(dtype_name(type)) +
+                       (gated ? ", gated" : ""));
+          auto x = TestTensor::random(random, DType::f32, {m, k}, 0, 3.0);
+          auto norm = TestTensor::random(random, DType::bf16, {k});
+          auto weight = TestTensor::random(random, DType::bf16, {n, k}, 8 - k % 8, 0.2);
+          auto bias = TestTensor::random(random, DType::bf16, {n});
+          auto values = x.values();
+          const auto scale = norm.values(), shift = bias.values();
+          for (int64_t row = 0; row < m; ++row) {
+            double squares = 0;
+            for (int64_t i = 0; i < k; ++i) {
+              const double value = values[static_cast<size_t>(row * k + i)];
+              squares += value * value;
+            }
+            const double factor = 1 / std::sqrt(squares / static_cast<double>(k) + 1e-5);
+            for (int64_t i = 0; i < k; ++i) {
+              values[static_cast<size_t>(row * k + i)] *= factor * scale[static_cast<size_t>(i)];
+            }
+          }
+          auto both = product(values, weight.values(), m, n, k);
+          for (size_t i = 0; i < both.size(); ++i) both[i] += shift[i % shift.size()];
+          std::vector<double> expected = both;
+          if (gated) {
+            expected.clear();
+            for (int64_t row = 0; row < m; ++row) {
+              for (int64_t column = 0; column < n / 2; ++column) {
+                const auto at = static_cast<size_t>(row * n + column);
+                expected.push_back(silu_exact(both[at]) * both[at + static_cast<size_t>(n / 2)]);
+              }
+            }
+          }
+          for_each_context([&](const Context& context) {
+            if (type == DType::bf16 && context.device.is_cpu()) return;
+            auto room = TestTensor::poisoned(type, {m, k}, 8 - k % 8);
+            auto out = TestTensor::poisoned(type, {m, gated ? n / 2 : n}, 2);
+            const NormedRows rows{x.on(context), norm.on(context), 1e-5f, room.on(context)};
+            (gated ? norm_gated_matmul : norm_matmul)(context, rows, weight.on(context),
+                                                      bias.on(context), out.on(context));
+            // Rows are rounded once before the product and its result once after it.
+            expect_close(out, expected, type == DType::f32 ? 2e-5 : 3 * once_rounded);
+          });
+        }
+      }
+    }
+  }
+}
 
 TEST(GatedMatmul, IsSiluOfGateTimesUp) {
   KINORA_FRESH_RANDOM(random);

@@ -9,9 +9,10 @@ namespace kinora::cuda {
 namespace {
 
 constexpr int warps = 8;
-constexpr int block_rows = 16;
 constexpr int deep = 2;  // loads of a row that make one piece of work for a warp
 constexpr int step = 32 * deep;
+
+constexpr int longest_normed = 4096;  // elements of a row that is normed on the way
 
 struct SkinnyShape {
   const __nv_bfloat16* a;
@@ -21,6 +22,10 @@ struct SkinnyShape {
   bool accumulate;
   int m;
   int64_t n, k, a_stride, weight_stride, out_stride;
+  // One row of a before its RMS norm, in the place of `a`.
+  const float* unnormed;
+  const __nv_bfloat16* norm;
+  float epsilon;
 };
 
 // Weights pass through once: do not keep them in the first-level cache.
@@ -62,31 +67,83 @@ __device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t a
   }
 }
 
-// gated: rows n and n + shape.n of the weights make one output. Every
-// warp keeps `stages` pieces of its part of the inner dimension in flight; the first ones are
-// asked for before the kernel that makes `a` has ended.
-template <bool gated, typename Out>
-__global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
+// A row normed into shared memory, every thread its share of it: x ← bf16(x / rms(x) × norm).
+// Norms are asked for before the kernel that makes the row has ended.
+template <int threads>
+__device__ __forceinline__ void norm_row(const SkinnyShape& shape, __nv_bfloat16* x) {
+  constexpr int most = longest_normed / threads / 8;  // eights of a thread
+  __shared__ float scratch[32];
+  const int first = static_cast<int>(threadIdx.x) * 8, columns = static_cast<int>(shape.k);
+  uint4 scales[most];
+#pragma unroll
+  for (int i = 0; i < most; ++i) {
+    const int at = first + i * threads * 8;
+    if (at < columns) scales[i] = __ldg(reinterpret_cast<const uint4*>(shape.norm + at));
+  }
+  wait_for_previous();
+  float values[most][8];
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < most; ++i) {
+    const int at = first + i * threads * 8;
+    if (at >= columns) continue;
+    const float4 low = *reinterpret_cast<const float4*>(shape.unnormed + at);
+    const float4 high = *reinterpret_cast<const float4*>(shape.unnormed + at + 4);
+    values[i][0] = low.x, values[i][1] = low.y, values[i][2] = low.z, values[i][3] = low.w;
+    values[i][4] = high.x, values[i][5] = high.y, values[i][6] = high.z, values[i][7] = high.w;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) squares += values[i][k] * values[i][k];
+  }
+  squares = block_sum(squares, scratch);
+  const float factor = 1.0f / sqrtf(squares / static_cast<float>(columns) + shape.epsilon);
+#pragma unroll
+  for (int i = 0; i < most; ++i) {
+    const int at = first + i * threads * 8;
+    if (at >= columns) continue;
+    __nv_bfloat16 scale[8], normed[8];
+    memcpy(scale, &scales[i], sizeof(scale));
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      normed[k] = __float2bfloat16_rn(values[i][k] * factor * to_float(scale[k]));
+    }
+    uint4 raw;
+    memcpy(&raw, normed, sizeof(raw));
+    *reinterpret_cast<uint4*>(x + at) = raw;
+  }
+  __syncthreads();
+}
+
+// gated: rows n and n + shape.n of the weights make one output. normed: the row of a is normed on
+// the way. halves: eights of weight rows that a block takes, 1 or 2. Every warp keeps `stages`
+// pieces of its part of the inner dimension in flight; the first ones are asked for before the
+// kernel that makes `a` has ended.
+template <bool gated, bool normed, int halves, typename Out>
+__global__ void __launch_bounds__(32 * warps, gated         ? 2
+                                              : halves == 2 ? 3
+                                                            : 4)
     skinny_kernel(SkinnyShape shape, Out* out) {
   constexpr int parts = gated ? 2 : 1;
   constexpr int stages = 2;
+  constexpr int block_rows = 8 * halves;
   __shared__ float sums[warps][parts][8][block_rows];
+  __shared__ alignas(16) __nv_bfloat16 x[normed ? longest_normed : 8];
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int group = lane / 4, quad = lane % 4;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * block_rows;
-  // Rows past the end read the last one; their results are not stored.
-  const int64_t upper_row = min(first + group, shape.n - 1);
-  const int64_t lower_row = min(first + group + 8, shape.n - 1);
-  const __nv_bfloat16* rows[parts][2];
+  const __nv_bfloat16* rows[parts][halves];
 #pragma unroll
   for (int part = 0; part < parts; ++part) {
-    rows[part][0] = shape.weight + (part * shape.n + upper_row) * shape.weight_stride + quad * 8;
-    rows[part][1] = shape.weight + (part * shape.n + lower_row) * shape.weight_stride + quad * 8;
+#pragma unroll
+    for (int half = 0; half < halves; ++half) {
+      // Rows past the end read the last one; their results are not stored.
+      const int64_t row = min(first + group + 8 * half, shape.n - 1);
+      rows[part][half] = shape.weight + (part * shape.n + row) * shape.weight_stride + quad * 8;
+    }
   }
   const auto columns = static_cast<int>(shape.k);
   const uint4 nothing = make_uint4(0, 0, 0, 0);
-  uint4 left[stages][parts][2][deep], right[stages][deep];
+  uint4 left[stages][parts][halves][deep], right[stages][deep];
   const auto fetch_left = [&](int stage, int begin) {
 #pragma unroll
     for (int i = 0; i < deep; ++i) {
@@ -94,8 +151,10 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
       const bool inside = at + quad * 8 < columns;
 #pragma unroll
       for (int part = 0; part < parts; ++part) {
-        left[stage][part][0][i] = inside ? load_once(rows[part][0] + at) : nothing;
-        left[stage][part][1][i] = inside ? load_once(rows[part][1] + at) : nothing;
+#pragma unroll
+        for (int half = 0; half < halves; ++half) {
+          left[stage][part][half][i] = inside ? load_once(rows[part][half] + at) : nothing;
+        }
       }
     }
   };
@@ -104,15 +163,19 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
     for (int i = 0; i < deep; ++i) {
       const int at = begin + i * 32 + quad * 8;
       const bool inside = group < shape.m && at < columns;
-      right[stage][i] =
-          inside ? *reinterpret_cast<const uint4*>(shape.a + group * shape.a_stride + at) : nothing;
+      const __nv_bfloat16* from = normed ? x + at : shape.a + group * shape.a_stride + at;
+      right[stage][i] = inside ? *reinterpret_cast<const uint4*>(from) : nothing;
     }
   };
   const int begin = warp * step;
   constexpr int stride = warps * step;
 #pragma unroll
   for (int stage = 0; stage < stages; ++stage) fetch_left(stage, begin + stage * stride);
-  wait_for_previous();
+  if constexpr (normed) {
+    norm_row<32 * warps>(shape, x);
+  } else {
+    wait_for_previous();
+  }
 #pragma unroll
   for (int stage = 0; stage < stages; ++stage) fetch_right(stage, begin + stage * stride);
   float sum[parts][4] = {};
@@ -123,8 +186,8 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
       for (int i = 0; i < deep; ++i) {
 #pragma unroll
         for (int part = 0; part < parts; ++part) {
-          multiply_eights(sum[part], left[stage][part][0][i], left[stage][part][1][i],
-                          right[stage][i]);
+          const uint4 lower = halves == 2 ? left[stage][part][halves - 1][i] : nothing;
+          multiply_eights(sum[part], left[stage][part][0][i], lower, right[stage][i]);
         }
       }
       fetch_left(stage, at + (stages + stage) * stride);
@@ -133,10 +196,11 @@ __global__ void __launch_bounds__(32 * warps, gated ? 2 : 3)
   }
 #pragma unroll
   for (int part = 0; part < parts; ++part) {
-    sums[warp][part][quad * 2][group] = sum[part][0];
-    sums[warp][part][quad * 2 + 1][group] = sum[part][1];
-    sums[warp][part][quad * 2][group + 8] = sum[part][2];
-    sums[warp][part][quad * 2 + 1][group + 8] = sum[part][3];
+#pragma unroll
+    for (int half = 0; half < halves; ++half) {
+      sums[warp][part][quad * 2][group + 8 * half] = sum[part][2 * half];
+      sums[warp][part][quad * 2 + 1][group + 8 * half] = sum[part][2 * half + 1];
+    }
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < 8 * block_rows; i += 32 * warps) {
@@ -217,27 +281,65 @@ bool skinny_fits(const MatmulWork& work) {
          rows_take_sixteen_bytes(work.weight);
 }
 
+namespace {
+
+SkinnyShape skinny_shape(const MatmulWork& work) {
+  SkinnyShape shape{};
+  shape.a = device_data<__nv_bfloat16>(work.a);
+  shape.weight = device_data<__nv_bfloat16>(work.weight);
+  shape.bias = work.bias.raw();
+  shape.bias_type = work.bias.dtype();
+  shape.accumulate = work.accumulate;
+  shape.m = static_cast<int>(work.out.size(0));
+  shape.n = work.out.size(1);
+  shape.k = work.a.size(1);
+  shape.a_stride = work.a.stride(0);
+  shape.weight_stride = work.weight.stride(0);
+  shape.out_stride = work.out.stride(0);
+  return shape;
+}
+
+}  // namespace
+
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   const int64_t m = work.out.size(0), n = work.out.size(1);
   if (m == 0 || n == 0) return;
-  const SkinnyShape shape{device_data<__nv_bfloat16>(work.a),
-                          device_data<__nv_bfloat16>(work.weight),
-                          work.bias.raw(),
-                          work.bias.dtype(),
-                          work.accumulate,
-                          static_cast<int>(m),
-                          n,
-                          work.a.size(1),
-                          work.a.stride(0),
-                          work.weight.stride(0),
-                          work.out.stride(0)};
-  const Launch how{blocks_for(n, block_rows), 32 * warps, 0, enter(context)};
+  const SkinnyShape shape = skinny_shape(work);
+  const cudaStream_t stream = enter(context);
+  // Few blocks spread unevenly over the device: then smaller ones.
+  const bool small = !gated && blocks_for(n, 16) < 2u * static_cast<unsigned int>(
+                                                            multiprocessors(context.device.index));
+  const Launch how{blocks_for(n, small ? 8 : 16), 32 * warps, 0, stream};
   with_activation(work.out.dtype(), [&]<typename Out>(Out) {
-    const auto run = [&](auto kernel) {
-      launch_early(how, "matmul", kernel, shape, device_data<Out>(work.out));
-    };
-    gated ? run(skinny_kernel<true, Out>) : run(skinny_kernel<false, Out>);
+    launch_early(how, "matmul",
+                 gated   ? skinny_kernel<true, false, 2, Out>
+                 : small ? skinny_kernel<false, false, 1, Out>
+                         : skinny_kernel<false, false, 2, Out>,
+                 shape, device_data<Out>(work.out));
   });
+}
+
+bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
+                 float epsilon, bool gated) {
+  const auto starts_at_sixteen_bytes = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  };
+  if (work.out.size(0) != 1 || work.out.size(1) == 0 || work.out.dtype() != DType::bf16 ||
+      work.weight.dtype() != DType::bf16 || norm.dtype() != DType::bf16 ||
+      work.a.size(1) % 8 != 0 || work.a.size(1) > longest_normed || work.a.size(1) == 0 ||
+      !starts_at_sixteen_bytes(work.a.raw()) || !starts_at_sixteen_bytes(norm.raw()) ||
+      !rows_take_sixteen_bytes(work.weight)) {
+    return false;
+  }
+  SkinnyShape shape = skinny_shape(work);
+  shape.unnormed = device_data<float>(work.a);
+  shape.norm = device_data<__nv_bfloat16>(norm);
+  shape.epsilon = epsilon;
+  launch_early({blocks_for(shape.n, 16), 32 * warps, 0, enter(context)}, "norm_matmul",
+               gated ? skinny_kernel<true, true, 2, __nv_bfloat16>
+                     : skinny_kernel<false, true, 2, __nv_bfloat16>,
+               shape, device_data<__nv_bfloat16>(work.out));
+  return true;
 }
 
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated) {

@@ -64,4 +64,8 @@ void gated_matmul(const Context& context, ConstTensorView, ConstTensorView, Cons
   refuse(context);
 }
 
+bool norm_matmul(const Context& context, const MatmulWork&, ConstTensorView, float, bool) {
+  refuse(context);
+}
+
 }  // namespace kinora::cuda
