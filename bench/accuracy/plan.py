@@ -31,7 +31,7 @@ ATTENTION = {
     "MMInference, no boundaries": NO_BOUNDARIES, "MOMO, delta off": sparse("momo:delta=0"), "A-shape": sparse("a-shape"),
     "tri-shape": sparse("tri-shape"), "oracle block top-k": sparse("oracle"), "mean-pool block top-k": sparse("mean-pool"),
     "grid, all lines": sparse("grid"), "SparseTransformer fixed": sparse("sf-fixed"), "SparseTransformer strided": sparse("sf-strided"),
-    "A-shape + delta": sparse("a-shape+delta"),
+    "A-shape + delta": sparse("a-shape+delta"), "MMInference + delta": sparse("mminference+delta"),
 }
 # what is left when the budget is small: the same policies with less
 TIGHT = {
@@ -73,26 +73,27 @@ def rows():
         out.extend(Row(table, name, s, policy, **more) for s in sets for name, policy in policies.items())
 
     dense = {"dense": DENSE}
-    best = {name: ATTENTION[name] for name in ("dense", "MMInference", "MOMO", "MInference (vertical-slash)", "A-shape")}
-    rest = {name: policy for name, policy in ATTENTION.items() if name not in best}
+    few = ("dense", "MMInference", "MOMO")
+    main = few + ("MMInference + delta", "MInference (vertical-slash)", "A-shape", "tri-shape", "grid, all lines", "MMInference, no boundaries")
+
+    def some(names):
+        return {name: ATTENTION[name] for name in names}
+
     add("skills", ("skills-64", "skills-256", "caption-64", "caption-256", "skills-1024", "caption-1024"), dense)
     add("chance", ("skills-64",), dense, wrong_video=True)
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
+    add("attention", ("needle-1024",), some(main))
+    add("attention", ("mixed-1024",), some(few + ("MMInference, no boundaries",)))
+    add("attention", ("needle-4096",), some(few))
+    add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
+    add("attention", ("needle-4096",), some(main))
     add("attention", ("needle-1024", "mixed-1024"), ATTENTION)
-    add("retention", ("retain-256",), dense | RETENTION)
+    add("retention", ("retain-256",), RETENTION)
     add("groups", ("retain-256",), GROUPS)
-    add("attention", ("needle-4096",), best)
     add("tight", ("mixed-1024",), TIGHT)
-    add("attention", ("text-8192",), ATTENTION)
-    add("attention", ("needle-4096",), rest)
+    add("attention", ("text-8192", "needle-4096"), ATTENTION)
     add("by question", ("retain-256",), BY_QUESTION)
     add("momo", ("mixed-1024",), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
     add("attention", ("mixed-3072", "text-24576"), ATTENTION)
     return out
-
-
-def threads(name):
-    """Of one process: long prompts have enough work for several, short ones are asked side by side."""
-    length = int(name.split("-")[1])
-    return 1 if length <= 512 else 2 if length <= 1024 or name.startswith("text-8") else 4

@@ -32,11 +32,11 @@ class Answers:
     """Every answer of a row, by id, and whether none is missing."""
 
     def __init__(self, out, sets, row):
-        name = slug(row.policy)
+        name, control = slug(row.policy), "-wrong" if row.wrong_video else ""
+        ending = re.compile(rf"part-[0-9a-z-]*?\d{control}-{re.escape(name)}\.jsonl")
         self.by_id = {}
-        for path in (out / "answers" / row.set).glob(f"part-*{'-wrong' if row.wrong_video else ''}-{name}.jsonl"):
-            wrong = re.match(r"part-\d+-of-\d+-wrong-", path.name) is not None
-            if wrong != row.wrong_video or not re.fullmatch(rf"part-\d+-of-\d+(-wrong)?-{re.escape(name)}\.jsonl", path.name):
+        for path in (out / "answers" / row.set).glob(f"part-*{control}-{name}.jsonl"):
+            if not ending.fullmatch(path.name) or (not control and "-wrong-" in path.name):
                 continue
             for line in open(path):
                 if not line.endswith("\n"):  # still being written
