@@ -64,7 +64,7 @@ class Chat {
       std::fflush(stdout);
     }
     trace_.write("kinora chat");
-    return 0;
+    return lines.interrupted() ? exit_code(ErrorKind::cancelled) : 0;
   }
 
  private:

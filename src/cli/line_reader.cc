@@ -5,12 +5,14 @@
 #endif
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 namespace kinora::cli {
 
@@ -105,13 +107,28 @@ LineReader::~LineReader() = default;
 
 bool LineReader::on_terminal() const { return editor_ != nullptr; }
 
-std::optional<std::string> LineReader::next() {
-  std::optional<std::string> text;
-  if (editor_) {
-    text = editor_->read();
-  } else if (std::string line; std::getline(std::cin, line)) {
-    text = std::move(line);
+std::optional<std::string> LineReader::next_of_pipe() {
+  while (true) {
+    const size_t end = read_.find('\n');
+    if (end != std::string::npos) {
+      std::string line = read_.substr(0, end);
+      read_.erase(0, end + 1);
+      return line;
+    }
+    std::array<char, 4096> piece;
+    const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());
+    if (got > 0) {
+      read_.append(piece.data(), static_cast<size_t>(got));
+      continue;
+    }
+    interrupted_ = got < 0 && errno == EINTR;
+    if (interrupted_ || read_.empty()) return std::nullopt;
+    return std::exchange(read_, {});  // a last line without an end
   }
+}
+
+std::optional<std::string> LineReader::next() {
+  std::optional<std::string> text = editor_ ? editor_->read() : next_of_pipe();
   while (text && !text->empty() && (text->back() == '\n' || text->back() == '\r')) text->pop_back();
   return text;
 }

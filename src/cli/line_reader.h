@@ -15,14 +15,19 @@ class LineReader {
   LineReader(std::string prompt, const std::string& history_file);
   ~LineReader();
 
-  // One line without its end; nothing at the end of the input. An interrupted line comes back as
-  // empty.
+  // One line without its end; nothing at the end of the input. On a terminal an interrupted line
+  // comes back as empty; in a pipe, where nobody can begin again, it is the end.
   std::optional<std::string> next();
   bool on_terminal() const;
+  bool interrupted() const { return interrupted_; }  // it was the end because of a signal
 
  private:
   struct Editor;
+  std::optional<std::string> next_of_pipe();
+
   std::unique_ptr<Editor> editor_;  // null in a pipe
+  std::string read_;                // of the pipe, not yet handed out
+  bool interrupted_ = false;
 };
 
 // Where questions are remembered: under $XDG_STATE_HOME, else ~/.local/state; empty without either.

@@ -1,6 +1,7 @@
 // The command `chat` as a person meets it: from a pipe, on a terminal, interrupted.
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -73,6 +74,21 @@ TEST_F(Chat, AnErrorEndsTheQuestionAndNotTheChat) {
   const Finished chat = piped("   \\nWhat?\\n", "--max-tokens 3 -q --max-context 20");
   EXPECT_EQ(chat.code, 0) << chat.err;
   EXPECT_NE(chat.err.find("kinora: "), std::string::npos) << chat.err;
+}
+
+TEST_F(Chat, AnInterruptWhileAPipeIsSilentIsTheEnd) {
+  const std::string pipe = directory_->file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int writer = ::open(pipe.c_str(), O_RDWR);  // so that the pipe never ends by itself
+  ASSERT_EQ(::write(writer, "What?\n", 6), 6);
+  RunningProgram program({"/bin/bash", "-c",
+                          std::string("exec ") + KINORA_PROGRAM + " chat -m " + model +
+                              " -q --max-tokens 2 < " + pipe});
+  ::usleep(1'500'000);
+  program.signal(SIGINT);
+  const Finished finished = program.wait(20);
+  ::close(writer);
+  EXPECT_EQ(finished.code, 130) << finished.err;
 }
 
 TEST_F(Chat, RefusesRowsChosenByAQuestion) {

@@ -1,0 +1,56 @@
+// What people type and read: sizes, progress, traces.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/session_flags.h"
+#include "cli/terminal.h"
+#include "cli/trace_file.h"
+
+namespace kinora::cli {
+namespace {
+
+TEST(Sizes, AreReadInEveryUsualForm) {
+  EXPECT_EQ(parse_size("100"), 100);
+  EXPECT_EQ(parse_size("6GiB"), int64_t{6} << 30);
+  EXPECT_EQ(parse_size("6 GB"), int64_t{6} << 30);
+  EXPECT_EQ(parse_size("1.5g"), int64_t{3} << 29);
+  EXPECT_EQ(parse_size("512MiB"), int64_t{512} << 20);
+  EXPECT_EQ(parse_size("2K"), 2048);
+  for (const char* wrong : {"", "GiB", "0", "-1", "6 parsecs", "1e3", "6GiBs", "inf", "9999999T"}) {
+    EXPECT_THROW(parse_size(wrong), Error) << wrong;
+  }
+}
+
+TEST(Progress, TellsTheRateAndTheTimeLeft) {
+  EXPECT_EQ(progress_text({{"loading", 0, 0}}, 3), "loading 0");
+  EXPECT_EQ(progress_text({{"decode", 45, 120}, {"prefill", 800, 3600}}, 2),
+            "decode 45/120 frames, prefill 800/3600 tokens, 400 tokens/s, 7 s left");
+  EXPECT_EQ(progress_text({{"decode", 45, 120}}, 0.1), "decode 45/120 frames");
+  EXPECT_EQ(progress_text({{"decode", 10, 1210}}, 2),
+            "decode 10/1210 frames, 5.0 frames/s, 4 min 00 s left");
+  EXPECT_EQ(progress_text({{"prefill", 10, 10}}, 1), "prefill 10/10 tokens, 10 tokens/s");
+}
+
+TEST(Trace, HasOneThreadALaneInTheOrderOfTheRoad) {
+  const std::vector<Span> spans = {{"generate", "generate 3 tokens", 2, 2.5},
+                                   {"decode 10", "decode b", 0.5, 1},
+                                   {"decode 2", "decode a", 0, 1},
+                                   {"decode 2", "decode c", 1, 1.25}};
+  const auto json = nlohmann::json::parse(trace_json(spans));
+  std::vector<std::string> lanes, names;
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("name") == "thread_name") lanes.push_back(event.at("args").at("name"));
+    if (event.at("ph") == "X") names.push_back(event.at("name"));
+  }
+  EXPECT_EQ(lanes, (std::vector<std::string>{"decode 2", "decode 10", "generate"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"decode a", "decode c", "decode b", "generate 3 tokens"}));
+  const auto& last = json.at("traceEvents").back();
+  EXPECT_EQ(last.at("ts"), 2e6);
+  EXPECT_EQ(last.at("dur"), 5e5);
+}
+
+}  // namespace
+}  // namespace kinora::cli
