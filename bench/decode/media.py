@@ -34,10 +34,10 @@ FULL = {
 }
 QUICK = {
     "x264-short": Media("x264-short", 1920, 1080, X264, 21, 63),
-    "x264-2s-gop-short": Media("x264-2s-gop-short", 1920, 1080, X264 + ("-g", "48"), 21, 63),
-    "hevc-short": Media("hevc-short", 1920, 1080, X265 + ("-preset", "fast"), 11, 66),
+    "x264-2s-gop-short": Media("x264-2s-gop-short", 1920, 1080, X264 + ("-g", "48"), 11, 66),
+    "hevc-short": Media("hevc-short", 1920, 1080, X265 + ("-preset", "fast"), 7, 63),
     "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
-    "x264-4k-short": Media("x264-4k-short", 3840, 2160, X264 + ("-preset", "veryfast"), 11, 22),
+    "x264-4k-short": Media("x264-4k-short", 3840, 2160, X264 + ("-preset", "veryfast"), 5, 20),
 }
 
 
