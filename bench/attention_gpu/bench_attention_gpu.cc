@@ -14,6 +14,7 @@
 #include "attention/decode_cuda.h"
 #include "attention/dense.h"
 #include "attention/runner.h"
+#include "attention/window_attention.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
@@ -105,6 +106,35 @@ class Bench {
           }
           builder.add_gathered(some);
         }));
+  }
+
+  // Qwen2.5-VL's tower on pictures of 448 × 448: 16 heads of 80, windows of 64 tokens or all 1024.
+  void vision(int64_t pictures, int64_t window) {
+    Random random(3);
+    constexpr int64_t heads = 16, head_size = 80, picture = 1024, row = heads * head_size;
+    const int64_t tokens = pictures * picture;
+    const Tensor qkv = random_rows(random, {tokens, 3 * row}, context_.device);
+    Tensor out(DType::bf16, {tokens, heads, head_size}, context_.device);
+    std::vector<int32_t> offsets;
+    for (int64_t at = 0; at <= tokens; at += window) offsets.push_back(static_cast<int32_t>(at));
+    const auto slice = [&](int64_t part) {
+      return ConstTensorView(qkv.view().raw() + part * row * 2, DType::bf16,
+                             {tokens, heads, head_size}, {3 * row, head_size, 1}, context_.device);
+    };
+    const double seconds = seconds_of_call(context_, settings_.repeats + 4, [&] {
+      attend_windows(context_, slice(0), slice(1), slice(2), offsets, 0.1118f, out);
+    });
+    const double rate = 4.0 * static_cast<double>(row * tokens * window) / seconds;
+    const double bytes = 8.0 * static_cast<double>(row * tokens) / seconds;
+    add({{"kind", "vision"},
+         {"pictures", pictures},
+         {"window", window},
+         {"ms", seconds * 1e3},
+         {"tflop_s", rate * 1e-12},
+         {"gb_s", bytes * 1e-9}},
+        fmt::format(
+            "vision  {:4} pictures, windows of {:4} {:8.3f} ms {:7.1f} TFLOP/s {:6.0f} GB/s",
+            pictures, window, seconds * 1e3, rate * 1e-12, bytes * 1e-9));
   }
 
   void decode(int64_t rows, int64_t tokens, double bandwidth) {
@@ -239,6 +269,7 @@ int run(int argc, char** argv) {
   const ThreadPool pool(1);
   Bench bench(Context(pool, parse_device(device)), settings);
   for (const int64_t tokens : settings.tokens) bench.ladder(tokens);
+  for (const int64_t window : {64, 1024}) bench.vision(64, window);
   const double bandwidth = bench.copy_bandwidth();
   for (const int64_t rows : settings.contexts) {
     for (const int64_t tokens : {1, 8, 64}) bench.decode(rows, tokens, bandwidth);

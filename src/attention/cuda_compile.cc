@@ -78,8 +78,11 @@ void close_pass(CudaPlan& plan, const CudaShape& shape, const CudaCut& cut) {
   if (const int64_t step = part_blocks(shape, cut); step > 0) {
     split_jobs(plan, pass.job_begin, step);
   }
-  std::stable_sort(plan.jobs.begin() + pass.job_begin, plan.jobs.end(),
-                   [](const CudaJob& a, const CudaJob& b) { return a.blocks > b.blocks; });
+  const auto longer = [](const CudaJob& a, const CudaJob& b) { return a.blocks > b.blocks; };
+  const auto first = plan.jobs.begin() + pass.job_begin;
+  if (!std::is_sorted(first, plan.jobs.end(), longer)) {
+    std::stable_sort(first, plan.jobs.end(), longer);
+  }
   pass.job_end = static_cast<int64_t>(plan.jobs.size());
   pass.merge_end = static_cast<int64_t>(plan.merges.size());
   plan.passes.push_back(pass);
@@ -291,6 +294,7 @@ CudaPlan compile_windows(const CudaShape& shape, std::span<const int32_t> offset
                          const CudaCut& cut) {
   CudaPlan plan;
   plan.covers_all = true;
+  plan.repeats = cut.repeat_jobs ? static_cast<int32_t>(shape.heads) : 1;
   CudaJob job;
   job.segments = 1;
   for (size_t window = 0; window + 1 < offsets.size(); ++window) {
@@ -306,13 +310,15 @@ CudaPlan compile_windows(const CudaShape& shape, std::span<const int32_t> offset
     for (int64_t row = begin; row < end; row += cut.job_rows) {
       job.query_begin = row;
       job.rows = static_cast<int32_t>(std::min<int64_t>(cut.job_rows, end - row));
-      for (int64_t head = 0; head < shape.heads; ++head) {
+      for (int64_t head = 0; head < shape.heads; head += plan.repeats) {
         job.head = static_cast<int32_t>(head);
         plan.jobs.push_back(job);
       }
     }
   }
-  close_pass(plan, shape, cut);
+  CudaCut whole = cut;
+  whole.split = false;  // parts of repeated jobs would share their partial results
+  close_pass(plan, shape, whole);
   return plan;
 }
 

@@ -16,7 +16,8 @@ struct CudaCut {
   int32_t job_rows = 128;
   int32_t block_keys = 128;
   int32_t processors = 1;
-  bool split = true;  // long lists may be cut into parts that are merged
+  bool split = true;         // long lists may be cut into parts that are merged
+  bool repeat_jobs = false;  // the kernel can run a job for several heads (CudaPlan::repeats)
 };
 
 // The jobs of one pass, in the order in which they are taken.
@@ -37,6 +38,7 @@ struct CudaPlan {
   int32_t limit_base = 0;
   std::vector<CudaPass> passes;
   int64_t partial_rows = 0;
+  int32_t repeats = 1;         // every job is run for this many heads, from its own on
   bool any_row_lists = false;  // strided or gathered segments
   bool covers_all = false;     // the first pass writes every query of every head
 };

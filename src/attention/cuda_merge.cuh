@@ -39,17 +39,17 @@ __global__ void merge_parts(const CudaMerge* merges, CudaPlanView plan, Parts pa
   }
   const float other_weight = part_weight(other_max, other_sum, high);
   sum += other_weight;
-  const float share = sum > 0 ? 1 / sum : 0;
+  // A part that is the whole has a share of exactly 1: empty parts beside it change no bit.
   const int64_t offset = query * target.stride + head * target.head_stride;
   for (int column = lane; column < head_size; column += 32) {
     float total = 0;
     for (int part = 0; part < merge.parts; ++part) {
       const int64_t from = first + int64_t{part} * job.rows;
       const float weight = part_weight(parts.max[from], parts.sum[from], high);
-      if (weight > 0) total += weight * parts.out[from * head_size + column];
+      if (weight > 0) total += weight / sum * parts.out[from * head_size + column];
     }
-    if (other_weight > 0) total += other_weight * load_element(target, offset + column);
-    store_element(target, offset + column, total * share);
+    if (other_weight > 0) total += other_weight / sum * load_element(target, offset + column);
+    store_element(target, offset + column, total);
   }
   if (lane == 0 && target.max != nullptr) {
     target.max[place] = high;

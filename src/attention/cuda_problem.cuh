@@ -56,7 +56,12 @@ struct RowPlace {
 
 __device__ inline RowPlace find_row(const CudaPlanView& plan, const CudaJob& job, int row) {
   const int64_t at = job.row_begin + row;
-  const int64_t step = at / job.heads;
+  int64_t step = at;
+  if (job.heads > 1) {  // dividing 32 bits is much cheaper
+    step = at >> 32 == 0
+               ? static_cast<int64_t>(static_cast<uint32_t>(at) / static_cast<uint32_t>(job.heads))
+               : at / job.heads;
+  }
   const int64_t query = job.listed ? plan.queries[job.query_begin + step] : job.query_begin + step;
   return {static_cast<int32_t>(query), job.head + static_cast<int32_t>(at - step * job.heads),
           plan.limit(query)};

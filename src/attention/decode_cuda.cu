@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/decode_kernel_cuda.cuh"
+#include "attention/decode_simple_cuda.cuh"
 #include "base/cuda_support.h"
 
 namespace kinora {
@@ -48,10 +49,10 @@ void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int spli
       cudaFuncSetAttribute(reinterpret_cast<const void*>(decode_rows<HeadSize, RowWarps>),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "preparing decode attention");
-  cuda::launch({dim3(static_cast<unsigned int>(splits),
-                     static_cast<unsigned int>(arguments.kv_heads), tiles),
-                decode_warps * 32, bytes, stream},
-               "decode attention", decode_rows<HeadSize, RowWarps>, arguments);
+  cuda::launch_early({dim3(static_cast<unsigned int>(splits),
+                           static_cast<unsigned int>(arguments.kv_heads), tiles),
+                      decode_warps * 32, bytes, stream},
+                     "decode attention", decode_rows<HeadSize, RowWarps>, arguments);
   if (RowWarps > 1 && splits > 1) {
     cuda::launch(
         {dim3(static_cast<unsigned int>(pairs), static_cast<unsigned int>(arguments.kv_heads)), 128,
@@ -117,10 +118,10 @@ void decode_attention(const Context& context, const DecodeAttention& work) {
   } else {
     const auto tokens = static_cast<unsigned int>(q.size(0));
     const auto heads = static_cast<unsigned int>(q.size(1));
-    cuda::launch({dim3(static_cast<unsigned int>(work.splits), heads, tokens), 256,
-                  join_shared_bytes(1, work.splits), stream},
-                 "decode attention", decode_simple<>, arguments, static_cast<int32_t>(head_size),
-                 work.row_type == DType::f32);
+    cuda::launch_early({dim3(static_cast<unsigned int>(work.splits), heads, tokens), 256,
+                        join_shared_bytes(1, work.splits), stream},
+                       "decode attention", decode_simple<>, arguments,
+                       static_cast<int32_t>(head_size), work.row_type == DType::f32);
   }
 }
 

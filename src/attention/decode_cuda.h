@@ -12,7 +12,8 @@
 
 namespace kinora {
 
-// Lies in device memory, one a layer; rewritten before a replay.
+// Lies in device memory, one a layer; rewritten before a replay, never by the kernel before the
+// attention: that one may still run when this and the older rows are read.
 struct LayerRows {
   const void* keys = nullptr;  // [rows, kv heads, d], contiguous, 16-byte aligned
   const void* values = nullptr;

@@ -4,252 +4,14 @@
 // a kv head joins the parts, otherwise a second kernel does.
 #pragma once
 
-#include "attention/decode_cuda.h"
-#include "attention/mma_cuda.cuh"
+#include "attention/decode_join_cuda.cuh"
 
 namespace kinora::cuda_attention {
 
-struct DecodeArguments {
-  const void* queries = nullptr;
-  int64_t query_stride = 0;  // in elements
-  int64_t query_head_stride = 0;
-  const LayerRows* layer = nullptr;
-  void* out = nullptr;
-  int64_t out_stride = 0;
-  int64_t out_head_stride = 0;
-  const uint64_t* tree_mask = nullptr;
-  float* part_out = nullptr;  // [splits, tokens × heads, d]
-  float* part_max = nullptr;  // [splits, tokens × heads]; of scores × scale × log2 e
-  float* part_sum = nullptr;
-  unsigned int* arrived = nullptr;  // [kv heads × row tiles]; zero between calls
-  float factor = 1;                 // scale × log2 e
-  int32_t tokens = 1;
-  int32_t heads = 1;
-  int32_t kv_heads = 1;
-  bool queries_f32 = false;
-  bool out_f32 = false;
-};
-
-constexpr int decode_warps = 8;
-constexpr int decode_tile = 128;  // rows of a stage
 constexpr int decode_stages = 3;
 
 template <int HeadSize>
 constexpr size_t decode_shared_bytes = size_t{decode_stages} * decode_tile* HeadSize * 2 * 2;
-
-// The rows that part `part` of `parts` reads: whole tiles.
-__device__ inline void decode_range(int64_t rows, int part, int parts, int64_t& begin,
-                                    int64_t& end) {
-  const int64_t tiles = (rows + decode_tile - 1) / decode_tile;
-  begin = tiles * part / parts * decode_tile;
-  end = min(rows, tiles * (part + 1) / parts * decode_tile);
-}
-
-__device__ inline void store_value(void* out, bool f32, int64_t at, float value) {
-  if (f32) {
-    static_cast<float*>(out)[at] = value;
-  } else {
-    static_cast<__nv_bfloat16*>(out)[at] = __float2bfloat16_rn(value);
-  }
-}
-
-// Bytes of shared memory that joining `pairs` pairs takes.
-__host__ __device__ constexpr size_t join_shared_bytes(int pairs, int parts) {
-  return static_cast<size_t>(pairs) * static_cast<size_t>(parts) * 2 * sizeof(float);
-}
-
-// Joins the parts of pairs [first, first + count) of a kv head; all threads of a block. Pair p of a
-// kv head is token p / group, head kv_head · group + p % group.
-__device__ inline void join_parts(const DecodeArguments& a, int kv_head, int first, int count,
-                                  int parts, int head_size, float* scratch) {
-  const int group = a.heads / a.kv_heads;
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int lane = thread % 32;
-  const int64_t pairs = int64_t{a.tokens} * a.heads;
-  const auto place = [&](int p) {
-    return int64_t{(first + p) / group} * a.heads + kv_head * group + (first + p) % group;
-  };
-  float* max = scratch;  // [count, parts], then the share of a part in its pair
-  float* sum = scratch + count * parts;
-  for (int i = thread; i < count * parts; i += threads) {
-    const int64_t at = int64_t{i % parts} * pairs + place(i / parts);
-    max[i] = __ldcg(a.part_max + at);
-    sum[i] = __ldcg(a.part_sum + at);
-  }
-  __syncthreads();
-  for (int p = thread / 32; p < count; p += threads / 32) {
-    float high = -INFINITY;
-    for (int i = lane; i < parts; i += 32) high = fmaxf(high, max[p * parts + i]);
-    for (int step = 16; step > 0; step /= 2) {
-      high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, step));
-    }
-    float total = 0;
-    for (int i = lane; i < parts; i += 32) {  // a part that read nothing has sum 0
-      const float weight = sum[p * parts + i] > 0 ? exp2f(max[p * parts + i] - high) : 0;
-      max[p * parts + i] = weight;
-      total += weight * sum[p * parts + i];
-    }
-    for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
-    for (int i = lane; i < parts; i += 32) {
-      max[p * parts + i] = total > 0 ? max[p * parts + i] / total : 0;
-    }
-  }
-  __syncthreads();
-  const auto put = [&](int p, int column, float value) {
-    const int token = (first + p) / group;
-    store_value(
-        a.out, a.out_f32,
-        token * a.out_stride + (kv_head * group + (first + p) % group) * a.out_head_stride + column,
-        value);
-  };
-  const int64_t step = pairs * head_size;
-  if (head_size % 4 != 0) {
-    for (int i = thread; i < count * head_size; i += threads) {
-      const int p = i / head_size, column = i % head_size;
-      const float* from = a.part_out + place(p) * head_size + column;
-      float value = 0;
-      for (int part = 0; part < parts; ++part) {
-        value = fmaf(max[p * parts + part], __ldcg(from + part * step), value);
-      }
-      put(p, column, value);
-    }
-    return;
-  }
-  const int quads = head_size / 4;
-  for (int i = thread; i < count * quads; i += threads) {
-    const int p = i / quads, column = i % quads * 4;
-    const float* from = a.part_out + place(p) * head_size + column;
-    float value[4] = {};
-#pragma unroll 12
-    for (int part = 0; part < parts; ++part) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(from + part * step));
-      const float weight = max[p * parts + part];
-      value[0] = fmaf(weight, x.x, value[0]);
-      value[1] = fmaf(weight, x.y, value[1]);
-      value[2] = fmaf(weight, x.z, value[2]);
-      value[3] = fmaf(weight, x.w, value[3]);
-    }
-#pragma unroll
-    for (int c = 0; c < 4; ++c) put(p, column + c, value[c]);
-  }
-}
-
-// A pair a block, where there are too many for the block that comes last.  grid: (pairs, kv heads)
-template <int = 0>
-__global__ void join_pairs(const __grid_constant__ DecodeArguments a, int32_t parts,
-                           int32_t head_size) {
-  extern __shared__ float scratch[];
-  join_parts(a, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.x), 1, parts, head_size,
-             scratch);
-}
-
-// Announces a finished part; true in all threads of the block that was the last one.
-__device__ inline bool last_to_arrive(unsigned int* arrived, int parts) {
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned int before = atomicAdd(arrived, 1);
-    last = before == static_cast<unsigned int>(parts) - 1;
-    if (last) *arrived = 0;
-  }
-  __syncthreads();
-  __threadfence();
-  return last;
-}
-
-// Any head size up to 256, f32 or bf16 rows, in f32 arithmetic.  grid: (splits, heads, tokens)
-template <int = 0>
-__global__ void __launch_bounds__(decode_warps * 32)
-    decode_simple(const __grid_constant__ DecodeArguments a, int32_t head_size, bool rows_f32) {
-  extern __shared__ float scratch[];
-  __shared__ float query[256];
-  __shared__ float warp_out[decode_warps][256];
-  __shared__ float warp_max[decode_warps], warp_sum[decode_warps];
-  const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
-  const int head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
-  const int group = a.heads / a.kv_heads;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto load = [](const void* data, bool f32, int64_t at) {
-    return f32 ? static_cast<const float*>(data)[at]
-               : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-  };
-  const int64_t from = token * a.query_stride + head * a.query_head_stride;
-  for (int c = static_cast<int>(threadIdx.x); c < head_size; c += decode_warps * 32) {
-    query[c] = load(a.queries, a.queries_f32, from + c) * a.factor;
-  }
-  __syncthreads();
-  const LayerRows layer = *a.layer;
-  int64_t begin, end;
-  decode_range(layer.rows, part, parts, begin, end);
-  const int64_t old_rows = layer.rows - a.tokens;
-  const uint64_t mask = a.tree_mask != nullptr ? a.tree_mask[token] : ~uint64_t{0} >> (63 - token);
-  float out[8] = {};
-  float max = -INFINITY, sum = 0;
-  for (int64_t first = begin + warp * 32; first < end; first += decode_warps * 32) {
-    const int64_t row = first + lane;
-    const int64_t fresh = row - old_rows;
-    const bool seen = row < end && (fresh < 0 || (mask >> fresh & 1));
-    const int64_t place = (row * a.kv_heads + head / group) * head_size;
-    float score = -INFINITY;
-    if (seen) {
-      score = 0;
-      for (int c = 0; c < head_size; ++c) {
-        score = fmaf(query[c], load(layer.keys, rows_f32, place + c), score);
-      }
-    }
-    float high = fmaxf(max, score);
-    for (int step = 16; step > 0; step /= 2) {
-      high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, step));
-    }
-    if (high == -INFINITY) continue;
-    const float correction = exp2f(max - high);
-    const float weight = seen ? exp2f(score - high) : 0;
-    max = high;
-    float more = weight;
-    for (int step = 16; step > 0; step /= 2) more += __shfl_xor_sync(0xffffffff, more, step);
-    sum = sum * correction + more;
-    for (int c = 0; c < 8; ++c) out[c] *= correction;
-    for (int i = 0; i < 32 && first + i < end; ++i) {
-      const float w = __shfl_sync(0xffffffff, weight, i);
-      const int64_t at = __shfl_sync(0xffffffff, place, i) + lane;
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        if (lane + 32 * c < head_size) {
-          out[c] = fmaf(w, load(layer.values, rows_f32, at + 32 * c), out[c]);
-        }
-      }
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < 8; ++c) warp_out[warp][lane + 32 * c] = out[c];
-  if (lane == 0) {
-    warp_max[warp] = max;
-    warp_sum[warp] = sum;
-  }
-  __syncthreads();
-  const int64_t pairs = int64_t{a.tokens} * a.heads;
-  const int64_t slot = part * pairs + int64_t{token} * a.heads + head;
-  float high = -INFINITY, all = 0;
-  for (int w = 0; w < decode_warps; ++w) high = fmaxf(high, warp_max[w]);
-  for (int w = 0; w < decode_warps; ++w) {
-    all += warp_sum[w] > 0 ? warp_sum[w] * exp2f(warp_max[w] - high) : 0;
-  }
-  for (int c = static_cast<int>(threadIdx.x); c < head_size; c += decode_warps * 32) {
-    float total = 0;
-    for (int w = 0; w < decode_warps; ++w) {
-      if (warp_sum[w] > 0) total += warp_out[w][c] * exp2f(warp_max[w] - high);
-    }
-    a.part_out[slot * head_size + c] = total;
-  }
-  if (threadIdx.x == 0) {
-    a.part_max[slot] = high;
-    a.part_sum[slot] = all;
-  }
-  if (last_to_arrive(a.arrived + token * a.heads + head, parts)) {
-    join_parts(a, head / group, token * group + head % group, 1, parts, head_size, scratch);
-  }
-}
 
 // grid: (splits, kv heads, row tiles)
 template <int HeadSize, int RowWarps>
@@ -264,6 +26,7 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
   constexpr uint32_t tile_bytes = decode_tile * HeadSize * 2;
   extern __shared__ __align__(128) char memory[];
   const uint32_t shared = address_of(memory);
+  cuda::let_next_start();
 
   const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
   const int kv_head = static_cast<int>(blockIdx.y);
@@ -298,8 +61,13 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
     }
     commit_copies();
   };
-#pragma unroll
-  for (int i = 0; i < decode_stages - 1; ++i) load(begin + i * decode_tile, i);
+  // Old rows were there before the kernel that makes this one's queries and new rows.
+  int early = 0;
+  for (; early < decode_stages - 1 && begin + (early + 1) * decode_tile <= old_rows; ++early) {
+    load(begin + early * decode_tile, early);
+  }
+  cuda::wait_for_previous();
+  for (; early < decode_stages - 1; ++early) load(begin + early * decode_tile, early);
 
   // This warp's 16 pairs: a lane sees rows lane / 4 and lane / 4 + 8.
   uint32_t q[steps][4];
@@ -419,8 +187,9 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
   __syncthreads();
 
   // Warps that shared the keys of a pair join their results through shared memory.
-  auto* warp_out = reinterpret_cast<float*>(memory);  // [key warps, tile rows, HeadSize]
-  float* warp_max = warp_out + key_warps * tile_rows * HeadSize;
+  constexpr int pitch = HeadSize + 8;                 // eight rows of a warp in different banks
+  auto* warp_out = reinterpret_cast<float*>(memory);  // [key warps, tile rows, pitch]
+  float* warp_max = warp_out + key_warps * tile_rows * pitch;
   float* warp_sum = warp_max + key_warps * tile_rows;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -431,7 +200,7 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
     if (row < pair_count) {
 #pragma unroll
       for (int i = 0; i < 2 * steps; ++i) {
-        *reinterpret_cast<float2*>(warp_out + slot * HeadSize + i * 8 + (lane & 3) * 2) =
+        *reinterpret_cast<float2*>(warp_out + slot * pitch + i * 8 + (lane & 3) * 2) =
             float2{out[i][2 * r], out[i][2 * r + 1]};
       }
       if ((lane & 3) == 0) {
@@ -454,7 +223,7 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
     for (int w = 0; w < key_warps; ++w) {
       const int slot = w * tile_rows + row;
       const float weight = warp_sum[slot] > 0 ? exp2_fast(warp_max[slot] - high) : 0;
-      total += weight * warp_out[slot * HeadSize + column];
+      total += weight * warp_out[slot * pitch + column];
       all += weight * warp_sum[slot];
     }
     if (parts == 1) {

@@ -21,9 +21,11 @@ __device__ inline void barrier_init(uint64_t* barrier, uint32_t count) {
 __device__ inline void barrier_init_visible() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+__device__ inline void barrier_arrive(uint32_t address) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+}
 __device__ inline void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-               : "memory");
+  barrier_arrive(shared_address(barrier));
 }
 __device__ inline void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
   asm volatile(

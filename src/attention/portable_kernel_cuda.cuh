@@ -29,7 +29,7 @@ __device__ inline uint32_t tile_place(int row, int piece) {
 }
 
 template <int Padded>
-__global__ void __launch_bounds__(portable_threads, 2)
+__global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     attend_portable(const __grid_constant__ Problem a) {
   using Tile = PortableTile<Padded>;
   constexpr int steps = Padded / 16;
@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(portable_threads, 2)
   const uint32_t shared = address_of(memory);
   int* const compare = reinterpret_cast<int*>(memory + 4 * Tile::bytes);  // [2, keys]
 
-  const CudaJob& job = a.plan.jobs[blockIdx.x];
+  CudaJob job = a.plan.jobs[blockIdx.x];
+  job.head += static_cast<int32_t>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
   const int warp = thread >> 5;
@@ -167,8 +168,9 @@ __global__ void __launch_bounds__(portable_threads, 2)
       for (int i = 0; i < 8; ++i) high = fmaxf(high, fmaxf(s[i][2 * r], s[i][2 * r + 1]));
       high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, 1));
       high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, 2));
-      const float base = high == -INFINITY ? 0 : high * factor;
-      const float correction = exp2_fast(max[r] * factor - base);
+      const float safe = high == -INFINITY ? 0 : high;
+      const float base = safe * factor;
+      const float correction = exp2_fast((max[r] - safe) * factor);
       max[r] = high;
       float part = 0;
 #pragma unroll

@@ -144,9 +144,9 @@ bool in_pieces(const ConstTensorView& view) {
 Kernel choose(const Context& context, const ConstTensorView& queries, const RowsView& rows,
               const TensorView& out) {
   const int64_t head_size = queries.size(2);
-  const bool pieces = rows.keys.dtype() == DType::bf16 && head_size % 8 == 0 && head_size <= 128 &&
-                      in_pieces(queries) && in_pieces(rows.keys) && in_pieces(rows.values) &&
-                      in_pieces(out);
+  const bool pieces = rows.count() > 0 && rows.keys.dtype() == DType::bf16 && head_size % 8 == 0 &&
+                      head_size <= 128 && in_pieces(queries) && in_pieces(rows.keys) &&
+                      in_pieces(rows.values) && in_pieces(out);
   if (!pieces) return Kernel::simple;
   return head_size == hopper::head_size && hopper::runs_on(context.device.index) ? Kernel::hopper
                                                                                  : Kernel::portable;
@@ -155,6 +155,7 @@ Kernel choose(const Context& context, const ConstTensorView& queries, const Rows
 CudaCut cut_for(const Context& context, Kernel kernel) {
   CudaCut cut;
   cut.processors = cuda::multiprocessors(context.device.index);
+  cut.repeat_jobs = kernel != Kernel::hopper;
   if (kernel == Kernel::portable) {
     cut.job_rows = portable_rows;
     cut.block_keys = portable_keys;
@@ -194,18 +195,24 @@ Problem describe(const ConstTensorView& queries, const RowsView& rows, float sca
   return problem;
 }
 
+// One block a job and head.
+dim3 job_grid(const Problem& problem, int32_t repeats) {
+  return dim3(static_cast<unsigned int>(problem.plan.job_count),
+              static_cast<unsigned int>(repeats));
+}
+
 template <int Padded>
-void launch_portable(cudaStream_t stream, const Problem& problem) {
+void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
   constexpr int bytes = PortableTile<Padded>::shared_bytes;
   cuda::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(attend_portable<Padded>),
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
               "preparing attention");
-  cuda::launch({static_cast<unsigned int>(problem.plan.job_count), portable_threads, bytes, stream},
-               "attention", attend_portable<Padded>, problem);
+  cuda::launch({job_grid(problem, repeats), portable_threads, bytes, stream}, "attention",
+               attend_portable<Padded>, problem);
 }
 
-void launch_simple(cudaStream_t stream, const Problem& problem) {
-  const cuda::Launch how{static_cast<unsigned int>(problem.plan.job_count), simple_rows * 32,
+void launch_simple(cudaStream_t stream, const Problem& problem, int32_t repeats) {
+  const cuda::Launch how{job_grid(problem, repeats), simple_rows * 32,
                          static_cast<size_t>(simple_rows * problem.head_size) * sizeof(float),
                          stream};
   if (problem.head_size <= 64) {
@@ -223,13 +230,13 @@ void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, con
   if (kernel == Kernel::hopper) {
     hopper::launch(context, problem, rows, plan.any_row_lists);
   } else if (kernel == Kernel::simple) {
-    launch_simple(stream, problem);
+    launch_simple(stream, problem, plan.repeats);
   } else if (problem.head_size <= 64) {
-    launch_portable<64>(stream, problem);
+    launch_portable<64>(stream, problem, plan.repeats);
   } else if (problem.head_size <= 80) {
-    launch_portable<80>(stream, problem);
+    launch_portable<80>(stream, problem, plan.repeats);
   } else {
-    launch_portable<128>(stream, problem);
+    launch_portable<128>(stream, problem, plan.repeats);
   }
 }
 

@@ -337,6 +337,60 @@ TEST_F(CudaRunner, WindowsOfAFusedProjection) {
   }
 }
 
+// More elements than 32 bits count: the last rows of a long memory, reached in every way.
+TEST_F(CudaRunner, OffsetsDoNotOverflow) {
+  constexpr int64_t rows = 4'300'000, kv_heads = 4, tail = 300;
+  const int64_t bytes = rows * kv_heads * 128 * 2;
+  if (gpu_memory(device_).free < 3 * bytes) GTEST_SKIP() << "needs 13 GB of GPU memory";
+  KINORA_FRESH_RANDOM(random);
+  Problem problem = make_bf16(
+      random,
+      {.queries = 3, .earlier = tail - 3, .heads = 8, .kv_heads = kv_heads, .head_size = 128});
+  problem.scale = 3;  // so that the zero keys before the tail weigh nothing
+  const Shape shape{rows, kv_heads, 128};
+  Tensor keys = Tensor::zeros(DType::bf16, shape, device_);
+  Tensor values = Tensor::zeros(DType::bf16, shape, device_);
+  PlacedProblem placed(problem, device_, DType::bf16);
+  const auto fill = [&](Tensor& to, const ConstTensorView& from) {
+    copy_bytes(to.view().rows(rows - tail, tail).raw(), device_, from.raw(), device_,
+               static_cast<size_t>(from.bytes()));
+  };
+  fill(keys, placed.memory().keys);
+  fill(values, placed.memory().values);
+  std::vector<int32_t> ordinals(static_cast<size_t>(rows));
+  for (size_t i = 0; i < ordinals.size(); ++i) ordinals[i] = static_cast<int32_t>(i);
+  const std::vector<int32_t> query_ordinals(ordinals.end() - 3, ordinals.end());
+  const QueryView queries{placed.queries().queries, query_ordinals, {}};
+  const RowsView memory{keys.view(), values.view(), ordinals, {}};
+  const Expected expected = testing::reference(
+      problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+  const auto check = [&](const char* what) {
+    EXPECT_LE(error_of(placed.result(), expected.out), 2 * allowed(expected)) << what;
+    const Tensor nan = testing::poisoned_tensor(problem.out_shape(), DType::f32, device_);
+    copy_bytes(placed.out().raw(), device_, nan.view().raw(), device_,
+               static_cast<size_t>(nan.bytes()));
+  };
+  DenseAttention().attend(placed.context(pool_), 0, queries, memory, problem.scale, placed.out());
+  check("dense");
+  for (const bool gather : {false, true}) {
+    PlanBuilder builder(queries, memory);
+    builder.begin_queries();
+    builder.add_query_range(0, 3);
+    builder.begin_segments();
+    if (gather) {
+      std::vector<int32_t> last(static_cast<size_t>(tail));
+      for (size_t i = 0; i < last.size(); ++i) last[i] = static_cast<int32_t>(rows - tail + i);
+      builder.add_gathered(last);
+    } else {
+      for (int64_t phase = 0; phase < 2; ++phase)
+        builder.add_rows(rows - tail + phase, tail / 2, 2);
+    }
+    for (int head = 0; head < 8; head += 2) builder.add_tile(head, 2);
+    run_plan(placed.context(pool_), builder.take(), queries, memory, problem.scale, placed.out());
+    check(gather ? "gathered" : "strided");
+  }
+}
+
 class CudaDecode : public OnGpu {
  protected:
   struct Case {

@@ -21,7 +21,8 @@ template <int Columns>
 __global__ void __launch_bounds__(simple_rows * 32)
     attend_simple(const __grid_constant__ Problem a) {
   extern __shared__ float queries[];
-  const CudaJob& job = a.plan.jobs[blockIdx.x];
+  CudaJob job = a.plan.jobs[blockIdx.x];
+  job.head += static_cast<int32_t>(blockIdx.y);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(threadIdx.x) / 32;
   if (row >= job.rows) return;
