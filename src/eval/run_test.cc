@@ -91,6 +91,39 @@ TEST_F(EvalRun, GoesOnWhereItStopped) {
   EXPECT_EQ(again.prefill_tokens, 0);
 }
 
+TEST_F(EvalRun, ATimeLimitEndsItBetweenVideos) {
+  options_.results = directory_.file("results.jsonl");
+  options_.time_limit = 1e-9;
+  const EvalOutcome nothing = run_eval(engine_, data_, policies_, options_);
+  EXPECT_TRUE(nothing.records.empty());
+  EXPECT_NE(nothing.stopped.find("0 of 3"), std::string::npos) << nothing.stopped;
+  options_.time_limit = 0;
+  const EvalOutcome rest = run_eval(engine_, data_, policies_, options_);
+  EXPECT_EQ(rest.records.size(), 6u);
+  EXPECT_TRUE(rest.stopped.empty());
+}
+
+TEST_F(EvalRun, TheFirstQuestionAboutAVideoBearsItsCost) {
+  options_.results = directory_.file("results.jsonl");
+  data_.items[0].depth = 0.5;
+  data_.items[0].length = 77;
+  const EvalOutcome fresh = run_eval(engine_, data_, {policies_[0]}, options_);
+  const EvalOutcome again = run_eval(engine_, data_, {policies_[0]}, options_);  // from the file
+  for (const EvalOutcome* outcome : {&fresh, &again}) {
+    ASSERT_EQ(outcome->records.size(), 3u);
+    for (const EvalRecord& record : outcome->records) {
+      const bool first = record.id != "c";
+      EXPECT_EQ(record.prefill > 0, first) << record.id;
+      EXPECT_EQ(record.share, first ? 1 : 0) << record.id;
+      EXPECT_EQ(record.row_bytes > 0, first) << record.id;
+      EXPECT_EQ(record.length, record.id == "a" ? 77 : 4) << record.id;
+      EXPECT_EQ(record.depth, record.id == "a" ? 0.5 : -1) << record.id;
+    }
+  }
+  const std::string report = as_markdown(report_tables(fresh, {"wide"}), "Test");
+  EXPECT_NE(report.find("| wide | 77 | 1 |"), std::string::npos) << report;
+}
+
 TEST_F(EvalRun, TheWrongVideoControlAsksAboutAnotherVideo) {
   std::erase_if(data_.items, [](const EvalItem& item) { return item.id == "d"; });
   options_.results = directory_.file("results.jsonl");
