@@ -12,8 +12,8 @@ const std::vector<Quality>& qualities() {
       {"balanced",
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
        "all", true},
-      {"fast", "the same, and a fifth of every group's rows is given up (key-norm)", "momo",
-       "key-norm:0.8", true},
+      {"fast", "the same, and a fifth of every group's rows is given up (value-norm)", "momo",
+       "value-norm:0.8", true},
   };
   return known;
 }
