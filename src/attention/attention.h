@@ -26,8 +26,8 @@ struct RowsView {
 
 // Queries of the group under way. Their own keys and values are already the last rows of memory.
 struct QueryView {
-  ConstTensorView queries;            // [count, heads, head size], f32 (on a GPU also bf16)
-  std::span<const int32_t> ordinals;  // [count], strictly increasing
+  ConstTensorView queries;               // [count, heads, head size], f32 (on a GPU also bf16)
+  std::span<const int32_t> ordinals;     // [count], strictly increasing
   std::span<const Modality> modalities;  // [count]
 
   int64_t count() const { return queries.size(0); }

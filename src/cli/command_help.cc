@@ -20,7 +20,7 @@ std::string quality_help() {
                         quality.native_bf16 ? " --bf16" : "");
   }
   text +=
-      "\nAccuracy, time and memory of the three on the bundled model's sets stand side by side in\n"
+      "\nWhat each policy by itself costs the bundled model stands in\n"
       "docs/results.md; 'kinora eval' measures them on your own questions.\n";
   return text;
 }
