@@ -38,8 +38,23 @@ void cut(std::vector<int32_t> queries, int64_t size, std::vector<std::vector<int
   }
 }
 
+// Distances of the slashes as ranges without gaps, the farthest first: in this order the keys of a
+// tile come out sorted.
+std::vector<TileReads::Range> slash_runs(const LineIndex& index) {
+  std::vector<TileReads::Range> runs;
+  for (auto distance = index.slashes.rbegin(); distance != index.slashes.rend(); ++distance) {
+    if (!runs.empty() && runs.back().begin == *distance + 1) {
+      runs.back().begin = *distance;
+    } else {
+      runs.push_back({*distance, *distance + 1});
+    }
+  }
+  return runs;
+}
+
 // What the queries of one tile ask for together.
-TileReads reads_of(const Region& region, const LineIndex& index, std::span<const int32_t> tile) {
+TileReads reads_of(const Region& region, const LineIndex& index,
+                   std::span<const TileReads::Range> slashes, std::span<const int32_t> tile) {
   const auto coordinate = [&](size_t i) {
     return int64_t{region.query_coordinates[static_cast<size_t>(tile[i])]};
   };
@@ -52,7 +67,7 @@ TileReads reads_of(const Region& region, const LineIndex& index, std::span<const
                             int64_t{region.row_coordinates[static_cast<size_t>(place)]} + 1});
   }
   // Bands move with the queries, so they are drawn for every run of adjacent coordinates.
-  const bool bands = index.local > 0 || index.segment > 0 || !index.slashes.empty();
+  const bool bands = index.local > 0 || index.segment > 0 || !slashes.empty();
   for (size_t begin = 0; bands && begin < tile.size();) {
     size_t end = begin + 1;
     while (end < tile.size() && coordinate(end) <= coordinate(end - 1) + 1) ++end;
@@ -60,9 +75,9 @@ TileReads reads_of(const Region& region, const LineIndex& index, std::span<const
     const int64_t high = coordinate(end - 1);
     if (index.local > 0) reads.ranges.push_back({low - index.local + 1, high + 1});
     if (index.segment > 0) reads.ranges.push_back({low / index.segment * index.segment, high + 1});
-    for (const int32_t distance : index.slashes) {
-      if (distance > high) break;
-      reads.ranges.push_back({low - distance, high - distance + 1});
+    for (const TileReads::Range& distances : slashes) {
+      if (distances.begin > high) continue;
+      reads.ranges.push_back({low - distances.end + 1, high - distances.begin + 1});
     }
     begin = end;
   }
@@ -97,7 +112,8 @@ std::vector<std::vector<int32_t>> group_queries(const Region& region, const Line
   }
   std::vector<std::vector<int32_t>> tiles;
   cut(std::move(full), line_tile, tiles);
-  const int64_t size = index.slashes.empty() ? line_tile : slash_tile;
+  const bool comb = index.slash >= 0 && std::max(index.local, index.segment) > 0;
+  const int64_t size = comb ? comb_tile : index.slashes.empty() ? line_tile : slash_tile;
   for (auto& queries : classes) cut(std::move(queries), size, tiles);
   return tiles;
 }
@@ -106,6 +122,7 @@ void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex&
                     int heads) {
   check_index(index);
   if (region.rows.empty()) return;
+  const std::vector<TileReads::Range> slashes = slash_runs(index);
   for (const std::vector<int32_t>& tile : group_queries(region, index)) {
     builder.begin_queries();
     for (const int32_t place : tile) builder.add_query(region.queries[static_cast<size_t>(place)]);
@@ -116,7 +133,7 @@ void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex&
       reads.ranges.push_back({region.row_coordinates.front(), last + 1});
       reads.end = last + 1;
     } else {
-      reads = reads_of(region, index, tile);
+      reads = reads_of(region, index, slashes, tile);
     }
     add_reads(builder, region, reads);
     builder.add_tile(head, heads, region.pass);

@@ -30,9 +30,11 @@ struct LineIndex {
 };
 
 // Queries of one tile. A tile reads what any of its queries asks for, so that slashes cost
-// `slash_tile` more keys each; everything else is better off with tall tiles.
+// `slash_tile` more keys each, and bands around queries that lie a stride apart join up to
+// `comb_tile` strides; everything else is better off with tall tiles.
 constexpr int64_t line_tile = 128;
 constexpr int64_t slash_tile = 64;
+constexpr int64_t comb_tile = 16;
 
 // The queries of a region in the order and tiles in which they are run: those that read everything
 // first, then the others; with a slash phase, queries of equal c mod stride together, which makes

@@ -41,6 +41,8 @@ LineIndex random_index(Random& random, int64_t rows) {
     index.vertical = phase();
     index.slash = phase();
     index.horizontal = phase();
+    if (random.below(3) == 0) index.local = size();
+    if (random.below(4) == 0) index.segment = 1 + size();
   } else {
     if (kind == 1) index.slashes = sorted(8);
     if (random.below(2)) index.local = size();
@@ -202,6 +204,22 @@ TEST(LinePlan, GridNeedsNoGatherInAnUnbrokenRun) {
   index.horizontal = 3;
   const Plan plan = plan_of(problem, Boundary::none, index);
   EXPECT_TRUE(plan.gathered.empty());
+}
+
+// Every 16th key back and the nearest 16: what a query asks for is 1/16 of the keys and a little,
+// and what its tile adds must not grow beyond a band of `comb_tile` strides.
+TEST(LinePlan, AStridedPatternOfAdjacentFramesStaysSparse) {
+  KINORA_FRESH_RANDOM(random);
+  const Problem problem = make_problem(random, {.queries = 4096, .head_size = 1});
+  LineIndex index;
+  index.local = 16;
+  index.stride = 16;
+  index.slash = 0;
+  const Plan plan = plan_of(problem, Boundary::none, index);
+  EXPECT_TRUE(plan.gathered.empty());
+  const auto pairs = static_cast<double>(attended_pairs(plan, problem.queries(), problem.memory()));
+  const auto dense = static_cast<double>(dense_pairs(1, problem.queries(), problem.memory()));
+  EXPECT_LT(pairs / dense, 1.0 / 16 + 1.0 * comb_tile * 16 / 4096 + 0.01);
 }
 
 TEST(LinePlan, RefusesNonsense) {

@@ -156,14 +156,11 @@ LineIndex resolve(const PatternSpec& spec, const Region& region, const Probe& pr
       index.stride = spec.stride;
       index.vertical = 0;
       break;
-    case PatternKind::sf_strided: {
+    case PatternKind::sf_strided:
       index.local = spec.stride;
-      const int64_t last = region.query_coordinates.empty() ? -1 : region.query_coordinates.back();
-      for (int64_t distance = 0; distance <= last; distance += spec.stride) {
-        index.slashes.push_back(static_cast<int32_t>(distance));
-      }
+      index.stride = spec.stride;
+      index.slash = 0;
       break;
-    }
     case PatternKind::vertical_slash:
       return vertical_slash(spec, region, probe);
     case PatternKind::grid:

@@ -66,8 +66,12 @@ void merge_ranges(std::vector<TileReads::Range>& ranges, int64_t begin, int64_t 
     range.end = std::min(range.end, end);
   }
   std::erase_if(ranges, [](const TileReads::Range& range) { return range.begin >= range.end; });
-  std::sort(ranges.begin(), ranges.end(),
-            [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  const auto earlier = [](const TileReads::Range& a, const TileReads::Range& b) {
+    return a.begin < b.begin;
+  };
+  if (!std::is_sorted(ranges.begin(), ranges.end(), earlier)) {
+    std::sort(ranges.begin(), ranges.end(), earlier);
+  }
   size_t kept = 0;
   for (const TileReads::Range& range : ranges) {
     if (kept > 0 && range.begin <= ranges[kept - 1].end) {
