@@ -10,7 +10,7 @@ import random
 import numpy as np
 
 from training.tiny import prompt
-from training.world import passages, questions, scene
+from training.world import captions, passages, questions, scene
 
 SKILLS = questions.CORE + questions.REST
 SKILL_INDEX = {s: i for i, s in enumerate(SKILLS)}
@@ -32,6 +32,11 @@ class Shape:
     def name(self):
         kind = "image" if self.image else "mixed" if self.passages else "video"
         return f"{kind}{self.frames}x{self.grid[0]}x{self.grid[1]}{self.label}"
+
+    @property
+    def drill_facts(self):
+        """Short texts full of facts, and little else."""
+        return self.several and self.text_first
 
     @property
     def pairs(self):
@@ -111,10 +116,17 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None,
     else:
         show(shape.pairs)
         is_open = True
-    wanted = skills or (["image", "chat"] if shape.image else
+    wanted = skills or (["image", "chat"] if shape.image else ["text", "binding", "what", "card"] if shape.drill_facts else
                         questions.VIDEO_SKILLS + ["chat", "binding"] + ["text"] * bool(facts))
-    items = questions.ask_many(rng, world, count, wanted, facts, drill=drill)
+    # a picture has little to ask about: without a limit most questions would be about what is not there
+    items = questions.ask_many(rng, world, count, wanted, facts, drill=drill, most=2 if shape.image else None)
     branches = []
+    if shape.image and not skills:
+        branches.append((len(prefix.ids), prefix.next, [_description(rng, world, vary)]))
+        items = [i for i in items if i.kind != "image_what"]
+        rng.shuffle(items)
+    if shape.drill_facts:
+        branches += [(-prefix.head, prefix.head, [questions.same_words(rng) for _ in range(3)]) for _ in range(2)]
     if not shape.image and (skills is None or "caption" in skills) and rng.random() < (1 if not vary else 0.7 if drill else 0.5):
         branches.append((len(prefix.ids), prefix.next + gap, [questions.Asker(rng, world).ask("caption")]))
     if vary and is_open and not shape.passages and not shape.image and shape.frames >= 32 and rng.random() < 0.5:
@@ -137,6 +149,14 @@ def sample(rng, seed, shape, text, vary=True, skills=None, count=24, world=None,
             turns.append(items.pop())
         branches.append((len(prefix.ids), prefix.next + gap, turns))
     return Sample(world, prefix, np.concatenate(visual_rows), is_open, branches)
+
+
+def _description(rng, world, vary):
+    """Of a picture. In training also in the other order at times: whichever thing was named, the other one follows."""
+    item = questions.Asker(rng, world).ask("image_what")
+    if vary and rng.random() < 0.15:
+        item.answer = captions.picture_caption(world, swapped=True) or item.answer
+    return item
 
 
 def _filled(rng, texts, budget, text):

@@ -37,7 +37,8 @@ SHAPES = {s.name: s for s in [
     S(16, (4, 4), 48, 408, passages=200), S(64, (4, 4), 36, 408, passages=260), S(256, (4, 4), 12, 432, passages=680),
     S(1024, (4, 4), 3, 440, passages=2700),
     S(16, (4, 4), 48, 408, passages=200, text_first=True, label="text"), S(16, (4, 4), 20, 408, passages=800, text_first=True, label="text800"),
-    S(16, (4, 4), 4, 440, passages=4000, text_first=True, label="text4000"), S(16, (4, 4), 2, 440, passages=8000, text_first=True, label="text8000")]}
+    S(16, (4, 4), 4, 440, passages=4000, text_first=True, label="text4000"), S(16, (4, 4), 2, 440, passages=8000, text_first=True, label="text8000"),
+    S(16, (4, 4), 56, 408, passages=200, several=True, text_first=True, label="facts")]}
 SMOKE_SHAPES = {s.name: s for s in [S(2, (4, 4), 2, 120, image=True), S(16, (4, 4), 1, 160), S(16, (4, 6), 1, 160, passages=160)]}
 
 # (until this progress, {shape: weight})
@@ -61,11 +62,12 @@ CURRICULUM = [
             "video1024x4x4": .22, "video1024x4x7": .02, "video4096x4x4": .06, "mixed16x4x4": .03, "mixed64x4x4": .05, "mixed256x4x4": .05,
             "mixed1024x4x4": .04}),
 ]
-# for --drill: what is hard (long videos, passages), and enough of the rest that nothing is forgotten
+# for --drill: what is hard (descriptions of pictures, long videos, passages), and enough of the rest that nothing is forgotten
 DRILL = [
-    (1.00, {"image2x4x4": .02, "image2x8x8": .02, "video16x4x4": .03, "video16x8x8": .02, "video64x4x4": .10, "video64x4x7": .03, "video64x8x8": .03,
-            "video256x4x4": .11, "video256x6x6": .03, "video1024x4x4": .19, "video4096x4x4": .05, "mixed16x4x4": .05, "mixed64x4x4": .10,
-            "mixed256x4x4": .08, "mixed1024x4x4": .05, "mixed16x4x4text800": .05, "mixed16x4x4text8000": .04}),
+    (1.00, {"image2x4x4": .09, "image2x6x6": .02, "image2x8x8": .025, "image2x5x8": .02, "video16x4x4": .03, "video16x8x8": .015,
+            "video64x4x4": .10, "video64x4x7": .025, "video64x8x5": .015, "video64x8x8": .025, "video256x4x4": .13, "video256x6x6": .025,
+            "video1024x4x4": .17, "video4096x4x4": .055, "mixed16x4x4": .03, "mixed64x4x4": .05, "mixed256x4x4": .05, "mixed1024x4x4": .035,
+            "mixed16x4x4text800": .02, "mixed16x4x4text8000": .02, "mixed16x4x4facts": .035}),
 ]
 VISION_GRIDS = [((4, 4), 1024, .6), ((4, 7), 576, .1), ((6, 6), 448, .1), ((8, 5), 400, .1), ((8, 8), 256, .1)]
 

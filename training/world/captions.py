@@ -33,19 +33,28 @@ def caption(world):
 
 
 def picture_caption(world, swapped=False):
-    """swapped: the other order of two single things, which a picture does not tell apart; None where there are no two such."""
+    """Of two single things the upper comes first, side by side the left one. swapped: the other order, which is as right; None where there
+    are no two such.
+    """
     place = world.scenes[0].place
-    text = names.with_article(place.mover.name)
+    things = names.with_article(place.mover.name)
     if swapped and not (place.still and place.still_count == 1):
         return None
-    if swapped:
-        text = f"{counted(place.still, 1)} and {text}"
-    elif place.still:
-        text += f" and {counted(place.still, place.still_count)}"
-    text = f"{text} on {names.background_name(place.background)}."
+    if place.still:
+        words = [things, counted(place.still, place.still_count)]
+        if place.still_count == 1 and swapped != (_band(place.look["still"][0]) < _band(place.look["mover"])):
+            words.reverse()
+        things = " and ".join(words)
+    text = f"{things} on {names.background_name(place.background)}."
     for c in world.cards:
         text += f" {names.with_article(c.colour_name)} card shows {c.shows}.".replace(" a", " A", 1)
     return text[0].upper() + text[1:]
+
+
+def _band(spot):
+    """Reading order of a spot (x, y, half size): quarters of the height from above, and within one from the left."""
+    x, y, _ = spot
+    return int(y / 28), x
 
 
 def score(wanted, given):

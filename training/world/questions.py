@@ -45,7 +45,7 @@ SKILLS = {
                   image_card=1.2, image_motion=.3, image_none=.5),
 }
 # what a drill asks more often: many visits counted, one fact among many
-DRILL = dict(text_fact=24.0, none_text=0.8, count_times=3.0, same_background=2.0, thing_before=3.0, thing_after=2.4, when_card=3.2, same_way=0.4)
+DRILL = dict(text_fact=24.0, none_text=1.6, count_times=3.0, same_background=2.0, thing_before=3.0, thing_after=2.4, when_card=3.2, same_way=1.6)
 KIND_SKILL = {kind: skill for skill, kinds in SKILLS.items() for kind in kinds}
 CORE = ["what", "colour", "motion", "order", "count", "presence", "card"]
 REST = ["group", "compare", "when", "none", "text", "chat", "image", "caption", "binding"]
@@ -436,19 +436,36 @@ class Asker:
         return self.rng.choice((self.none_card, self.none_content))()
 
 
-def ask_many(rng, world, count, skills, facts=(), whole=True, drill=False):
-    """`count` different questions, drawn by weight from the kinds of the given skills; drill: with the weights of DRILL."""
+_SAME_WORDS = ["Are {a} and {b} the same way?", "Is {a} the same way as {b}?", "Are {a} and {b} the same direction?", "Is {a} the same as {b}?",
+               "One moves {a}, the other {b}. Is that the same way?", "{a} and {b}: the same?"]
+
+
+def same_words(rng):
+    """What follows from two directions, without a video: practice for the verdict of same_way, and in its words."""
+    a, b = rng.choice(names.DIRECTIONS), rng.choice(names.DIRECTIONS)
+    if rng.random() < 0.4:
+        b = a
+    return Item("binding", "same_words", rng.choice(_SAME_WORDS).format(a=a, b=b), f"{a} and {b}: {'yes' if a == b else 'no'}", alone=True)
+
+
+def ask_many(rng, world, count, skills, facts=(), whole=True, drill=False, most=None):
+    """`count` different questions, drawn by weight from the kinds of the given skills; drill: with the weights of DRILL;
+    most: so many of a kind."""
     asker = Asker(rng, world, facts, whole)
     kinds = [k for s in skills for k in SKILLS[s]]
     weights = [(drill and DRILL.get(k)) or SKILLS[s][k] for s in skills for k in SKILLS[s]]
     items, seen = [], set()
+    asked = dict.fromkeys(kinds, 0)
     for kind in rng.choices(kinds, weights, k=3 * count):
+        if asked[kind] == most:
+            continue
         item = asker.ask(kind)
         # two wordings of one question to the same answer teach nothing new
         key = item and (kind, item.answer, tuple(item.evidence))
         if item is None or key in seen:
             continue
         seen.add(key)
+        asked[kind] += 1
         items.append(item)
         if len(items) == count:
             break

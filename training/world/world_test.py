@@ -85,6 +85,23 @@ class Questions(unittest.TestCase):
         self.assertAlmostEqual(captions.score("A dog. A cat.", "A dog. A cow."), 0.5)
         self.assertEqual(captions.score("A dog.", ""), 0.0)
 
+    def test_two_things_of_a_picture_are_told_in_reading_order(self):
+        told = 0
+        for i in range(40):
+            world = scene.sample(f"picture/{i}", 1, image=True)
+            place, words = world.scenes[0].place, captions.picture_caption(world).split(" on ")[0].lower()
+            other = captions.picture_caption(world, swapped=True)
+            self.assertEqual(other is None, not place.still or place.still_count > 1)
+            if not other:
+                self.assertTrue(words.startswith(names.with_article(place.mover.name).lower()))
+                continue
+            pair = [(place.mover, place.look["mover"]), (place.still, place.look["still"][0])]
+            first = min(pair, key=lambda p: (p[1][1] // 28, p[1][0]))[0]
+            self.assertTrue(words.startswith(names.with_article(first.name).lower()), words)
+            self.assertEqual(sorted(words.split(" and ")), sorted(other.split(" on ")[0].lower().split(" and ")))
+            told += 1
+        self.assertGreater(told, 5)
+
 
 class Drawing(unittest.TestCase):
     def test_frames_are_pictures(self):
