@@ -3,8 +3,10 @@ import dataclasses
 
 # name -> (kind, length, videos, questions a video)
 SETS = {
-    "skills-64": ("skills", 64, 28, 66), "skills-256": ("skills", 256, 24, 66), "skills-1024": ("skills", 1024, 20, 66),
-    "caption-64": ("caption", 64, 24, 1), "caption-256": ("caption", 256, 24, 1), "caption-1024": ("caption", 1024, 16, 1),
+    "skills-64": ("skills", 64, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
+    "moments-64": ("moments", 64, 130, 2), "moments-256": ("moments", 256, 110, 2), "moments-1024": ("moments", 1024, 70, 3),
+    "caption-64": ("caption", 64, 60, 1), "caption-256": ("caption", 256, 60, 1), "caption-1024": ("caption", 1024, 60, 1),
+    "pictures": ("pictures", 64, 200, 1),
     "needle-64": ("needle", 64, 20, 0), "needle-128": ("needle", 128, 10, 0), "needle-256": ("needle", 256, 10, 0),
     "needle-512": ("needle", 512, 10, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 10, 0),
     "needle-4096": ("needle", 4096, 10, 0),
@@ -79,8 +81,9 @@ def rows():
     def some(names):
         return {name: ATTENTION[name] for name in names}
 
-    add("skills", ("skills-64", "skills-256", "caption-64", "caption-256", "skills-1024", "caption-1024"), dense)
-    add("chance", ("skills-64",), dense, wrong_video=True)
+    add("skills", (f"{kind}-{length}" for length in (64, 256, 1024) for kind in ("skills", "moments", "caption")), dense)
+    add("pictures", ("pictures",), dense)
+    add("chance", ("skills-64", "moments-64", "caption-64", "pictures"), dense, wrong_video=True)
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
     add("attention", ("needle-1024",), some(main))
     add("attention", ("mixed-1024",), some(few + ("MMInference, no boundaries",)))

@@ -68,22 +68,34 @@ def markdown(head, rows):
 
 def skill_table(read):
     """Skills by length, with the wrong video beside them."""
-    lengths = [n for n in ("64", "256", "1024") if read("skills", f"skills-{n}") or read("skills", f"caption-{n}")]
-    chance = read("chance", "skills-64")
-    if not lengths:
-        return ""
+    def records(table, kinds, length, skill):
+        return [r for k in kinds if (found := read(table, f"{k}-{length}")) for r in found.of(lambda r: r["type"] == skill)]
+
     rows = []
     for skill in SKILLS:
-        cells, count = [], 0
-        for n in lengths:
-            found = read("skills", f"caption-{n}" if skill == "caption" else f"skills-{n}")
-            records = found.of(lambda r: r["type"] == skill) if found else []
-            count += len(records)
-            cells.append(cell(records))
-        if count:
-            guessed = chance.of(lambda r: r["type"] == skill) if chance else []
-            rows.append([skill + (" (F1 of events)" if skill == "caption" else ""), f"{100 * share(guessed):.0f}" if guessed else "", *cells, str(count)])
-    return "### Skills, dense attention, right answers in %\n\n" + markdown(["skill", "chance", *(f"{n} frames" for n in lengths), "answers"], rows)
+        kinds = ["caption"] if skill == "caption" else ["skills", "moments"]
+        found = [records("skills", kinds, n, skill) for n in (64, 256, 1024)]
+        if any(found):
+            guessed = records("chance", kinds, 64, skill)
+            rows.append([skill + (" (F1 of events)" if skill == "caption" else ""), f"{100 * share(guessed):.0f}" if guessed else "",
+                         *map(cell, found), " / ".join(str(len(f)) for f in found)])
+    return "### Skills, dense attention, right answers in %\n\n" + markdown(
+        ["skill", "chance", "64 frames", "256 frames", "1024 frames", "answers"], rows) if rows else ""
+
+
+def picture_table(read, sets):
+    """Single pictures by kind of question."""
+    found, chance = read("pictures", "pictures"), read("chance", "pictures")
+    if not found:
+        return ""
+    kinds = {}
+    for line in open(sets / "pictures" / "DATA.jsonl"):
+        item = json.loads(line)
+        kinds.setdefault(item["kind"], []).append(item["id"])
+    kinds["all"] = [i for ids in kinds.values() for i in ids]
+    rows = [[kind, f"{100 * share([chance.by_id[i] for i in ids]):.0f}" if chance else "", cell([found.by_id[i] for i in ids]), str(len(ids))]
+            for kind, ids in kinds.items()]
+    return "### Single pictures, dense attention, right answers in %\n\n" + markdown(["kind of question", "chance", "right, %", "answers"], rows)
 
 
 def needle_table(read):
@@ -157,7 +169,7 @@ def report(out, sets, rows):
         return None
 
     recalls = read_recalls(out)
-    parts = [skill_table(read), needle_table(read)]
+    parts = [skill_table(read), picture_table(read, sets), needle_table(read)]
     for table, names in (("attention", plan.ATTENTION), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
                          ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", plan.BY_QUESTION), ("groups", plan.GROUPS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):

@@ -2,7 +2,7 @@
 
     python -m training.world.make_set skills --out build/sets/skills --lengths 64 256 --videos 10
     python -m training.world.make_set needle --out build/sets/needle --lengths 64 256 1024 4096 --videos 10
-    python -m training.world.make_set mixed-needle | text-needle | stream | caption | demo ...
+    python -m training.world.make_set moments | pictures | mixed-needle | text-needle | stream | caption | demo ...
 
 DATA.jsonl is what `kinora eval` reads (docs/eval.md), one line per question; training/README.md says what else stands in a
 line. Paths are relative to the JSONL. A seed makes the same set again, on any number of processes.
@@ -113,14 +113,45 @@ def skills(w):
                     w.add(item, world, where)
             _mixed(w, length, i, "text", each)
     for i in range(w.a.videos):
-        world, rng = _world(w, 1, i, image=True), _rng(w, "image", i)
-        path = w.out / f"image-{i}.png"
-        video_file.write_image(path, world, _renderer("cpu"), w.a.height, w.a.width)
+        world, rng, where = _picture(w, i)
         for item in questions.ask_many(rng, world, each, ["image"]):
-            w.add(item, world, dict(image=path.name))
+            w.add(item, world, where)
         for item in questions.ask_many(rng, world, each, ["chat"]):
             if item.kind == "talk":
                 w.add(item, world, {})
+
+
+def _picture(w, i):
+    """The i-th picture of the set: what is on it, a source of chance, where it is."""
+    world = _world(w, 1, i, image=True)
+    path = w.out / f"image-{i}.png"
+    video_file.write_image(path, world, _renderer("cpu"), w.a.height, w.a.width)
+    return world, _rng(w, "image", i), dict(image=path.name)
+
+
+def pictures(w):
+    """Single pictures: a description of each, and one question of every other kind."""
+    for i in range(w.a.videos):
+        world, rng, where = _picture(w, i)
+        items = questions.ask_many(rng, world, 40, ["image"], most=1)
+        for item in [questions.Asker(rng, world).ask("image_what")] + [k for k in items if k.kind != "image_what"]:
+            w.add(item, world, where)
+
+
+def moments(w):
+    """What a video has few of: up to five of its cards (what they show, when), and its two ends compared, `--questions` wordings of it."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            world, rng = _world(w, length, i), _rng(w, length, i)
+            where = dict(video=w.video(f"moments-{length}-{i}", world))
+            asker = questions.Asker(rng, world)
+            made = [asker.ask("same_background") for _ in range(4 * w.a.questions)]
+            made = list({m.question: m for m in made if m}.values())[:w.a.questions]
+            for card in rng.sample(world.cards, min(5, len(world.cards))):
+                asker.cards = [card]
+                made += [m for m in (asker.ask("card"), asker.ask("when_card")) if m]
+            for item in made:
+                w.add(item, world, where)
 
 
 def needle(w):
@@ -248,8 +279,8 @@ def demo(w):
         w.add(asker.ask(kind), world, where)
 
 
-MAKERS = {"skills": skills, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle, "stream": stream, "caption": caption,
-          "demo": demo}
+MAKERS = {"skills": skills, "moments": moments, "pictures": pictures, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle,
+          "stream": stream, "caption": caption, "demo": demo}
 
 
 def arguments(words=None):
