@@ -22,9 +22,9 @@ std::string_view BlockAttention::name() const {
   return method_ == BlockMethod::oracle ? "oracle" : "mean-pool";
 }
 
-std::vector<LabelledPlan> BlockAttention::plans(const Context& context, int,
-                                                const QueryView& queries, const RowsView& rows,
-                                                float scale) {
+std::vector<LabelledPlan> BlockAttention::sparse_plans(const Context& context, int,
+                                                       const QueryView& queries,
+                                                       const RowsView& rows, float scale) {
   const int64_t count = std::max<int64_t>(1, scaled_keys(keys_, rows.count()) / layout_.block);
   const BlockChoice choice = method_ == BlockMethod::oracle
                                  ? oracle_blocks(context, queries, rows, scale, layout_, count)

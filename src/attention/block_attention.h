@@ -15,8 +15,11 @@ class BlockAttention final : public SparseAttention {
   BlockAttention(BlockMethod method, BlockLayout layout, int64_t keys, SparseOptions options);
 
   std::string_view name() const override;
-  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
-                                  const RowsView& rows, float scale) override;
+
+ protected:
+  std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
+                                         const QueryView& queries, const RowsView& rows,
+                                         float scale) override;
 
  private:
   BlockMethod method_;

@@ -39,12 +39,6 @@ class ShareObserver final : public BlockObserver {
   std::vector<float> scores_;
 };
 
-QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {
-  return {queries.queries.rows(begin, count),
-          queries.ordinals.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-          queries.modalities.subspan(static_cast<size_t>(begin), static_cast<size_t>(count))};
-}
-
 // First and one past the last block that a tile may choose.
 struct Choosable {
   int64_t begin = 0;

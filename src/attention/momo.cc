@@ -139,9 +139,9 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
                         momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks);
 }
 
-std::vector<LabelledPlan> MomoAttention::plans(const Context& context, int,
-                                               const QueryView& queries, const RowsView& rows,
-                                               float scale) {
+std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, int,
+                                                      const QueryView& queries,
+                                                      const RowsView& rows, float scale) {
   const SampledQueries sampled(queries, momo_.query_stride);
   Tensor exact(DType::f32, sampled.view().queries.shape());
   const BlockChoice choice = measure(context, queries, rows, scale, exact);

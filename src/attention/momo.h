@@ -34,10 +34,11 @@ class MomoAttention final : public SparseAttention {
   MomoAttention(MomoOptions momo, SparseOptions options);
 
   std::string_view name() const override { return "momo"; }
-  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
-                                  const RowsView& rows, float scale) override;
 
  protected:
+  std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
+                                         const QueryView& queries, const RowsView& rows,
+                                         float scale) override;
   void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                        const RowsView& rows, float scale, TensorView out) override;
 

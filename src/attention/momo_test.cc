@@ -79,7 +79,7 @@ TEST(Momo, KeepingEverythingIsDenseToTheLastBit) {
   const auto dense = dense_of(context, problem);
   for (const TopKMethod method : {TopKMethod::exact, TopKMethod::tournament, TopKMethod::hybrid}) {
     MomoOptions options{.top_k = method, .k = 1000, .sparse_keys = 100'000'000, .delta = false};
-    MomoAttention momo(options, {.dense_below = 0});
+    MomoAttention momo(options, {.dense_below = 0, .dense_last = 0});
     std::vector<float> out(dense.size());
     momo.attend(context, 0, problem.queries(), problem.memory(), problem.scale,
                 TensorView::of(out.data(), problem.out_shape()));
@@ -106,7 +106,7 @@ TEST(Momo, MeasuresWhatTheOracleKnows) {
   }
   const BlockLayout layout{.tile = 128, .block = 32, .sink = 32, .window = 128};
   const MomoOptions options{.layout = layout, .k = 16, .k_exact = 4, .sparse_keys = 6250};
-  MomoAttention momo(options, {.dense_below = 0});
+  MomoAttention momo(options, {.dense_below = 0, .dense_last = 0});
   const auto plans = momo.plans(context, 0, problem.queries(), problem.memory(), problem.scale);
   const int64_t blocks = 6250 * 2048 / nominal_length / 32;
   const Plan oracle = block_plan(

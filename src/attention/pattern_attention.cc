@@ -61,9 +61,9 @@ const HeadChoice& PatternAttention::choice(int layer, int head) const {
   return table_ ? *table_->at(layer, head) : choice_;
 }
 
-std::vector<LabelledPlan> PatternAttention::plans(const Context& context, int layer,
-                                                  const QueryView& queries, const RowsView& rows,
-                                                  float scale) {
+std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context, int layer,
+                                                         const QueryView& queries,
+                                                         const RowsView& rows, float scale) {
   const auto heads = static_cast<int>(queries.queries.size(1));
   const int group = heads / static_cast<int>(rows.keys.size(1));
   if (table_ && (heads != table_->shape.heads || layer >= table_->shape.layers)) {

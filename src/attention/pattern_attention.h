@@ -24,8 +24,11 @@ class PatternAttention final : public SparseAttention {
   PatternAttention(std::string name, std::shared_ptr<const HeadTable> table, SparseOptions options);
 
   std::string_view name() const override { return name_; }
-  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
-                                  const RowsView& rows, float scale) override;
+
+ protected:
+  std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
+                                         const QueryView& queries, const RowsView& rows,
+                                         float scale) override;
 
  private:
   const HeadChoice& choice(int layer, int head) const;

@@ -188,6 +188,31 @@ int64_t visible_rows(std::span<const int32_t> row_ordinals, int32_t query_ordina
          row_ordinals.begin();
 }
 
+void append(Plan& plan, const Plan& more) {
+  const auto queries = static_cast<int64_t>(plan.query_rows.size());
+  const auto segments = static_cast<int64_t>(plan.segments.size());
+  const auto gathered = static_cast<int64_t>(plan.gathered.size());
+  plan.query_rows.insert(plan.query_rows.end(), more.query_rows.begin(), more.query_rows.end());
+  plan.gathered.insert(plan.gathered.end(), more.gathered.begin(), more.gathered.end());
+  for (Segment segment : more.segments) {
+    if (segment.gathered()) segment.begin += gathered;
+    plan.segments.push_back(segment);
+  }
+  for (Tile tile : more.tiles) {
+    tile.query_begin += queries;
+    tile.query_end += queries;
+    tile.segment_begin += segments;
+    tile.segment_end += segments;
+    plan.tiles.push_back(tile);
+  }
+}
+
+QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {
+  const auto first = static_cast<size_t>(begin), size = static_cast<size_t>(count);
+  return {queries.queries.rows(begin, count), queries.ordinals.subspan(first, size),
+          queries.modalities.subspan(first, size)};
+}
+
 PlanBuilder::PlanBuilder(const QueryView& queries, const RowsView& rows)
     : queries_(queries), rows_(rows) {
   plan_.heads = static_cast<int32_t>(queries.queries.size(1));

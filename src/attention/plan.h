@@ -64,9 +64,15 @@ int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowsView& row
 std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowsView& rows,
                             int head);
 
+// Adds the tiles of a plan for the same queries and rows.
+void append(Plan& plan, const Plan& more);
+
 // Number of rows that a query of this ordinal may read: rows are sorted by ordinal, so these are
 // the first ones.
 int64_t visible_rows(std::span<const int32_t> row_ordinals, int32_t query_ordinal);
+
+// Queries [begin, begin + count) of a group.
+QueryView slice(const QueryView& queries, int64_t begin, int64_t count);
 
 // Appends tiles to a plan piece by piece.
 class PlanBuilder {

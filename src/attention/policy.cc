@@ -50,8 +50,8 @@ Request take_apart(std::string_view text) {
   }
   const size_t colon = text.find(':');
   request.name = text.substr(0, colon);
-  while (colon != std::string_view::npos && text.size() > colon) {
-    const size_t begin = text.find_first_of(":,") + 1;
+  if (colon == std::string_view::npos) return request;
+  for (size_t begin = colon + 1; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view part = text.substr(begin, end - begin);
     const size_t equals = part.find('=');
@@ -59,8 +59,7 @@ Request take_apart(std::string_view text) {
       refuse(fmt::format("\"{}\": settings are key=value", part));
     }
     request.settings.emplace(part.substr(0, equals), part.substr(equals + 1));
-    if (end == text.size()) break;
-    text = text.substr(end);
+    begin = end + 1;
   }
   return request;
 }
@@ -188,8 +187,9 @@ std::vector<std::string_view> attention_names() {
 bool needs_table(std::string_view text) { return text.starts_with("mminference"); }
 
 std::unique_ptr<Attention> make_attention(std::string_view text, const AttentionOptions& given) {
-  const Request request = take_apart(text);
+  Request request = take_apart(text);
   AttentionOptions options = given;
+  if (request.name != "dense") Settings(request).count("last", options.sparse.dense_last);
   if (request.delta_stride > 0) options.sparse.delta_stride = request.delta_stride;
   const auto names = attention_names();
   if (std::find(names.begin(), names.end(), request.name) == names.end()) {

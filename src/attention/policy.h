@@ -4,7 +4,8 @@
 //   grid | mean-pool | oracle
 //
 // A name may carry settings and delta correction: "a-shape:sink=128,local=2048",
-// "momo:k=64,exact=64,block=64", "grid:stride=64,lines=vs+delta", "grid+delta=32".
+// "momo:k=64,exact=64,block=64", "grid:stride=64,lines=vs+delta", "grid+delta=32". All but dense
+// know last=N: how many queries of text at the end of a group read everything.
 #pragma once
 
 #include <memory>

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "attention/dense.h"
 #include "attention/metrics.h"
 #include "attention/search.h"
@@ -49,6 +52,68 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   }
 }
 
+// Text at the end of a group is a question: its rows are as dense ones under every policy, and what
+// the policy does to the others does not depend on it.
+TEST(Policy, TheLastTextOfAGroupReadsEverything) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = make_problem(
+      random, {.queries = 500, .earlier = 100, .heads = 4, .kv_heads = 2, .head_size = 16});
+  testing::mix_modalities(random, problem, 2, 50);
+  const auto dense = testing::reference(
+      problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+  AttentionOptions options;
+  options.sparse.dense_below = 0;
+  options.frame_stride = 16;
+  for (const int64_t tail : {1, 63, 130, 300}) {
+    for (size_t i = 0; i < 500; ++i) {
+      const auto from_end = static_cast<int64_t>(500 - i);
+      if (from_end <= tail) problem.query_modalities[i] = Modality::text;
+      if (from_end == tail + 1) problem.query_modalities[i] = Modality::video;
+      problem.row_modalities[100 + i] = problem.query_modalities[i];
+    }
+    const int64_t last = std::min(tail, default_dense_last);
+    EXPECT_EQ(last_text(problem.queries(), default_dense_last), last);
+    for (const std::string name :
+         {"momo:keys=32,window=32,sink=32", "a-shape:sink=100,local=900", "sf-strided",
+          "oracle:keys=32,window=32,sink=32", "grid:stride=16,lines=vs+delta"}) {
+      const auto run = [&](const std::string& policy, int64_t count) {
+        std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()));
+        const QueryView queries = slice(problem.queries(), 0, count);
+        make_attention(policy, options)
+            ->attend(context, 0, queries, problem.memory(), problem.scale,
+                     TensorView::of(out.data(), {count, 4, 16}));
+        return out;
+      };
+      const auto out = run(name, 500);
+      const auto at = static_cast<size_t>((500 - last) * 4 * 16);
+      EXPECT_LT(
+          testing::relative_error(std::span(out).subspan(at), std::span(dense.out).subspan(at)),
+          3e-6)
+          << name;
+      EXPECT_GT(testing::relative_error(std::span(out).first(at), std::span(dense.out).first(at)),
+                1e-3)
+          << name;
+      const std::string off = name.substr(0, name.find('+')) +
+                              (name.find(':') == std::string::npos ? ":" : ",") + "last=0" +
+                              (name.find('+') == std::string::npos ? "" : "+delta");
+      const auto without = run(off, 500 - last);
+      EXPECT_EQ(std::memcmp(out.data(), without.data(), at * sizeof(float)), 0) << name;
+      // What is shown and judged is what was run.
+      const auto policy = make_attention(name, options);
+      auto& sparse = dynamic_cast<SparseAttention&>(*policy);
+      const auto plans = sparse.plans(context, 0, problem.queries(), problem.memory(), 1.0f);
+      for (int head = 0; head < 4; ++head) {
+        const auto mask = expand(plans.front().plan, problem.queries(), problem.memory(), head);
+        for (int64_t q = 500 - last; q < 500; ++q) {
+          EXPECT_EQ(std::count(mask.begin() + q * 600, mask.begin() + (q + 1) * 600, 1), q + 101);
+        }
+      }
+    }
+  }
+}
+
 TEST(Policy, ReadsSettings) {
   AttentionOptions options;
   EXPECT_EQ(make_attention("a-shape:sink=4,local=100", options)->name(), "a-shape");
@@ -59,11 +124,30 @@ TEST(Policy, ReadsSettings) {
                 ->name(),
             "momo");
   EXPECT_EQ(make_attention("oracle:keys=128", options)->name(), "oracle");
-  for (const char* bad :
-       {"", "none", "grid:stride", "grid:stride=x", "grid:stride=-1", "grid:colour=3",
-        "grid:lines=xyz", "grid:lines=", "grid+sigma", "momo:block=33", "momo:query-stride=0",
-        "a-shape:local=99999999999999999999", "dense:sink=1", "mean-pool:block=1",
-        "sf-fixed:stride=0", "grid:boundary=up", "momo:top-k=bogo", "mminference"}) {
+  for (const char* bad : {"",
+                          "none",
+                          "grid:stride",
+                          "dense:last=3",
+                          "grid:",
+                          "grid:stride=4,",
+                          "vertical-slash:slashes=1,x=2",
+                          "a-shape:sink=1,local=2,x=3",
+                          "grid:last=x",
+                          "grid:stride=x",
+                          "grid:stride=-1",
+                          "grid:colour=3",
+                          "grid:lines=xyz",
+                          "grid:lines=",
+                          "grid+sigma",
+                          "momo:block=33",
+                          "momo:query-stride=0",
+                          "a-shape:local=99999999999999999999",
+                          "dense:sink=1",
+                          "mean-pool:block=1",
+                          "sf-fixed:stride=0",
+                          "grid:boundary=up",
+                          "momo:top-k=bogo",
+                          "mminference"}) {
     EXPECT_THROW(make_attention(bad, options), Error) << bad;
   }
   EXPECT_TRUE(needs_table("mminference+delta"));
@@ -106,6 +190,7 @@ TEST(Search, FindsAPlantedGrid) {
   table.shape = {"m", 1, 1, 1, 16};
   table.heads.resize(1);
   int found = 0;
+  options.grow = false;
   options.slack = 1e15;          // admit every candidate …
   table.budget_seconds = 1e-12;  // … but dense
   SearchAttention search(table, options, [&](int, int, const HeadChoice&) { ++found; });
@@ -147,6 +232,7 @@ TEST(Search, BoundariesWinWhereModalitiesDiffer) {
     problem.key_data[static_cast<size_t>(row * 16 + 1)] = 0.02f * static_cast<float>(row);
   }
   SearchOptions options;
+  options.grow = false;
   options.slack = 1e15;
   options.boundaries = {Boundary::none, Boundary::query};
   options.candidates = {{.kind = PatternKind::a_shape, .sink = 128, .local = 2048},
@@ -165,6 +251,31 @@ TEST(Search, BoundariesWinWhereModalitiesDiffer) {
   EXPECT_EQ(choice.patterns[0].spec.kind, PatternKind::a_shape);
   EXPECT_EQ(choice.patterns[1].query, Modality::video);
   EXPECT_EQ(choice.patterns[1].spec.kind, PatternKind::grid);
+}
+
+TEST(Search, CandidatesGrowIntoTheBudget) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  const Problem problem = make_problem(random, {.queries = 1000, .head_size = 16});
+  SearchOptions options;
+  options.boundaries = {Boundary::none};
+  options.slack = 1e15;  // however long it takes
+  for (const bool grow : {false, true}) {
+    options.grow = grow;
+    options.candidates = {{.kind = PatternKind::a_shape, .sink = 128, .local = 1024}};
+    const HeadChoice small =
+        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
+    ASSERT_EQ(small.patterns.front().spec.kind, PatternKind::a_shape);
+    EXPECT_EQ(small.patterns.front().spec.local, grow ? nominal_length : 1024);
+    EXPECT_EQ(small.error < 1e-6, grow);
+    // Lines of a grid stay, its band grows.
+    options.candidates = {{.kind = PatternKind::grid, .stride = 10, .vertical = true}};
+    const HeadChoice grid =
+        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
+    EXPECT_EQ(grid.patterns.front().spec.stride, 10);
+    EXPECT_EQ(grid.patterns.front().spec.local > 0, grow);
+  }
 }
 
 TEST(Search, RefusesSamplesItCannotSearch) {

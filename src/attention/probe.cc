@@ -1,9 +1,9 @@
 #include "attention/probe.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ops/matmul.h"
+#include "ops/softmax.h"
 
 namespace kinora {
 namespace {
@@ -49,19 +49,22 @@ Probe probe_region(const Context& context, const QueryView& queries, const RowsV
     float* score = scores.data<float>() + static_cast<int64_t>(i) * rows.count();
     const int64_t coordinate = region.query_coordinates[chosen[i]];
     const auto seen = static_cast<size_t>(region.place_of(coordinate + 1));
-    float max = -INFINITY;
-    for (size_t k = 0; k < seen; ++k) max = std::max(max, score[region.rows[k]]);
-    float sum = 0;
-    for (size_t k = 0; k < seen; ++k) {
-      float& weight = score[region.rows[k]];
-      weight = std::exp(weight - max);
-      sum += weight;
+    // The k-th row of a region is never before row k, so that its scores move to the front in
+    // place.
+    if (region.rows.back() + 1 != region.row_count()) {
+      for (size_t k = 0; k < seen; ++k) score[k] = score[region.rows[k]];
     }
-    const float share = 1.0f / sum;
-    for (size_t k = 0; k < seen; ++k) {
-      const float weight = score[region.rows[k]] * share;
-      probe.columns[k] += weight;
-      probe.diagonals[static_cast<size_t>(coordinate - region.row_coordinates[k])] += weight;
+    const auto weights = TensorView::of(score, {1, static_cast<int64_t>(seen)});
+    softmax(context, weights, weights);
+    for (size_t k = 0; k < seen; ++k) probe.columns[k] += score[k];
+    if (region.unbroken) {
+      float* diagonal =
+          &probe.diagonals[static_cast<size_t>(coordinate - region.row_coordinates[0])];
+      for (size_t k = 0; k < seen; ++k) *diagonal-- += score[k];
+    } else {
+      for (size_t k = 0; k < seen; ++k) {
+        probe.diagonals[static_cast<size_t>(coordinate - region.row_coordinates[k])] += score[k];
+      }
     }
   }
   return probe;

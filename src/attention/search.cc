@@ -18,8 +18,11 @@
 namespace kinora {
 namespace {
 
-constexpr int shrink_steps = 4;
-constexpr double hopeless = 1.5;  // times the limit: not worth a second run
+constexpr int fit_steps = 5;
+constexpr double well_used = 0.85;   // of the limit: no more growing
+constexpr double aim = 0.95;         // of the limit, when sizes change
+constexpr int32_t first_band = 512;  // of a grid that grows
+constexpr double hopeless = 1.5;     // times the limit: not worth a second run
 
 // What a plan gives for every query of the head.
 struct Outcome {
@@ -147,36 +150,55 @@ class HeadSearch {
 
     const TimedProbe timed = look(region);
     const double limit = budget * options_.slack;
-    PatternSpec best = options_.budget;
-    double least = std::numeric_limits<double>::infinity();
-    for (PatternSpec spec : options_.candidates) {
+    Fitted best{options_.budget, std::numeric_limits<double>::infinity()};
+    for (const PatternSpec& spec : options_.candidates) {
       if (spec.kind == PatternKind::dense) continue;
-      for (int step = 0; step < shrink_steps; ++step) {
-        const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region, timed, limit);
-        if (outcome.seconds <= limit) {
-          const double error = gap(region, outcome, full, weighted);
-          if (error < least) {
-            least = error;
-            best = spec;
-          }
-          break;
-        }
-        if (!shrink(spec, limit / outcome.seconds)) break;
+      const Fitted fitted = fit(spec, region, timed, limit, full, weighted);
+      if (fitted.error < best.error) best = fitted;
+    }
+    return best.spec;
+  }
+
+  struct Fitted {
+    PatternSpec spec;
+    double error = std::numeric_limits<double>::infinity();  // infinite: never within the limit
+  };
+
+  // Brings a candidate to the limit: sizes grow while there is time left and are cut while there is
+  // not, so that all candidates are compared at about one cost.
+  Fitted fit(PatternSpec spec, const Region& region, const TimedProbe& timed, double limit,
+             const Outcome& full, bool weighted) const {
+    Fitted best{spec};
+    for (int step = 0; step < fit_steps; ++step) {
+      const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region, timed, limit);
+      const bool fits = outcome.seconds <= limit;
+      const bool fitted = std::isfinite(best.error);
+      if (fits) {
+        const double error = gap(region, outcome, full, weighted);
+        if (error < best.error) best = {spec, error};
       }
+      if (fitted && !fits) break;  // it had grown too far
+      if (fits && (!options_.grow || outcome.seconds > well_used * limit)) break;
+      if (!resize(spec, aim * limit / outcome.seconds)) break;
     }
     return best;
   }
 
-  // Makes a pattern cheaper by about `factor`; false when it has no sizes to give.
-  static bool shrink(PatternSpec& spec, double factor) {
-    factor = std::clamp(factor, 0.25, 0.9);
+  // Makes a pattern dearer or cheaper by about `factor`; false when it has no sizes to change.
+  static bool resize(PatternSpec& spec, double factor) {
+    factor = std::clamp(factor, 0.25, 4.0);
+    // A grid's band is a stride wide until it is told; only one without slashes can have one.
+    if (spec.kind == PatternKind::grid && !spec.slash && spec.local == 0 && factor > 1) {
+      spec.local = first_band;
+      return true;
+    }
     bool changed = false;
     for (int32_t PatternSpec::*size :
          {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
-      if (spec.*size > 1) {
-        spec.*size = static_cast<int32_t>(factor * (spec.*size));
-        changed = true;
-      }
+      const auto before = spec.*size;
+      if (before < 2) continue;
+      spec.*size = static_cast<int32_t>(std::min(factor * before, 1.0 * nominal_length));
+      changed = changed || spec.*size != before;
     }
     return changed;
   }
@@ -263,7 +285,8 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
                       float scale, int head, const SearchOptions& options) {
   const HeadViews views = view_head(queries, rows, head);
   const std::vector<Region> regions = cut_regions(Boundary::none, views.queries, views.rows);
-  const PatternSpec spec = scaled(options.budget, rows.count());
+  const bool by_share = options.dense_share > 0;
+  const PatternSpec spec = by_share ? PatternSpec{} : scaled(options.budget, rows.count());
   Tensor out(DType::f32, views.queries.queries.shape());
   double best = 0;
   for (int i = 0; i < std::max(2, options.repeats); ++i) {
@@ -273,7 +296,7 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
     run_plan(context, builder.take(), views.queries, views.rows, scale, out);
     if (i == 0 || watch.seconds() < best) best = watch.seconds();
   }
-  return best;
+  return by_share ? options.dense_share * best : best;
 }
 
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
@@ -300,15 +323,18 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
   if (table_.shape.heads != heads || layer >= table_.shape.layers) {
     throw Error(ErrorKind::bad_input, "the attention table has another shape than the model");
   }
+  // Only what will be sparse is searched.
+  const QueryView searched =
+      slice(queries, 0, queries.count() - last_text(queries, default_dense_last));
   for (int head = 0; head < heads; ++head) {
     std::optional<HeadChoice>& choice = table_.at(layer, head);
     if (choice) continue;
     if (table_.budget_seconds == 0) {
-      check_sample(queries, rows);
-      table_.budget_seconds = measure_budget(context, queries, rows, scale, head, options_);
+      check_sample(searched, rows);
+      table_.budget_seconds = measure_budget(context, searched, rows, scale, head, options_);
       table_.sample_tokens = queries.count();
     }
-    choice = search_head(context, queries, rows, scale, head, table_.budget_seconds, options_);
+    choice = search_head(context, searched, rows, scale, head, table_.budget_seconds, options_);
     if (found_) found_(layer, head, *choice);
   }
 }

@@ -19,8 +19,11 @@ struct SearchOptions {
   std::vector<PatternSpec> candidates;  // empty: search_space(frame_stride)
   std::vector<Boundary> boundaries = {Boundary::none, Boundary::key, Boundary::query,
                                       Boundary::both};
-  // A head may take as long as this A-shape takes on this device.
+  // A head may take as long as this A-shape takes on this device, or, where `dense_share` is set,
+  // this share of what dense attention takes.
   PatternSpec budget{.kind = PatternKind::a_shape, .sink = 1024, .local = 4096};
+  double dense_share = 0;
+  bool grow = true;     // candidates use the whole budget; false: sizes are only cut
   double slack = 1.1;   // measured times scatter
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole
   int repeats = 2;      // the fastest counts

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "attention/delta.h"
 #include "attention/runner.h"
@@ -15,14 +16,12 @@ namespace {
 int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 // Heads that a plan covers.
-int64_t heads_of(const Plan& plan) {
-  std::vector<bool> seen(static_cast<size_t>(plan.heads));
+std::set<int32_t> heads_of(const Plan& plan) {
+  std::set<int32_t> heads;
   for (const Tile& tile : plan.tiles) {
-    for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
-      seen[static_cast<size_t>(head)] = true;
-    }
+    for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) heads.insert(head);
   }
-  return std::count(seen.begin(), seen.end(), true);
+  return heads;
 }
 
 }  // namespace
@@ -50,10 +49,46 @@ std::string to_string(const AttentionReport& report) {
   return text;
 }
 
+int64_t last_text(const QueryView& queries, int64_t most) {
+  int64_t count = 0;
+  while (count < std::min(most, queries.count()) &&
+         queries.modalities[static_cast<size_t>(queries.count() - count - 1)] == Modality::text) {
+    ++count;
+  }
+  return count;
+}
+
 bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowsView& rows) const {
   const auto& layers = options_.dense_layers;
-  return queries.count() < least_queries || rows.count() < options_.dense_below ||
+  return queries.count() - last_text(queries, options_.dense_last) < least_queries ||
+         rows.count() < options_.dense_below ||
          std::find(layers.begin(), layers.end(), layer) != layers.end();
+}
+
+std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int layer,
+                                                 const QueryView& queries, const RowsView& rows,
+                                                 float scale) {
+  const int64_t last = last_text(queries, options_.dense_last);
+  const int64_t first = queries.count() - last;
+  std::vector<LabelledPlan> planned;
+  if (first == 0) {
+    planned.push_back({"dense", dense_plan(queries, rows)});
+    return planned;
+  }
+  planned = sparse_plans(context, layer, slice(queries, 0, first), rows, scale);
+  for (LabelledPlan& labelled : planned) {
+    PlanBuilder builder(queries, rows);
+    builder.begin_queries();
+    builder.add_query_range(first, queries.count());
+    builder.begin_segments();
+    builder.add_rows(0, rows.count());
+    for (const int32_t head : heads_of(labelled.plan)) {
+      if (last > 0) builder.add_tile(head);
+    }
+    labelled.plan.query_count = queries.count();
+    append(labelled.plan, builder.take());
+  }
+  return planned;
 }
 
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
@@ -64,17 +99,28 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
                                                     name()));
   }
   ++report_.calls;
-  const int64_t heads = queries.queries.size(1);
-  const int64_t pairs = dense_pairs(heads, queries, rows);
-  report_.dense_pairs += pairs;
-  if (!falls_back(layer, queries, rows)) {
-    attend_sparsely(context, layer, queries, rows, scale, out);
+  report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);
+  if (falls_back(layer, queries, rows)) {
+    ++report_.dense_calls;
+    attend_densely(context, layer, "dense", queries, rows, scale, out);
     return;
   }
-  ++report_.dense_calls;
+  const int64_t last = last_text(queries, options_.dense_last);
+  const int64_t first = queries.count() - last;
+  attend_sparsely(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
+  if (last == 0) return;
+  attend_densely(context, layer, "last queries", slice(queries, first, last), rows, scale,
+                 out.rows(first, last));
+}
+
+void SparseAttention::attend_densely(const Context& context, int layer, const char* label,
+                                     const QueryView& queries, const RowsView& rows, float scale,
+                                     TensorView out) {
   const RunTimer watch;
   dense_.attend(context, layer, queries, rows, scale, out);
-  AttentionReport::Part& part = report_.parts["dense"];
+  const int64_t heads = queries.queries.size(1);
+  const int64_t pairs = dense_pairs(heads, queries, rows);
+  AttentionReport::Part& part = report_.parts[label];
   part.heads += heads;
   part.pairs += pairs;
   part.seconds += watch.seconds();
@@ -85,7 +131,7 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
 void SparseAttention::attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                       const RowsView& rows, float scale, TensorView out) {
   const RunTimer index_watch;
-  const std::vector<LabelledPlan> planned = plans(context, layer, queries, rows, scale);
+  const std::vector<LabelledPlan> planned = sparse_plans(context, layer, queries, rows, scale);
   report_.index_seconds += index_watch.seconds();
   run(context, planned, queries, rows, scale, out);
   if (options_.delta_stride == 0) return;
@@ -114,7 +160,7 @@ void SparseAttention::run(const Context& context, const std::vector<LabelledPlan
     run_plan(context, labelled.plan, queries, rows, scale, out, {.clear = planned.size() == 1});
     AttentionReport::Part& part = report_.parts[labelled.label];
     const int64_t pairs = attended_pairs(labelled.plan, queries, rows);
-    part.heads += heads_of(labelled.plan);
+    part.heads += static_cast<int64_t>(heads_of(labelled.plan).size());
     part.pairs += pairs;
     part.seconds += watch.seconds();
     report_.pairs += pairs;

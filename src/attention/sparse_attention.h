@@ -1,5 +1,5 @@
-// What all sparse policies share: the dense fall-back, layers kept dense, delta correction, the
-// report, and running plans. A policy itself only says which plans a layer gets.
+// What all sparse policies share: the dense fall-back, layers and last queries kept dense, delta
+// correction, the report, and running plans. A policy itself only says which plans a layer gets.
 #pragma once
 
 #include <string>
@@ -12,10 +12,18 @@
 
 namespace kinora {
 
+constexpr int64_t default_dense_last = 128;
+
+// How many queries at the end of a group are text, at most `most`.
+int64_t last_text(const QueryView& queries, int64_t most);
+
 struct SparseOptions {
   // Groups against fewer rows than this run densely; 0 never does so for that reason. Groups of
   // fewer queries than `least_queries` always do: measuring alone would cost as much.
   int64_t dense_below = 8192;
+  // Text that ends a group reads everything, at most so many queries of it: the question stands
+  // there, and what is generated goes on from its rows (docs/methods/attention.md).
+  int64_t dense_last = default_dense_last;
   std::vector<int> dense_layers{};
   int64_t delta_stride = 0;  // delta correction over every so many queries; 0: off
 };
@@ -35,17 +43,20 @@ class SparseAttention : public Attention {
   void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
               float scale, TensorView out) final;
 
-  // The plans that `attend` would run for this input, fall-back aside.
-  virtual std::vector<LabelledPlan> plans(const Context& context, int layer,
-                                          const QueryView& queries, const RowsView& rows,
-                                          float scale) = 0;
+  // The plans that `attend` would run for this input, fall-back aside, dense last queries included.
+  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
+                                  const RowsView& rows, float scale);
 
   bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const;
   const AttentionReport& report() const { return report_; }
   void clear_report() { report_ = {}; }
 
  protected:
-  // Everything but fall-back; the default runs the plans, then corrects.
+  // The policy itself. Its queries are without those that always read everything.
+  virtual std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
+                                                 const QueryView& queries, const RowsView& rows,
+                                                 float scale) = 0;
+  // Everything but fall-back and last queries; the default runs the plans, then corrects.
   virtual void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                const RowsView& rows, float scale, TensorView out);
   // Runs plans that together cover all heads and books their time and pairs.
@@ -56,6 +67,9 @@ class SparseAttention : public Attention {
   AttentionReport report_;
 
  private:
+  void attend_densely(const Context& context, int layer, const char* label,
+                      const QueryView& queries, const RowsView& rows, float scale, TensorView out);
+
   DenseAttention dense_;
 };
 

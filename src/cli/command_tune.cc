@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "attention/head_table.h"
@@ -25,6 +26,7 @@ struct TuneFlags {
   std::string output;
   bool restart = false;
   bool no_boundaries = false;
+  std::optional<double> budget;  // % of dense attention's time
   bool json = false;
 };
 
@@ -125,6 +127,7 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
   HeadTable table = start_table(flags, path, shape);
   SearchOptions options;
   options.frame_stride = sample.frame_stride();
+  if (flags.budget) options.dense_share = *flags.budget / 100;
   if (flags.no_boundaries) options.boundaries = {Boundary::none};
   options.cancel = cancel;
   int64_t found = 0;
@@ -179,6 +182,11 @@ void add_tune(CommandLine& line) {
   flags->sample.add_to(*command);
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
+  command
+      ->add_option("--budget", flags->budget,
+                   "Time a head may take, in % of dense attention's; default: what an A-shape of "
+                   "1,024 + 4,096 tokens takes")
+      ->check(CLI::Range(1.0, 100.0));
   command->add_flag("--no-boundaries", flags->no_boundaries,
                     "Search without regard to modalities, for comparison");
   command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");

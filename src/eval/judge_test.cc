@@ -39,6 +39,7 @@ struct Input {
 std::unique_ptr<Attention> policy(const std::string& text) {
   AttentionOptions options;
   options.sparse.dense_below = 0;
+  options.sparse.dense_last = 0;  // all of the input is text
   return make_attention(text, options);
 }
 
