@@ -139,7 +139,8 @@ def pictures(w):
 
 
 def moments(w):
-    """What a video has few of: up to five of its cards (what they show, when), and its two ends compared, `--questions` wordings of it."""
+    """What a video has few of: up to five of its cards (what they show, when), its two ends
+    compared, `--questions` wordings of it, and whether two things move the same way."""
     for length in w.a.lengths:
         for i in range(w.a.videos):
             world, rng = _world(w, length, i), _rng(w, length, i)
@@ -147,6 +148,7 @@ def moments(w):
             asker = questions.Asker(rng, world)
             made = [asker.ask("same_background") for _ in range(4 * w.a.questions)]
             made = list({m.question: m for m in made if m}.values())[:w.a.questions]
+            made += questions.ask_many(rng, world, 2, ["binding"])
             for card in rng.sample(world.cards, min(5, len(world.cards))):
                 asker.cards = [card]
                 made += [m for m in (asker.ask("card"), asker.ask("when_card")) if m]
