@@ -10,13 +10,14 @@
 #define HWY_TARGET_INCLUDE "ops/matmul_rows_cpu.cc"
 #include <hwy/foreach_target.h>
 //
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "ops/vector-inl.h"
 
 // Every weight row is read once for up to eight rows of `a`, which stay in cache. The sums of a
 // rows × columns tile stand in registers, one vector a dot product, and are reduced at the end.
+// What limits it is how many lines of memory are under way, so weights are asked for in the order
+// in which they lie, long before their turn, as if somebody only read them (far_bytes).
 
 HWY_BEFORE_NAMESPACE();
 namespace kinora::cpu {
@@ -30,24 +31,35 @@ constexpr int64_t lanes = hn::MaxLanes(Tag());
 constexpr int most_rows = 8;
 
 // How many weight rows a tile takes, and in how many parts each sum is kept to hide the latency of
-// adding. Memory is read fastest in few streams: two rows at a time, and a lone row of `a` with
-// long weight rows takes one (on a Neoverse V1, four streams halve the speed, as do two far apart).
+// adding.
 struct TileShape {
   int columns, parts;
 };
 constexpr bool many_registers = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3;
-constexpr TileShape tile_for(int rows, bool long_rows) {
-  if (rows == 1) return long_rows ? TileShape{1, 8} : TileShape{2, 4};
+constexpr TileShape tile_for(int rows) {
+  if (rows == 1) return {2, 4};
   if (many_registers) return {2, rows == 2 ? 4 : rows <= 6 ? 2 : 1};
   return {rows <= 5 ? 2 : 1, rows == 2 ? 2 : 1};
 }
-constexpr int64_t long_row_bytes = 4096;
-constexpr int64_t column_unit = 12;  // tasks start at multiples of this, so that tiles never move
+// How far ahead weights are fetched into the second-level cache: at least this, and a whole tile.
+// Nearer comes too late where rows are long, since a tile then reads two places that lie far apart.
+constexpr int64_t far_bytes = 16 * 1024;
+// Rows up to here are too short for the hardware to notice a stream: the next tile is also fetched
+// into the first-level cache. Where rows are longer, that costs more than it gives.
+constexpr int64_t short_row_bytes = 4096;
+constexpr int64_t line_bytes = 64;
+constexpr int64_t column_unit = 4;  // tasks start at multiples of this, so that tiles never move
 
-template <typename T, int rows, int columns, int parts>
+// What is fetched while a tile is computed.
+struct Fetch {
+  const char* far = nullptr;  // line after line from here, as many as the tile has
+  int64_t near = 0;           // the same place so many elements on
+};
+
+template <typename T, int rows, int columns, int parts, bool short_rows>
 HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
                            const T* HWY_RESTRICT weight, int64_t weight_stride, int64_t k,
-                           int64_t ahead, float (&result)[most_rows][2]) {
+                           Fetch fetch, float (&result)[most_rows][2]) {
   const Tag d;
   Vector sums[rows][columns][parts];
   repeat<rows>([&](auto r) HWY_ATTR {
@@ -70,15 +82,22 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
       });
     });
   };
-  // Every line of weights is asked for long before its turn: rows are often shorter than what it
-  // takes the hardware to notice a stream.
-  constexpr int line_pairs = std::max({1, 64 / int(sizeof(T)) / int(2 * lanes), parts / 2});
-  constexpr int64_t line = line_pairs * 2 * lanes;
+  constexpr int step_pairs =
+      std::max({1, int(line_bytes) / int(sizeof(T)) / int(2 * lanes), parts / 2});
+  constexpr int64_t step = step_pairs * 2 * lanes;
+  constexpr int step_lines = std::max(1, int(step * int64_t(sizeof(T)) / line_bytes));
   int64_t j = 0;
-  for (; j + line <= k; j += line) {
-    repeat<columns>([&](auto c)
-                        HWY_ATTR { hwy::Prefetch(weight + c * weight_stride + j + ahead); });
-    repeat<line_pairs>([&](auto p) HWY_ATTR { two_vectors(j + p * 2 * lanes, p); });
+  for (; j + step <= k; j += step) {
+    // A plain loop: GCC 12 takes a function that only fetches for one that does nothing.
+    for (int64_t i = 0; i < columns * step_lines; ++i) {
+      __builtin_prefetch(fetch.far + i * line_bytes, 0, 2);  // 2: the second-level cache
+      if constexpr (short_rows) {
+        const int64_t c = i / step_lines, at = i % step_lines * (line_bytes / int64_t(sizeof(T)));
+        __builtin_prefetch(weight + c * weight_stride + j + at + fetch.near);
+      }
+    }
+    fetch.far += columns * step_lines * line_bytes;
+    repeat<step_pairs>([&](auto p) HWY_ATTR { two_vectors(j + p * 2 * lanes, p); });
   }
   for (; j + 2 * lanes <= k; j += 2 * lanes) {
     two_vectors(j, std::integral_constant<int, 0>());
@@ -103,26 +122,29 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
 }
 
 // Columns [begin, end) of out for `rows` rows from `first_row`.
-template <typename T, int rows, bool long_rows>
+template <typename T, int rows, bool short_rows>
 void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64_t end) {
-  constexpr TileShape shape = tile_for(rows, long_rows);
+  constexpr TileShape shape = tile_for(rows);
   constexpr int columns = shape.columns;
+  const int64_t tile_bytes = columns * work.weight_stride * int64_t(sizeof(T));
+  const char* const matrix_end =
+      static_cast<const char*>(work.weight) + work.n * work.weight_stride * int64_t(sizeof(T));
   const float* a = work.a + first_row * work.a_stride;
   for (int64_t column = begin; column < end; column += columns) {
     const T* weight = static_cast<const T*>(work.weight) + column * work.weight_stride;
     const int64_t count = std::min<int64_t>(columns, end - column);
     float result[most_rows][2];
     if (count == columns) {
-      // The same place in the next tile, or further along the same row; never past the matrix.
+      // Never past the matrix: its last lines are then asked for twice.
+      const char* here = reinterpret_cast<const char*>(weight);
       const bool more = column + 2 * columns <= work.n;
-      const int64_t ahead = !more       ? 0
-                            : long_rows ? 512 / int64_t(sizeof(T))
-                                        : columns * work.weight_stride;
-      dot_tile<T, rows, columns, shape.parts>(a, work.a_stride, weight, work.weight_stride, work.k,
-                                              ahead, result);
+      const Fetch fetch{std::min(here + std::max(far_bytes, tile_bytes), matrix_end - tile_bytes),
+                        more ? columns * work.weight_stride : 0};
+      dot_tile<T, rows, columns, shape.parts, short_rows>(
+          a, work.a_stride, weight, work.weight_stride, work.k, fetch, result);
     } else {
-      dot_tile<T, rows, 1, shape.parts>(a, work.a_stride, weight, work.weight_stride, work.k, 0,
-                                        result);
+      dot_tile<T, rows, 1, shape.parts, false>(a, work.a_stride, weight, work.weight_stride, work.k,
+                                               {reinterpret_cast<const char*>(weight), 0}, result);
     }
     for (int r = 0; r < rows; ++r) {
       float* out = work.out + (first_row + r) * work.out_stride + column;
@@ -138,16 +160,16 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
 template <typename T, size_t... row>
 void dot_rows(const MatmulWork& work, int64_t begin, int64_t end, std::index_sequence<row...>) {
   using Run = void (*)(const MatmulWork&, int64_t, int64_t, int64_t);
-  static constexpr std::array<Run, most_rows> short_runs{&dot_columns<T, int(row) + 1, false>...};
-  static constexpr std::array<Run, most_rows> long_runs{&dot_columns<T, int(row) + 1, true>...};
-  const bool long_rows = work.k * int64_t(sizeof(T)) > long_row_bytes;
+  static constexpr std::array<Run, most_rows> short_runs{&dot_columns<T, int(row) + 1, true>...};
+  static constexpr std::array<Run, most_rows> long_runs{&dot_columns<T, int(row) + 1, false>...};
+  const bool short_rows = work.k * int64_t(sizeof(T)) <= short_row_bytes;
   // A strip of weight rows small enough to stay in cache while all rows of `a` pass.
   const int64_t strip = round_up(divide_up(16 * 1024, std::max<int64_t>(1, work.k)), column_unit);
   for (int64_t column = begin; column < end; column += strip) {
     const int64_t column_end = std::min(end, column + strip);
     for (int64_t first = 0; first < work.m; first += most_rows) {
       const auto rows = static_cast<size_t>(std::min<int64_t>(most_rows, work.m - first));
-      (long_rows ? long_runs : short_runs)[rows - 1](work, first, column, column_end);
+      (short_rows ? short_runs : long_runs)[rows - 1](work, first, column, column_end);
     }
   }
 }
@@ -172,9 +194,9 @@ void few_rows(const Context& context, std::span<const MatmulWork> products) {
     units += divide_up(work.n, column_unit);
     weights += work.n * work.k;
   }
-  // Long pieces, since every new place in memory is read slowly at first: two for each thread, of
-  // at least 16 Ki weights.
-  const int64_t share = units / (2 * context.threads->threads());
+  // One piece for each thread, since every new place in memory is read slowly at first, of at least
+  // 16 Ki weights.
+  const int64_t share = divide_up(units, context.threads->threads());
   const int64_t least = divide_up(16 * 1024 * units, std::max<int64_t>(1, weights));
   context.threads->parallel_for(units, std::max(share, least), [&](int64_t first, int64_t last) {
     for (const MatmulWork& work : products) {
