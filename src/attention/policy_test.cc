@@ -289,6 +289,15 @@ TEST(Search, RefusesSamplesItCannotSearch) {
   EXPECT_THROW(check_sample(silent.queries(), silent.memory()), Error);
 }
 
+TEST(Search, ComparesShapesNotSizesAtOneCost) {
+  const auto distinct = distinct_at_one_cost(search_space(98));
+  EXPECT_EQ(distinct.size(), 20u);  // one A-shape, and 2,000 + 4,096 lines are 1,000 + 2,048
+  EXPECT_EQ(std::count_if(distinct.begin(), distinct.end(),
+                          [](const auto& spec) { return spec.kind == PatternKind::a_shape; }),
+            1);
+  for (const PatternSpec& spec : distinct) check(spec);
+}
+
 TEST(Search, SpaceIsTheTable) {
   const auto space = search_space(98);
   EXPECT_EQ(space.size(), 24u);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <set>
 
 #include "attention/head_view.h"
@@ -236,6 +237,23 @@ class HeadSearch {
 
 }  // namespace
 
+std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& candidates) {
+  std::vector<PatternSpec> distinct;
+  for (PatternSpec spec : candidates) {
+    const double total = spec.local + spec.verticals + spec.slashes;
+    if (total > 0) {
+      for (int32_t PatternSpec::*size :
+           {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
+        spec.*size = static_cast<int32_t>(std::lround(4096 / total * (spec.*size)));
+      }
+    }
+    if (std::find(distinct.begin(), distinct.end(), spec) == distinct.end()) {
+      distinct.push_back(spec);
+    }
+  }
+  return distinct;
+}
+
 std::vector<PatternSpec> search_space(int32_t frame_stride) {
   std::vector<PatternSpec> space;
   constexpr bool lines[6][3] = {{true, false, false}, {false, true, false}, {false, false, true},
@@ -301,9 +319,10 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
 
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
                        float scale, int head, double budget_seconds, const SearchOptions& given) {
-  check_sample(queries, rows);
+  if (queries.count() < SparseAttention::least_queries) check_sample(queries, rows);
   SearchOptions options = given;
   if (options.candidates.empty()) options.candidates = search_space(options.frame_stride);
+  if (options.grow) options.candidates = distinct_at_one_cost(options.candidates);
   const HeadViews views = view_head(queries, rows, head);
   return HeadSearch(context, views, scale, budget_seconds, options).choose();
 }
@@ -323,20 +342,37 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
   if (table_.shape.heads != heads || layer >= table_.shape.layers) {
     throw Error(ErrorKind::bad_input, "the attention table has another shape than the model");
   }
-  // Only what will be sparse is searched.
-  const QueryView searched =
-      slice(queries, 0, queries.count() - last_text(queries, default_dense_last));
+  std::vector<int> missing;
   for (int head = 0; head < heads; ++head) {
-    std::optional<HeadChoice>& choice = table_.at(layer, head);
-    if (choice) continue;
-    if (table_.budget_seconds == 0) {
-      check_sample(searched, rows);
-      table_.budget_seconds = measure_budget(context, searched, rows, scale, head, options_);
-      table_.sample_tokens = queries.count();
-    }
-    choice = search_head(context, searched, rows, scale, head, table_.budget_seconds, options_);
-    if (found_) found_(layer, head, *choice);
+    if (!table_.at(layer, head)) missing.push_back(head);
   }
+  if (missing.empty()) return;
+  // Only what will be sparse is searched, and only as many queries as a session reads at a time:
+  // patterns look at the last queries of their group.
+  const int64_t sparse = queries.count() - last_text(queries, default_dense_last);
+  check_sample(slice(queries, 0, sparse), rows);
+  const int64_t count = std::min(sparse, options_.group_queries);
+  const QueryView searched = slice(queries, sparse - count, count);
+  const ThreadPool single(1);
+  const Context alone(single);
+  if (table_.budget_seconds == 0) {
+    table_.budget_seconds = measure_budget(alone, searched, rows, scale, missing.front(), options_);
+    table_.sample_tokens = queries.count();
+  }
+  // Every head on a thread of its own, so that times do not depend on how tiles fall on threads.
+  std::mutex mutex;
+  context.threads->parallel_for(
+      static_cast<int64_t>(missing.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int head = missing[static_cast<size_t>(i)];
+          const ThreadPool one(1);
+          HeadChoice choice = search_head(Context(one), searched, rows, scale, head,
+                                          table_.budget_seconds, options_);
+          const std::lock_guard lock(mutex);
+          table_.at(layer, head) = std::move(choice);
+          if (found_) found_(layer, head, *table_.at(layer, head));
+        }
+      });
 }
 
 }  // namespace kinora

@@ -23,6 +23,8 @@ struct SearchOptions {
   // this share of what dense attention takes.
   PatternSpec budget{.kind = PatternKind::a_shape, .sink = 1024, .local = 4096};
   double dense_share = 0;
+  int64_t group_queries =
+      2048;             // the last ones of the sample; as many as a session reads at a time
   bool grow = true;     // candidates use the whole budget; false: sizes are only cut
   double slack = 1.1;   // measured times scatter
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole
@@ -32,6 +34,9 @@ struct SearchOptions {
 
 // Table 3 of the paper.
 std::vector<PatternSpec> search_space(int32_t frame_stride);
+
+// Candidates that differ in size only are one candidate once all are brought to one cost.
+std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& candidates);
 
 // Throws a usage error when the sample cannot be searched: too short, or a modality among the rows
 // that no query has.
