@@ -110,7 +110,7 @@ def needle_table(read):
 
 def policy_table(read, table, set_name, names, recalls):
     """A line per policy: accuracy, pairs lost and won against dense, cost."""
-    dense = read("attention", set_name) or read("retention", set_name)
+    dense = read("attention", set_name) or read("retention", set_name) or read("presets", set_name, plan.PRESETS["exact"])
     rows = []
     for name, policy in names.items():
         found = read(table, set_name, policy)
@@ -136,7 +136,7 @@ def policy_table(read, table, set_name, names, recalls):
 
 
 def read_recalls(out):
-    """(set, policy) -> (recall, output error), from the reports of kinora eval --recall."""
+    """(set, policy) -> (recall, output error, FLOPs), from the reports of kinora eval --recall."""
     found = {}
     for path in out.glob("recall-*.md"):
         inside = False
@@ -144,16 +144,16 @@ def read_recalls(out):
             inside = line.startswith("## Attention captured") or (inside and not line.startswith("## "))
             cells = [c.strip() for c in line.strip("|").split("|")]
             if inside and len(cells) == 4 and cells[0] not in ("policy", "---"):
-                found[path.stem.removeprefix("recall-"), cells[0]] = cells[1], cells[2]
+                found[path.stem.removeprefix("recall-").split(".")[0], cells[0]] = cells[1:]
     return found
 
 
 def recall_table(out, name):
-    """The ablations: recall and output error of MOMO's settings."""
+    """What every policy captures, and the ablations of MOMO's settings."""
     recalls = read_recalls(out)
-    rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.TIGHT | plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM).items()
+    rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.MATCHED | plan.TIGHT | plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM).items()
             if (name, policy) in recalls]
-    return f"### Attention captured on one video of {name}\n\n" + markdown(["policy", "recall, %", "output error, %"], rows) if rows else ""
+    return f"### Attention captured on the first videos of {name}\n\n" + markdown(["policy", "recall, %", "output error, %", "attention FLOPs, %"], rows) if rows else ""
 
 
 def report(out, sets, rows):
@@ -170,8 +170,9 @@ def report(out, sets, rows):
 
     recalls = read_recalls(out)
     parts = [skill_table(read), picture_table(read, sets), needle_table(read)]
-    for table, names in (("attention", plan.ATTENTION), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
-                         ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", plan.BY_QUESTION), ("groups", plan.GROUPS)):
+    for table, names in (("attention", plan.ATTENTION | plan.MATCHED | plan.LAST), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
+                         ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", plan.BY_QUESTION), ("groups", plan.GROUPS),
+                         ("presets", plan.PRESETS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
     parts += [recall_table(out, "needle-1024"), recall_table(out, "needle-4096")]
