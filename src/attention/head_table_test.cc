@@ -144,7 +144,7 @@ TEST(PatternAttention, EveryHeadFollowsItsChoice) {
       random, {.queries = 500, .earlier = 80, .heads = 4, .kv_heads = 2, .head_size = 16});
   testing::mix_modalities(random, problem, 2, 70);
   const auto table = std::make_shared<const HeadTable>(small_table());
-  PatternAttention policy("mminference", table, {.dense_below = 0});
+  PatternAttention policy("mminference", table, {.dense_below = 0, .dense_last = 0});
   std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
   policy.attend(context, 1, problem.queries(), problem.memory(), problem.scale,
                 TensorView::of(out.data(), problem.out_shape()));
@@ -205,7 +205,8 @@ TEST(PatternAttention, DeltaReducesTheErrorOfSmoothQueries) {
   const HeadChoice choice{
       .patterns = {{{}, {}, {.kind = PatternKind::a_shape, .sink = 50, .local = 1500}}}};
   const auto error = [&](int64_t stride) {
-    PatternAttention policy("a-shape", choice, {.dense_below = 0, .delta_stride = stride});
+    PatternAttention policy("a-shape", choice,
+                            {.dense_below = 0, .dense_last = 0, .delta_stride = stride});
     std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()));
     policy.attend(context, 0, problem.queries(), problem.memory(), problem.scale,
                   TensorView::of(out.data(), problem.out_shape()));
