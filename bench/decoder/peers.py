@@ -3,9 +3,10 @@
 (PyTorch on the CPU) and llama.cpp (llama-cpp-python, which pip compiles), all on the same number of
 threads, measured in turns. Prints one table.
 
-    bench/decoder/peers.py [--bench build/release/bench/decoder/bench_decoder] [--rounds 5]
+    bench/decoder/peers.py [--bench build/release/bench/decoder/bench_decoder] [--rounds 3]
 
-Makes its own Python environment in build/peers-venv the first time (several minutes)."""
+Takes about five minutes at its defaults on two cores (llama.cpp reads a prompt in bf16 at 6 tokens
+a second there). Makes its own Python environment in build/peers-venv the first time (several more)."""
 
 import argparse
 import json
@@ -193,8 +194,8 @@ class Kinora(Peer):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", default=str(ROOT / "build/release/bench/decoder/bench_decoder"))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", action="store_true")
@@ -202,6 +203,7 @@ def main():
     if not os.access(arguments.bench, os.X_OK):
         sys.exit(f"{arguments.bench} is not there; build the target bench_decoder or give --bench")
 
+    begin = time.perf_counter()
     prompt = [(7919 * i) % SHAPE["vocabulary"] for i in range(1, arguments.prompt + 1)]
     with tempfile.TemporaryDirectory(prefix="kinora-peers-") as directory:
         peers = [
@@ -215,7 +217,7 @@ def main():
             LlamaCpp("q8_0", arguments.threads, directory),
         ]
         for peer in peers[2:]:
-            peer.measure(prompt, 2)  # warm
+            peer.measure(prompt[:16], 2)  # warm
             peer.prefill_speeds.clear()
             peer.decode_speeds.clear()
         for _ in range(arguments.rounds):
@@ -230,7 +232,7 @@ def main():
         print(json.dumps(dict(prompt=arguments.prompt, threads=arguments.threads, rows=rows), indent=1))
         return
     print(f"Qwen2.5-0.5B size, random weights, {arguments.threads} threads, prompt of {arguments.prompt} tokens; "
-          f"medians of {arguments.rounds} rounds in turns")
+          f"medians of {arguments.rounds} rounds in turns; {time.perf_counter() - begin:.0f} s in all")
     print(f"{'':40}{'prefill tokens/s':>18}{'decode tokens/s':>18}")
     for row in rows:
         print(f"{row['name']:40}{row['prefill']:18.1f}{row['decode']:18.2f}")
