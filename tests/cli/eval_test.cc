@@ -1,0 +1,92 @@
+// The command `eval` on the small set of the repository (made by `python -m training.world.make_set
+// skills --lengths 32 --videos 2 --questions 33 --seed ci`): the bundled model, files to report.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/cli.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string small_set = std::string(KINORA_FIXTURES) + "/eval/DATA.jsonl";
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+double right_share(const std::vector<nlohmann::json>& answers) {
+  double right = 0;
+  for (const auto& answer : answers) right += answer.at("score").get<double>();
+  return answers.empty() ? 0 : right / static_cast<double>(answers.size());
+}
+
+TEST(Eval, TheBundledModelKnowsEverySkillOfTheSmallSet) {
+  const TempDir folder;
+  const Finished finished =
+      kinora({"eval", small_set, "--no-cache", "--results", folder.file("a"), "--markdown",
+              folder.file("a.md"), "--html", folder.file("a.html")});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto answers = lines_of(folder.file("a"));
+  std::set<std::string> skills;
+  for (const auto& answer : answers) skills.insert(answer.at("type"));
+  EXPECT_EQ(answers.size(), lines_of(small_set).size());
+  EXPECT_EQ(skills.size(), 15);
+  EXPECT_GE(right_share(answers), 0.97) << finished.out;
+  EXPECT_NE(content_of(folder.file("a.md")).find("| caption | 32 | 2 |"), std::string::npos);
+  EXPECT_NE(content_of(folder.file("a.html")).find("</html>"), std::string::npos);
+}
+
+TEST(Eval, AnotherVideoIsNoHelp) {
+  const TempDir folder;
+  const Finished finished = kinora(
+      {"eval", small_set, "--no-cache", "--wrong-video", "--results", folder.file("answers")});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_LT(right_share(lines_of(folder.file("answers"))), 0.7);
+}
+
+TEST(Eval, ABadLineAndAMissingVideoDoNotStopTheRest) {
+  const TempDir folder;
+  const std::string image = std::filesystem::absolute(small_set).replace_filename("image-0.png");
+  std::ofstream(folder.file("set.jsonl"))
+      << R"({"id": "first", "question": "Who are you?", "answer": "x", "type": "chat"})"
+      << "\n"
+      << "{not json\n"
+      << R"({"id": "gone", "video": "gone.mp4", "question": "What?", "answer": "x"})"
+      << "\n"
+      << nlohmann::json{{"id", "last"},
+                        {"image", image},
+                        {"question", "What is this?"},
+                        {"answer", "x"}}
+      << "\n";
+  const std::vector<std::string> command{"eval", folder.file("set.jsonl"), "--no-cache",
+                                         "--results", folder.file("answers")};
+  const Finished finished = kinora(command);
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_NE(finished.err.find("line 2"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.err.find("gone.mp4"), std::string::npos) << finished.err;
+  EXPECT_NE(finished.out.find("1 questions could not be asked, 1 lines could not be read"),
+            std::string::npos)
+      << finished.out;
+  EXPECT_EQ(lines_of(folder.file("answers")).size(), 2);
+
+  const Finished again = kinora(command);
+  EXPECT_NE(again.out.find("2 answers, 2 of them from earlier"), std::string::npos) << again.out;
+  EXPECT_EQ(lines_of(folder.file("answers")).size(), 2);
+}
+
+}  // namespace
+}  // namespace kinora::testing
