@@ -1,7 +1,8 @@
 // kinora's side of bench/decode/run: opens a file, samples it, takes all frames, and prints one
 // line of JSON. With --independent N it measures the ceiling instead: N decoders of one thread
 // each, side by side, every one with its own part of the file and nothing shared. With --cancel N
-// it cancels at N random moments and measures how long everything takes to end.
+// it cancels at N random moments and measures how long everything takes to end. With --profile it
+// says where the CPU seconds go and what of them no program could save.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "stage_costs.h"
 #include "video/video.h"
 
 namespace kinora {
@@ -48,6 +50,7 @@ struct Request {
   int threads = 0;
   int independent = 0;
   int cancel = 0;
+  bool profile = false;
   std::string filter = "bicubic";
 };
 
@@ -83,6 +86,44 @@ void measure(const Request& request) {
       total, first, frames, peak_megabytes(), baseline, cpu_seconds(), indexed,
       report.convert_seconds, report.decoded_packets, report.skipped_packets, report.seeks,
       report.workers);
+}
+
+void print_profile(const Request& request) {
+  const double before = cpu_seconds();
+  const double start = now();
+  int threads = request.threads;
+  {
+    const auto video = open_video(request.file);
+    FrameStream stream =
+        video->read(SamplingRule::every(1 / request.every), read_options(request, threads));
+    while (stream.next()) {
+    }
+  }
+  const double seconds = now() - start;
+  const double cpu = cpu_seconds() - before;
+  if (threads == 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  const StageCosts costs = measure_stages(request.file, request.every, request.size,
+                                          *parse_resize_filter(request.filter));
+  const double cores = threads;
+  fmt::print("{}, every {} s, {} samples\n", request.file, request.every, costs.samples);
+  fmt::print("  read by kinora, {} threads        {:8.3f} s, {:.3f} CPU s, cores busy {:.0f} %\n",
+             threads, seconds, cpu, 100 * cpu / (cores * seconds));
+  fmt::print("CPU seconds by stage, one thread:\n");
+  const auto line = [&](const char* stage, double value) {
+    fmt::print("  {:<32}  {:8.3f}  {:5.1f} %\n", stage, value,
+               100 * value / (costs.index + costs.read + costs.decode + costs.convert));
+  };
+  line("index", costs.index);
+  line("reading needed packets", costs.read);
+  line("FFmpeg's decoder, needed packets", costs.decode);
+  line("conversion and resize", costs.convert);
+  fmt::print(
+      "  {} of {} packets are needed; decoding all takes {:.3f} CPU s, {:.2f} times as much\n",
+      costs.needed, costs.all, costs.decode_all, costs.decode_all / costs.decode);
+  fmt::print("floor, decoding alone on all cores:   {:8.3f} s; kinora takes {:.2f} times that\n",
+             costs.decode / cores, seconds / (costs.decode / cores));
+  fmt::print("decoding everything on all cores:     {:8.3f} s; {:.2f} times what kinora takes\n",
+             costs.decode_all / cores, costs.decode_all / cores / seconds);
 }
 
 void measure_independent(const Request& request) {
@@ -205,8 +246,11 @@ int run(int argc, char** argv) {
   app.add_option("--independent", request.independent,
                  "Measure so many independent one-thread decoders instead");
   app.add_option("--cancel", request.cancel, "Cancel at so many random moments instead");
+  app.add_flag("--profile", request.profile, "Print what each stage costs instead");
   CLI11_PARSE(app, argc, argv);
-  if (request.cancel > 0)
+  if (request.profile)
+    print_profile(request);
+  else if (request.cancel > 0)
     measure_cancel(request);
   else if (request.independent > 0)
     measure_independent(request);

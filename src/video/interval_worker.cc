@@ -35,7 +35,8 @@ bool IntervalWorker::decode_next() {
                                                            : std::numeric_limits<int64_t>::max();
   int64_t from = interval.begin;
   std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
-  begin(interval, shared_.feed->parameters());
+  begin(number, shared_.feed->parameters());
+  const auto began = std::chrono::steady_clock::now();
   while (true) {
     const bool complete = from > interval.end;
     if (complete && feed_lock.owns_lock()) feed_lock.unlock();
@@ -49,7 +50,12 @@ bool IntervalWorker::decode_next() {
   }
   if (feed_lock.owns_lock()) feed_lock.unlock();
   end();
-  note_span(std::chrono::steady_clock::now());
+  const auto ended = std::chrono::steady_clock::now();
+  if (threads_ > 1) {
+    tally_.threaded_packets += packets_;
+    tally_.threaded_seconds += threads_ * std::chrono::duration<double>(ended - began).count();
+  }
+  note_span(ended);
   return !shared_.stopped();
 }
 
@@ -70,17 +76,22 @@ void IntervalWorker::note_span(std::chrono::steady_clock::time_point end) const 
   shared_.options.on_span({number_, from, to, working_since_, end});
 }
 
-void IntervalWorker::begin(const Interval& interval, const AVCodecParameters& parameters) {
+void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
+  const Interval& interval = shared_.plan.intervals[number];
+  const int threads = threads_for(shared_.plan, number, shared_.packets_left);
   interval_ = &interval;
+  packets_ = 0;
   done_.assign(interval.targets.size(), false);
   open_ = interval.targets.size();
-  if (decoder_ && parameters_ == &parameters) {
+  if (decoder_ && parameters_ == &parameters && threads_ == threads) {
     decoder_->restart();
     return;
   }
-  decoder_ = std::make_unique<Decoder>(parameters, shared_.plan.threads_per_worker,
-                                       shared_.index.reorder_depth, true, shared_.limits);
+  decoder_.reset();
+  decoder_ = std::make_unique<Decoder>(parameters, threads, shared_.index.reorder_depth, true,
+                                       shared_.limits);
   parameters_ = &parameters;
+  threads_ = threads;
 }
 
 Decoder::Result IntervalWorker::decode(std::vector<NumberedPacket>& packets) {
@@ -88,6 +99,8 @@ Decoder::Result IntervalWorker::decode(std::vector<NumberedPacket>& packets) {
     wait_for_turn();
     if (shared_.stopped()) return Decoder::Result::enough;
     ++tally_.decoded;
+    ++packets_;
+    --shared_.packets_left;
     const Decoder::Result result = decoder_->send(
         *packet.packet, packet.number,
         [this](int64_t number, const AVFrame& frame) { return take(number, frame); });
@@ -154,6 +167,7 @@ void IntervalWorker::lose_before(size_t target) {
 }
 
 void IntervalWorker::end() {
+  shared_.packets_left -= interval_->packets - packets_;
   if (shared_.stopped()) return;
   for (size_t i = 0; i < done_.size(); ++i) {
     if (!done_[i]) note_lost(interval_->targets[i]);

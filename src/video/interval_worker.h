@@ -2,6 +2,7 @@
 // thread; parallel_read.cc starts several over one feed and one queue.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,8 @@ struct SharedWork {
   std::unique_ptr<PacketFeed> feed;
   size_t next_interval = 0;
 
+  std::atomic<int64_t> packets_left = 0;  // to be decoded by anyone
+
   bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }
 };
 
@@ -45,12 +48,15 @@ class IntervalWorker {
     int64_t decoded = 0;
     int64_t lost = 0;
     double convert_seconds = 0;
+    // Of intervals that FFmpeg decodes with threads of its own, whose CPU time it does not tell.
+    int64_t threaded_packets = 0;
+    double threaded_seconds = 0;  // all that those threads can have used
     std::vector<DamagedSpan> damaged;
   };
   const Tally& tally() const { return tally_; }
 
  private:
-  void begin(const Interval& interval, const AVCodecParameters& parameters);
+  void begin(size_t number, const AVCodecParameters& parameters);
   Decoder::Result decode(std::vector<NumberedPacket>& packets);
   bool take(int64_t number, const AVFrame& frame);
   // False when the queue was stopped.
@@ -70,9 +76,11 @@ class IntervalWorker {
   ConvertFrame convert_;
   std::unique_ptr<Decoder> decoder_;
   const AVCodecParameters* parameters_ = nullptr;
+  int threads_ = 1;  // of the decoder
   const Interval* interval_ = nullptr;
   std::vector<bool> done_;  // per target
   size_t open_ = 0;         // targets not done
+  int64_t packets_ = 0;     // of the interval, given to the decoder
   Tally tally_;
   const int number_;  // of this worker
   std::chrono::steady_clock::time_point working_since_;

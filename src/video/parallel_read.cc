@@ -28,10 +28,12 @@ class ParallelJob final : public FrameStream::Job {
  public:
   explicit ParallelJob(ParallelRead read)
       : read_(std::move(read)),
-        plan_(make_plan(*read_.index, read_.samples, choose_threads(read_.options))),
+        plan_(make_plan(*read_.index, read_.samples, choose_threads(read_.options),
+                        read_.options.frames_per_group)),
         queue_(read_.samples, read_.size, read_.options.frames_per_group,
                choose_window(read_, plan_)),
-        shared_{*read_.index, plan_, read_.limits, read_.options, queue_, {}, {}, nullptr, 0} {
+        shared_{*read_.index, plan_, read_.limits, read_.options, queue_, {}, {},
+                nullptr,      0,     plan_.packets} {
     shared_.feed = read_.open_feed(shared_.stop);
     report_.intervals = static_cast<int64_t>(plan_.intervals.size());
     report_.workers = plan_.workers;
@@ -69,6 +71,13 @@ class ParallelJob final : public FrameStream::Job {
     const std::lock_guard lock(report_mutex_);
     ReadReport report = report_;
     report.delivered = delivered_;
+    // FFmpeg's own threads cost as much for a picture as a worker alone does.
+    const int64_t alone = report.decoded_packets - threaded_packets_;
+    const double each = (report.decode_cpu_seconds - report.convert_seconds) /
+                        static_cast<double>(std::max<int64_t>(alone, 1));
+    report.decode_cpu_seconds +=
+        alone > 0 ? std::min(threaded_seconds_, each * static_cast<double>(threaded_packets_))
+                  : threaded_seconds_;
     report.damaged = join_spans(report.damaged);
     return report;
   }
@@ -103,6 +112,8 @@ class ParallelJob final : public FrameStream::Job {
     report_.seeks = shared_.feed->seeks();
     report_.decoded_packets += tally.decoded;
     report_.lost += tally.lost;
+    threaded_packets_ += tally.threaded_packets;
+    threaded_seconds_ += tally.threaded_seconds;
     report_.convert_seconds += tally.convert_seconds;
     report_.decode_cpu_seconds += thread_cpu_seconds() - cpu_before;
     report_.damaged.insert(report_.damaged.end(), tally.damaged.begin(), tally.damaged.end());
@@ -117,6 +128,8 @@ class ParallelJob final : public FrameStream::Job {
   int64_t delivered_ = 0;  // the consumer's
   mutable std::mutex report_mutex_;
   ReadReport report_;
+  int64_t threaded_packets_ = 0;
+  double threaded_seconds_ = 0;
   std::vector<std::thread> workers_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -14,6 +15,10 @@ namespace {
 // A cut within an open GOP makes both neighbours decode what lies across it. It is worth that when
 // the interval before it is this many times as long.
 constexpr int64_t worthwhile_ratio = 16;
+
+// By so much of a share an interval may outlast the rest before it gets another thread: intervals
+// that began together are never quite equal.
+constexpr double share_tolerance = 0.1;
 
 void sort_targets(Interval& interval) {
   std::sort(interval.targets.begin(), interval.targets.end(),
@@ -63,7 +68,8 @@ bool Interval::wants(int64_t packet) const {
   return place != targets.end() && place->packet == packet;
 }
 
-ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads) {
+ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
+                   int64_t frames_per_group) {
   ReadPlan plan;
   for (auto& [start, interval] : intervals_by_start(index, samples)) {
     sort_targets(interval);
@@ -82,11 +88,25 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
     }
     plan.intervals.push_back(std::move(interval));
   }
-  for (Interval& interval : plan.intervals) sort_targets(interval);
+  for (Interval& interval : plan.intervals) {
+    sort_targets(interval);
+    plan.packets += interval.packets;
+    const auto early = [&](const Target& target) { return target.first < frames_per_group; };
+    if (std::any_of(interval.targets.begin(), interval.targets.end(), early)) ++plan.urgent;
+  }
+  plan.threads = std::max(threads, 1);
   const int count = static_cast<int>(std::min<size_t>(plan.intervals.size(), 1u << 20));
-  plan.workers = std::clamp(count, 1, std::max(threads, 1));
-  plan.threads_per_worker = std::max(1, threads / plan.workers);
+  plan.workers = std::clamp(count, 1, plan.threads);
   return plan;
+}
+
+int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left) {
+  const double own = static_cast<double>(plan.intervals[number].packets);
+  const double left = std::max(static_cast<double>(packets_left), own);
+  double share = left > 0 ? plan.threads * own / left - share_tolerance : 1;
+  // Half of the cores for the first group: the others would only wait for its slots in the queue.
+  if (number < plan.urgent) share = std::max(share, 0.5 * plan.threads / plan.urgent);
+  return std::clamp(static_cast<int>(std::ceil(share)), 1, plan.threads);
 }
 
 }  // namespace kinora

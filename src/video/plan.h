@@ -30,11 +30,20 @@ struct Interval {
 
 struct ReadPlan {
   std::vector<Interval> intervals;  // ascending by begin; neighbours overlap at open GOPs
+  int64_t packets = 0;              // of all of them, to be decoded
+  size_t urgent = 0;                // so many of the first hold the first group
+  int threads = 1;                  // that may be busy at once
   int workers = 1;
-  int threads_per_worker = 1;  // above 1 only when there are fewer intervals than threads
 };
 
-ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads);
+ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
+                   int64_t frames_per_group = 16);
+
+// Threads that interval number `number` gets when it is taken while `packets_left` packets of the
+// whole read, its own among them, are not decoded. More than one where it would otherwise outlast
+// the rest of the work (the last intervals, or all of them when they are few) and, with many cores,
+// for the first group, which somebody waits for.
+int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left);
 
 // Whether decoding the interval needs this packet of it. Exact: what is left out is referred to by
 // nothing.

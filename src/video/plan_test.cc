@@ -57,7 +57,7 @@ TEST(PlanTest, GroupsEndWithTheirLastSample) {
   EXPECT_EQ(index.packet(plan.intervals[0].end).frame, 10);
   EXPECT_EQ(index.packet(plan.intervals[1].begin).frame, 96);
   EXPECT_EQ(plan.workers, 2);
-  EXPECT_EQ(plan.threads_per_worker, 1);
+  EXPECT_EQ(plan.packets, plan.intervals[0].packets + plan.intervals[1].packets);
   // Up to frame 10: one keyframe, five P pictures; the B pictures are not sampled.
   EXPECT_EQ(plan.intervals[0].packets, 6);
 }
@@ -68,7 +68,7 @@ TEST(PlanTest, LeadingPicturesBeginAtTheGroupBefore) {
   ASSERT_EQ(plan.intervals.size(), 1u);
   EXPECT_EQ(index.packet(plan.intervals[0].begin).frame, 24);
   EXPECT_GT(plan.intervals[0].end, index.frame_packet[48]);
-  EXPECT_EQ(plan.threads_per_worker, 2);
+  EXPECT_EQ(threads_for(plan, 0, plan.packets), 2);
 }
 
 TEST(PlanTest, OneThreadNeverDecodesTwice) {
@@ -83,6 +83,47 @@ TEST(PlanTest, OneThreadNeverDecodesTwice) {
   int64_t decoded = 0;
   for (const Interval& interval : many.intervals) decoded += interval.packets;
   EXPECT_LE(decoded, index.frames() * 17 / 16 + 4);
+}
+
+// Equal intervals, so many on so many cores, with `left` of them not yet decoded.
+int threads_of_equals(size_t number, size_t count, int cores, double left, size_t urgent = 0) {
+  ReadPlan plan;
+  plan.intervals.resize(count);
+  for (Interval& interval : plan.intervals) interval.packets = 100;
+  plan.packets = static_cast<int64_t>(100 * count);
+  plan.threads = cores;
+  plan.urgent = urgent;
+  return threads_for(plan, number, static_cast<int64_t>(100 * left));
+}
+
+TEST(PlanTest, LastIntervalsShareTheCores) {
+  EXPECT_EQ(threads_of_equals(0, 1, 1, 1), 1);
+  EXPECT_EQ(threads_of_equals(0, 1, 16, 1), 16);
+  EXPECT_EQ(threads_of_equals(0, 100, 2, 100), 1);
+  // Two that began together: the second is not last.
+  EXPECT_EQ(threads_of_equals(98, 100, 2, 2), 1);
+  EXPECT_EQ(threads_of_equals(99, 100, 2, 1.96), 1);
+  // The last one while the other worker is half through with its own, and when it has nothing.
+  EXPECT_EQ(threads_of_equals(99, 100, 2, 1.5), 2);
+  EXPECT_EQ(threads_of_equals(99, 100, 2, 1), 2);
+  EXPECT_EQ(threads_of_equals(5, 7, 4, 2), 2);
+  EXPECT_EQ(threads_of_equals(6, 7, 4, 2), 2);
+  // Nothing left, as when damage made an interval end early: still one thread.
+  EXPECT_EQ(threads_of_equals(0, 100, 1, 0), 1);
+}
+
+TEST(PlanTest, ManyCoresHurryTheFirstGroup) {
+  EXPECT_EQ(threads_of_equals(0, 360, 16, 360, 2), 4);
+  EXPECT_EQ(threads_of_equals(1, 360, 16, 359, 2), 4);
+  EXPECT_EQ(threads_of_equals(2, 360, 16, 358, 2), 1);
+  EXPECT_EQ(threads_of_equals(0, 360, 2, 360, 2), 1);
+  EXPECT_EQ(threads_of_equals(0, 360, 16, 360, 16), 1);
+  const VideoIndex index = make_groups(40, 24, false);
+  std::vector<int64_t> picks;
+  for (int64_t i = 0; i < index.frames(); i += 4) picks.push_back(i);
+  // Six samples in each group of pictures.
+  EXPECT_EQ(make_plan(index, frames(index, picks), 8, 16).urgent, 3u);
+  EXPECT_EQ(make_plan(index, frames(index, picks), 8, 6).urgent, 1u);
 }
 
 TEST(PlanTest, EverySampleIsATargetOnce) {

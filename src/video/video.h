@@ -117,8 +117,10 @@ struct ReadReport {
   int64_t seeks = 0;
   int64_t intervals = 0;
   int workers = 0;
-  double decode_cpu_seconds = 0;  // of the worker threads, conversion included
-  double convert_seconds = 0;     // CPU time, of those, in conversion
+  // Of the workers, conversion included; that of further threads of FFmpeg is estimated from
+  // theirs.
+  double decode_cpu_seconds = 0;
+  double convert_seconds = 0;  // CPU time, of those, in conversion
 };
 
 // Groups of frames in presentation order. One consumer. Destroying it stops all work.
