@@ -55,6 +55,9 @@ struct InputOptions {
   int64_t max_pixels = 0;
   double folder_fps = 1;  // of a folder of pictures
   std::string subtitles;  // a .srt or .vtt file, read along with the frames
+  // The index of a large local file is kept in the user's cache, so that opening it again is
+  // instant.
+  bool keep_index = true;
   CancelToken cancel;
 };
 
@@ -104,7 +107,7 @@ struct Timings {
   double vision = 0;
   double prefill = 0;
   double generate = 0;
-  double first_token = 0;  // from the call to the first text
+  double first_token = 0;  // from the call to the first token of the answer
   double total = 0;
 };
 

@@ -79,8 +79,9 @@ GpuStream::~GpuStream() {
 GpuEvent::GpuEvent(Device device, bool timed) : device_(device) {
   check(cudaSetDevice(device.index), "selecting a GPU");
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
-        "making an event");
+  const unsigned int timing = timed ? cudaEventDefault : cudaEventDisableTiming;
+  // Whoever waits on the host sleeps: decoders have better uses for the core.
+  check(cudaEventCreateWithFlags(&event, timing | cudaEventBlockingSync), "making an event");
   handle_ = event;
 }
 

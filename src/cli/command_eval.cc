@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <kinora/quality.h>
 #include <kinora/session.h>
 
 #include <algorithm>
@@ -43,8 +44,8 @@ struct EvalFlags {
 };
 
 // A policy is a list of settings joined by semicolons: "attention=momo:k=64,exact=64;rows=bf16",
-// "retain=key-norm:0.5".
-EvalPolicy parse_policy(const std::string& text) {
+// "retain=key-norm:0.5", "quality=fast". What a preset wants of the engine goes to `engine`.
+EvalPolicy parse_policy(const std::string& text, EngineOptions& engine) {
   EvalPolicy policy;
   policy.name = text;
   for (size_t begin = 0; begin < text.size();) {
@@ -57,7 +58,9 @@ EvalPolicy parse_policy(const std::string& text) {
     const std::string value = equals == std::string::npos ? "" : setting.substr(equals + 1);
     const bool number = !value.empty() && value.size() < 9 &&
                         value.find_first_not_of("0123456789") == std::string::npos;
-    if (name == "rows") {
+    if (name == "quality") {
+      apply_quality(find_quality(value), engine, policy.session);
+    } else if (name == "rows") {
       policy.session.row_type = value;
     } else if (name == "retain") {
       policy.session.retain = value;
@@ -112,7 +115,7 @@ ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, co
         judge.add(policy.name, choose_attention(engine, policy.session, prompt.frame_stride()));
       }
     }
-    prompt.prefill(judge);
+    prompt.prefill(judge, SessionOptions().max_group_tokens);
     tokens += prompt.tokens();
     seen.push_back(item.prefix_key());
     progress.update("recall", static_cast<int64_t>(seen.size()), flags.recall);
@@ -128,7 +131,19 @@ void write_report(const std::string& path, const std::string& content) {
 int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   const EvalData data = read_eval_data(real_files(), flags.data);
   std::vector<EvalPolicy> policies;
-  for (const std::string& text : flags.policies) policies.push_back(parse_policy(text));
+  const bool native_bf16 = flags.engine.native_bf16;
+  for (const std::string& text : flags.policies) {
+    EngineOptions wanted = flags.engine;
+    wanted.native_bf16 = native_bf16;
+    policies.push_back(parse_policy(text, wanted));
+    if (policies.size() == 1) flags.engine = wanted;
+    if (wanted.native_bf16 != flags.engine.native_bf16) {
+      throw Error(ErrorKind::usage,
+                  "'" + text +
+                      "' multiplies in another precision than the policy before it; "
+                      "measure them in runs of their own");
+    }
+  }
   for (const EvalProblem& problem : data.problems) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
   }

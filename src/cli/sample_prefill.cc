@@ -32,6 +32,7 @@ Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& pr
   OpenOptions open;
   open.cancel = cancel;
   open.progress = &progress;
+  open.index_cache = default_index_cache();
   for (const std::string& source : flags.sources) {
     VisualRequest request;
     request.source = source;

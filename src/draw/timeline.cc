@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "draw/colours.h"
+#include "draw/markup.h"
 #include "draw/png_file.h"
 #include "draw/text.h"
 
@@ -79,26 +80,6 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 Image timeline_image(const std::vector<TimelineBar>& bars, const std::string& title, int width) {
@@ -138,7 +119,7 @@ std::string timeline_svg(const std::vector<TimelineBar>& bars, const std::string
       layout.width, layout.height);
   print("<rect width=\"100%%\" height=\"100%%\" fill=\"#fafafa\"/>\n");
   print("<text x=\"%d\" y=\"%d\" font-weight=\"bold\">", margin, margin + 10);
-  out += escaped(title) + "</text>\n";
+  out += escape_markup(title) + "</text>\n";
   for (int i = 0; i * layout.tick <= layout.seconds; ++i) {
     const double x = layout.x(i * layout.tick);
     print("<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#e0e0e4\"/>", x, layout.top,
@@ -148,7 +129,7 @@ std::string timeline_svg(const std::vector<TimelineBar>& bars, const std::string
   }
   for (const std::string& lane : layout.lanes) {
     print("<text x=\"%d\" y=\"%d\">", margin, layout.y(lane) + 12);
-    out += escaped(lane) + "</text>\n";
+    out += escape_markup(lane) + "</text>\n";
   }
   for (const TimelineBar& bar : bars) {
     const Colour colour = layout.colour(bar.lane);
@@ -158,7 +139,7 @@ std::string timeline_svg(const std::vector<TimelineBar>& bars, const std::string
         "stroke=\"#fafafa\" stroke-width=\"0.5\"><title>",
         from, layout.y(bar.lane), std::max(0.5, layout.x(bar.end) - from), bar_height, colour.red,
         colour.green, colour.blue);
-    out += escaped(bar.label);
+    out += escape_markup(bar.label);
     print(": %.3f s to %.3f s</title></rect>\n", bar.begin, bar.end);
   }
   return out + "</svg>\n";

@@ -95,6 +95,13 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
   native_bf16 = options.native_bf16;
 }
 
+EngineState::EngineState(const std::string& device, int thread_count, const MakeModel& make)
+    : threads(checked_threads(thread_count)), context(threads, choose_device(device)) {
+  const Stopwatch watch;
+  model = make(context);
+  load_seconds = watch.seconds();
+}
+
 double EngineState::expected_seconds(const Workload& work) const {
   std::call_once(measured_, [this] {
     multiply_rate_ = context.device.is_cpu()

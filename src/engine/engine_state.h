@@ -1,6 +1,7 @@
 // What all sessions share: one loaded model, the device it runs on and the threads it may use.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,9 @@ struct Workload {
 
 struct EngineState {
   EngineState(const EngineOptions& options, const FileSystem& files);
+  // Around a model that is made and not loaded.
+  using MakeModel = std::function<std::unique_ptr<Model>(const Context&)>;
+  EngineState(const std::string& device, int thread_count, const MakeModel& make);
 
   // A guess from the number of operations and how fast this machine multiplies (measured once).
   double expected_seconds(const Workload& work) const;

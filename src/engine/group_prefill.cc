@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/stopwatch.h"
 
 namespace kinora {
 namespace {
@@ -38,7 +37,7 @@ GroupPrefill::GroupPrefill(const Context& context, const Model& model, RowStore&
       attention_(attention),
       options_(std::move(options)),
       progress_(progress),
-      spans_(spans) {}
+      clock_(context, spans, "prefill") {}
 
 void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
   if (embeddings.size(0) != static_cast<int64_t>(tokens.size())) {
@@ -60,6 +59,7 @@ void GroupPrefill::run_waiting() {
 
 Tensor GroupPrefill::finish() {
   run_waiting();
+  clock_.finish();
   if (!hidden_.defined()) throw Error(ErrorKind::internal, "there was nothing to prefill");
   return hidden_;
 }
@@ -88,8 +88,7 @@ void GroupPrefill::check_memory() const {
 void GroupPrefill::run() {
   options_.cancel.check();
   check_memory();
-  const Stopwatch watch;
-  const auto begin = SpanRecorder::Clock::now();
+  clock_.begin();
   TokenGroup group;
   group.embeddings = join_rows(std::exchange(pieces_, {}));
   group.tokens = std::exchange(waiting_, {});
@@ -116,9 +115,8 @@ void GroupPrefill::run() {
     }
     hidden_ = model_.decoder().prefill(context_, group, store_, attention_, options);
   }
-  spans_.add("prefill", fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count), begin);
+  clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;
-  seconds_ += watch.seconds();
   progress_.update("prefill", tokens_, options_.expected_tokens);
 }
 

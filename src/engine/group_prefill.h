@@ -10,7 +10,7 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
-#include "engine/span_recorder.h"
+#include "engine/stage_clock.h"
 #include "memory/retention.h"
 #include "model/model.h"
 
@@ -43,7 +43,7 @@ class GroupPrefill {
   Tensor finish();
 
   int64_t tokens() const { return tokens_; }
-  double seconds() const { return seconds_; }
+  double seconds() const { return clock_.seconds(); }  // complete after finish()
 
  private:
   void run();
@@ -56,12 +56,11 @@ class GroupPrefill {
   Attention& attention_;
   const GroupPrefillOptions options_;
   Progress& progress_;
-  SpanRecorder& spans_;
+  StageClock clock_;
   std::vector<Tensor> pieces_;
   std::vector<TokenInfo> waiting_;
   Tensor hidden_;
   int64_t tokens_ = 0;
-  double seconds_ = 0;
 };
 
 }  // namespace kinora

@@ -51,6 +51,7 @@ InputInfo Session::add(const std::string& source, const InputOptions& options) {
   request.limits = {options.min_pixels, options.max_pixels};
   request.folder_fps = options.folder_fps;
   request.subtitles = options.subtitles;
+  request.keep_index = options.keep_index;
   return describe(state_->add(request, options.cancel));
 }
 

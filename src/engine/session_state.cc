@@ -58,7 +58,7 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   OpenOptions open;
   open.cancel = cancel;
   open.progress = progress_.get();
-  open.index_cache = default_index_cache();
+  if (request.keep_index) open.index_cache = default_index_cache();
   inputs_.push_back(open_visual(model(), request, open));
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
@@ -151,14 +151,13 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     const auto generation_begin = SpanRecorder::Clock::now();
     const double prefilled = total.seconds();
     bool first = true;
-    const auto timed_piece = [&](std::string_view piece) {
-      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
-      on_piece(piece);
-    };
     GenerateOptions limited = options;
+    limited.on_token = [&](int32_t) {
+      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
+    };
     limited.max_tokens = answer_room(options.max_tokens);
     GenerationState state{model(), *store_, *attention_, *positions_, history_};
-    Generated generated = generate(engine_->context, state, hidden, limited, timed_piece);
+    Generated generated = generate(engine_->context, state, hidden, limited, on_piece);
     if (first) answer.timings.first_token = prefilled;
     answer.timings.generate = generating.seconds();
     spans.add("generate", fmt::format("generate {} tokens", generated.ids.size()),

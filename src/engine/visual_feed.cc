@@ -9,6 +9,7 @@
 
 #include "engine/bounded_queue.h"
 #include "engine/core_gate.h"
+#include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
 
 namespace kinora {
@@ -88,30 +89,29 @@ class DecodeStage {
 
 class VisionStage {
  public:
-  VisionStage(const EngineState& engine, SpanRecorder& spans) : engine_(engine), spans_(spans) {}
+  VisionStage(const EngineState& engine, SpanRecorder& spans)
+      : engine_(engine), clock_(engine.context, spans, "vision") {}
 
   EncodedGroup run(const VisualInput& input, DecodedGroup decoded) {
     const UnitStream::Units& units = decoded.units;
     EncodedGroup group{units.first, units.count, units.last,    units.frames.frames(),
                        units.times, {},          decoded.report};
-    if (group.report) return group;
-    const auto begin = SpanRecorder::Clock::now();
-    const Stopwatch watch;
+    if (group.report) {
+      clock_.finish();
+      return group;
+    }
+    clock_.begin();
     group.tokens = engine_.model->encode(engine_.context, input.plan, units.frames, units.last);
-    seconds_ = seconds_ + watch.seconds();
-    spans_.add("vision",
-               fmt::format("vision {} frames from {:.1f} s", group.frames,
-                           units.times.empty() ? 0.0 : units.times.front()),
-               begin);
+    clock_.end(fmt::format("vision {} frames from {:.1f} s", group.frames,
+                           units.times.empty() ? 0.0 : units.times.front()));
     return group;
   }
 
-  double seconds() const { return seconds_; }
+  double seconds() const { return clock_.seconds(); }  // complete after a report has passed
 
  private:
   const EngineState& engine_;
-  SpanRecorder& spans_;
-  std::atomic<double> seconds_ = 0;
+  StageClock clock_;
 };
 
 // Cores that the decoder layers leave: those beyond their threads, and one in eight, because no

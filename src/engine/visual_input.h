@@ -25,6 +25,7 @@ struct VisualRequest {
   double end = std::numeric_limits<double>::infinity();
   VisualLimits limits;    // pixels per frame
   std::string subtitles;  // a file, to be read along; empty: none
+  bool keep_index = true;
 };
 
 struct VisualInput {

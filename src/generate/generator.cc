@@ -69,6 +69,7 @@ Generated generate(const Context& context, GenerationState state, const Tensor& 
       break;
     }
     result.ids.push_back(token);
+    if (options.on_token) options.on_token(token);
     show(filter.feed(stream.push(token)));
     if (filter.stopped()) {
       result.reason = StopReason::stop_string;

@@ -21,6 +21,7 @@ struct GenerateOptions {
   std::vector<std::string> stop;    // the answer ends before the first of these
   bool ignore_stop_tokens = false;  // go on past the model's end-of-turn token (tests, benches)
   CancelToken cancel;
+  std::function<void(int32_t)> on_token;  // called with every token as soon as it is chosen
 };
 
 enum class StopReason { stop_token, stop_string, max_tokens, context_full };

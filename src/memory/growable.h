@@ -3,6 +3,7 @@
 // vector would need three times the memory and copy gigabytes at the worst moment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -36,6 +37,8 @@ class Growable {
   // unspecified; shrinking far gives memory back to the system. Throws a resource error when there
   // is none left.
   void resize(size_t bytes);
+  // Forgets what lies beyond `bytes` and keeps its memory for what comes next: nothing waits.
+  void truncate(size_t bytes) { size_ = std::min(size_, bytes); }
 
  private:
   void resize_host(size_t bytes);

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/device.h"
+#include "base/context.h"
+#include "base/tensor.h"
 
 namespace kinora {
 
@@ -14,6 +15,8 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<c
 
 namespace cuda {
 void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
-}
+// The same with the indexes on the GPU, i32 [kept]; only starts the work.
+void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes, ConstTensorView kept);
+}  // namespace cuda
 
 }  // namespace kinora

@@ -4,11 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
-#include "memory/retention_scores.h"
+#include "memory/best_rows.h"
 
 namespace kinora {
 namespace {
@@ -112,16 +113,16 @@ std::vector<double> row_scores(const Context& context, RetentionRule rule, Const
   }
   if (!asks) question = {};
   std::vector<double> scores(static_cast<size_t>(rows.size(0)));
-  if (!rows.device().is_cpu()) {
-    cuda::row_sums(context, rows, question, scores);
-  } else if (rows.dtype() == DType::f32) {
+  if (rows.dtype() == DType::f32) {
     row_sums<float>(context, rows, question, scores);
   } else {
     row_sums<bf16>(context, rows, question, scores);
   }
-  if (asks) return scores;
   const double sign = rule == RetentionRule::key_norm ? -1 : 1;
-  for (double& score : scores) score = sign * std::sqrt(score);
+  for (double& score : scores) {
+    if (!asks) score = sign * std::sqrt(score);
+    if (std::isnan(score)) score = -std::numeric_limits<double>::infinity();
+  }
   return scores;
 }
 
@@ -179,10 +180,19 @@ void prune_group(const Context& context, const Retention& retention, int layer, 
   const RowsView rows = store.rows(layer);
   const auto count = static_cast<int64_t>(group.size());
   const int64_t first = rows.count() - static_cast<int64_t>(all.size());
-  const std::vector<double> scores =
-      row_scores(context, retention.rule, rows.keys.rows(first, count),
-                 rows.values.rows(first, count), question);
-  store.retain(layer, choose_rows(retention, scores, group));
+  const ConstTensorView keys = rows.keys.rows(first, count);
+  const ConstTensorView values = rows.values.rows(first, count);
+  if (store.device().is_cpu()) {
+    const std::vector<double> scores = row_scores(context, retention.rule, keys, values, question);
+    store.retain(layer, choose_rows(retention, scores, group));
+    return;
+  }
+  const auto texts = std::count(group.begin(), group.end(), Modality::text);
+  cuda::RowChoice choice;
+  choice.rows = retention.rule == RetentionRule::value_norm ? values : keys;
+  choice.smallest = retention.rule == RetentionRule::key_norm;
+  choice.visual = kept_count(retention, count - texts);
+  store.retain_there(context, layer, cuda::best_rows(context, choice, question, group));
 }
 
 }  // namespace kinora

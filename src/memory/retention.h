@@ -36,8 +36,9 @@ std::string to_string(const Retention& retention);  // "key-norm:0.5"
 // How many of so many visual rows stay: the ratio of them, rounded, and at least one.
 int64_t kept_count(const Retention& retention, int64_t rows);
 
-// One score per row, higher is better. `keys` and `values`: [rows, kv heads, head size], on any
-// device. `question` is what QueryTap gives, for attention-score only.
+// One score per row, higher is better; a score that is no number is the lowest. `keys` and
+// `values`: [rows, kv heads, head size] on the CPU. `question` is what QueryTap gives, for
+// attention-score only.
 std::vector<double> row_scores(const Context& context, RetentionRule rule, ConstTensorView keys,
                                ConstTensorView values, std::span<const double> question);
 

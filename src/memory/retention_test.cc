@@ -21,11 +21,19 @@ struct Rows {
   std::vector<TokenInfo> tokens;
 };
 
-Rows random_rows(Random& random, int64_t count, DType dtype) {
-  Rows rows{count, 1 + random.below(3), 1 + random.below(70), {}, {}, {}};
+// `steps` above 0: elements have so many values only, and many rows the same score.
+Rows random_rows(Random& random, int64_t count, DType dtype, int64_t steps = 0) {
+  // Rows on a GPU are whole words.
+  Rows rows{count, 1 + random.below(3), 2 + 2 * random.below(35), {}, {}, {}};
+  if (steps > 0) rows.kv_heads = 1, rows.head_size = 2;
   const int64_t elements = count * rows.kv_heads * rows.head_size;
   rows.keys = testing::random_floats(random, elements);
   rows.values = testing::random_floats(random, elements);
+  if (steps > 0) {
+    for (auto* numbers : {&rows.keys, &rows.values}) {
+      for (float& value : *numbers) value = static_cast<float>(random.below(steps));
+    }
+  }
   if (dtype == DType::bf16) {
     for (auto* numbers : {&rows.keys, &rows.values}) {
       for (float& value : *numbers) value = bf16::from_float(value).to_float();
@@ -69,14 +77,30 @@ double expected_score(RetentionRule rule, const Rows& rows, int64_t row,
 }
 
 void fill(TensorView target, const std::vector<float>& source) {
-  for (int64_t i = 0; i < target.elements(); ++i) {
+  Tensor values(target.dtype(), target.shape());
+  for (int64_t i = 0; i < values.elements(); ++i) {
     const float value = source[static_cast<size_t>(i)];
     if (target.dtype() == DType::f32) {
-      target.data<float>()[i] = value;
+      values.data<float>()[i] = value;
     } else {
-      target.data<bf16>()[i] = bf16::from_float(value);
+      values.data<bf16>()[i] = bf16::from_float(value);
     }
   }
+  copy_bytes(target.raw(), target.device(), values.view().raw(), Device::cpu(),
+             static_cast<size_t>(values.bytes()));
+}
+
+// The first element of every row.
+std::vector<float> first_elements(ConstTensorView rows) {
+  Tensor host(rows.dtype(), rows.shape());
+  copy_bytes(host.view().raw(), Device::cpu(), rows.raw(), rows.device(),
+             static_cast<size_t>(host.bytes()));
+  std::vector<float> first;
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    const ConstTensorView row = ConstTensorView(host)[i];
+    first.push_back(rows.dtype() == DType::f32 ? *row.data<float>() : row.data<bf16>()->to_float());
+  }
+  return first;
 }
 
 // Does nothing: only the queries that pass through it count here.
@@ -88,20 +112,21 @@ class NoAttention final : public Attention {
 
 class Pruning : public ::testing::TestWithParam<std::tuple<RetentionRule, DType>> {};
 
-TEST_P(Pruning, KeepsExactlyTheBestOfTheDefinition) {
-  const auto [rule, dtype] = GetParam();
+void check_pruning(RetentionRule rule, DType dtype, Device device, int64_t steps) {
+  SCOPED_TRACE(to_string(device));
   const ThreadPool threads(2);
-  const Context context(threads);
+  const Context context(threads, device);
   KINORA_FRESH_RANDOM(random);
-  for (const int64_t count : {1, 2, 63, 64, 65, 129, 300}) {
-    const Rows rows = random_rows(random, count, dtype);
+  for (const int64_t count : {1, 2, 63, 64, 65, 129, 300, 1023, 1025, 2500}) {
+    const Rows rows = random_rows(random, count, dtype, steps);
     const Retention retention{rule, random.uniform(0.05, 1.0)};
     const int64_t probe = rule == RetentionRule::attention_score ? 1 + random.below(9) : 0;
     const int64_t heads = rows.kv_heads * (1 + random.below(3));
-    const std::vector<float> queries =
-        testing::random_floats(random, probe * heads * rows.head_size);
+    std::vector<float> queries = testing::random_floats(random, probe * heads * rows.head_size);
+    if (steps > 0) std::fill(queries.begin(), queries.end(), 1.0f);
 
-    RowStore store({1, static_cast<int>(rows.kv_heads), static_cast<int>(rows.head_size), dtype});
+    RowStore store({1, static_cast<int>(rows.kv_heads), static_cast<int>(rows.head_size), dtype},
+                   device);
     const TokenInfo old_token;
     store.begin_group({&old_token, 1});
     store.append(0);
@@ -146,13 +171,27 @@ TEST_P(Pruning, KeepsExactlyTheBestOfTheDefinition) {
     const RowsView left = store.rows(0);
     EXPECT_EQ(std::vector<int32_t>(left.ordinals.begin(), left.ordinals.end()), expected)
         << "of " << count << " rows at " << to_string(retention);
+    ASSERT_EQ(left.count(), static_cast<int64_t>(expected.size()));
     const int64_t width = rows.kv_heads * rows.head_size;
+    const std::vector<float> keys = first_elements(left.keys), values = first_elements(left.values);
     for (size_t i = 1; i < expected.size(); ++i) {  // row 0 is from before the group
       EXPECT_EQ(left.modalities[i], store.token(expected[i]).modality);
-      const ConstTensorView key = left.keys[static_cast<int64_t>(i)];
-      const float first = dtype == DType::f32 ? *key.data<float>() : key.data<bf16>()->to_float();
-      EXPECT_EQ(first, rows.keys[static_cast<size_t>((expected[i] - 1) * width)]);
+      const auto first = static_cast<size_t>((expected[i] - 1) * width);
+      EXPECT_EQ(keys[i], rows.keys[first]);
+      EXPECT_EQ(values[i], rows.values[first]);
     }
+  }
+}
+
+TEST_P(Pruning, KeepsExactlyTheBestOfTheDefinition) {
+  const auto [rule, dtype] = GetParam();
+  std::vector<Device> devices{Device::cpu()};
+  for (size_t i = 0; i < cuda_devices().size(); ++i) {
+    devices.push_back(Device::cuda(static_cast<int>(i)));
+  }
+  for (const Device device : devices) {
+    check_pruning(rule, dtype, device, 0);
+    check_pruning(rule, dtype, device, 3);
   }
 }
 

@@ -35,9 +35,23 @@ RowStore::RowStore(const RowLayout& layout, Device device)
   }
 }
 
-RowStore::Layer& RowStore::layer_at(int layer) { return layers_.at(static_cast<size_t>(layer)); }
-const RowStore::Layer& RowStore::layer_at(int layer) const {
-  return layers_.at(static_cast<size_t>(layer));
+RowStore::Layer& RowStore::layer_at(int layer) const {
+  Layer& found = layers_.at(static_cast<size_t>(layer));
+  settle(found);
+  return found;
+}
+
+void RowStore::settle(Layer& layer) const {
+  if (layer.arriving == nullptr || layer.arriving->count == 0) return;
+  Arriving& arriving = *layer.arriving;
+  arriving.copied.wait();
+  const auto* indexes = reinterpret_cast<const int32_t*>(arriving.indexes.data());
+  for (size_t i = 0; i < arriving.count; ++i) {
+    const int32_t ordinal = arriving.group_begin + indexes[i];
+    layer.ordinals[arriving.first + i] = ordinal;
+    layer.modalities[arriving.first + i] = tokens_[static_cast<size_t>(ordinal)].modality;
+  }
+  arriving.count = 0;
 }
 
 int32_t RowStore::begin_group(std::span<const TokenInfo> tokens) {
@@ -82,17 +96,22 @@ RowsView RowStore::rows(int layer) const {
 }
 
 int64_t RowStore::row_count(int layer) const {
-  return static_cast<int64_t>(layer_at(layer).ordinals.size());
+  return static_cast<int64_t>(layers_.at(static_cast<size_t>(layer)).ordinals.size());
+}
+
+size_t RowStore::first_of_group(const Layer& layer) const {
+  const size_t group = group_ordinals_.size();
+  const size_t total = layer.ordinals.size();
+  if (total < group || group == 0 || layer.ordinals[total - group] != group_begin_) {
+    throw Error(ErrorKind::internal, "only the newest group, whole, can be pruned");
+  }
+  return total - group;
 }
 
 void RowStore::retain(int layer, std::span<const int32_t> kept) {
   Layer& target = layer_at(layer);
   const size_t group = group_ordinals_.size();
-  const size_t total = target.ordinals.size();
-  if (total < group || target.ordinals[total - group] != group_begin_) {
-    throw Error(ErrorKind::internal, "only the newest group, whole, can be pruned");
-  }
-  const size_t first = total - group;
+  const size_t first = first_of_group(target);
   size_t next = first;
   int32_t previous = -1;
   for (const int32_t index : kept) {
@@ -114,6 +133,33 @@ void RowStore::retain(int layer, std::span<const int32_t> kept) {
   target.values.resize(next * static_cast<size_t>(row_bytes_));
 }
 
+void RowStore::retain_there(const Context& context, int layer, const Tensor& kept) {
+  Layer& target = layer_at(layer);
+  const size_t first = first_of_group(target);
+  const auto count = static_cast<size_t>(kept.elements());
+  if (kept.dtype() != DType::i32 || kept.device() != device_ || count > group_ordinals_.size()) {
+    throw Error(ErrorKind::internal, "indexes of rows to keep lie where the rows are");
+  }
+  const size_t offset = first * static_cast<size_t>(row_bytes_);
+  cuda::move_rows_up(context, target.keys.data() + offset, row_bytes_, kept);
+  cuda::move_rows_up(context, target.values.data() + offset, row_bytes_, kept);
+  if (target.arriving == nullptr) target.arriving = std::make_unique<Arriving>(device_);
+  Arriving& arriving = *target.arriving;
+  if (arriving.indexes.size() < count * sizeof(int32_t)) {
+    arriving.indexes = PinnedBuffer(group_ordinals_.size() * sizeof(int32_t));
+  }
+  copy_async(context, arriving.indexes.data(), kept.view().raw(), count * sizeof(int32_t));
+  arriving.copied.record(context);
+  arriving.first = first;
+  arriving.count = count;
+  arriving.group_begin = static_cast<int32_t>(group_begin_);
+  const size_t rows = first + count;
+  target.ordinals.resize(rows);
+  target.modalities.resize(rows);
+  target.keys.truncate(rows * static_cast<size_t>(row_bytes_));
+  target.values.truncate(rows * static_cast<size_t>(row_bytes_));
+}
+
 std::span<const int32_t> RowStore::group_ordinals() const { return group_ordinals_; }
 std::span<const Modality> RowStore::group_modalities() const { return group_modalities_; }
 
@@ -129,6 +175,7 @@ void RowStore::rewind(const Mark& mark) {
     throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
+    settle(layers_[i]);
     const auto rows = static_cast<size_t>(mark.rows[i]);
     // A layer may lack rows of a group that was interrupted, never rows from before the mark.
     if (rows > layers_[i].ordinals.size()) {

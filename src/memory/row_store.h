@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "attention/attention.h"
+#include "base/gpu.h"
 #include "memory/growable.h"
 #include "memory/token_info.h"
 
@@ -51,6 +53,10 @@ class RowStore {
 
   // Of the newest group, keeps in one layer only these rows: indexes into the group, increasing.
   void retain(int layer, std::span<const int32_t> kept);
+  // The same for rows on a GPU, with the indexes there too (i32 [kept], from a kernel that is to be
+  // trusted). Only starts the work; what the host knows of the rows follows when it is next asked
+  // for, which then waits for the GPU to have come so far.
+  void retain_there(const Context& context, int layer, const Tensor& kept);
 
   int64_t token_count() const { return static_cast<int64_t>(tokens_.size()); }
   const TokenInfo& token(int64_t ordinal) const { return tokens_[static_cast<size_t>(ordinal)]; }
@@ -70,14 +76,25 @@ class RowStore {
   int64_t bytes() const;
 
  private:
+  // Indexes of kept rows on their way from the GPU.
+  struct Arriving {
+    explicit Arriving(Device device) : copied(device) {}
+    PinnedBuffer indexes;
+    GpuEvent copied;
+    size_t first = 0;  // row
+    size_t count = 0;  // 0: nothing is on its way
+    int32_t group_begin = 0;
+  };
   struct Layer {
+    std::unique_ptr<Arriving> arriving;  // outlives the rows, whose end waits for the GPU
     Growable keys;
     Growable values;
     std::vector<int32_t> ordinals;
     std::vector<Modality> modalities;
   };
-  Layer& layer_at(int layer);
-  const Layer& layer_at(int layer) const;
+  Layer& layer_at(int layer) const;  // what is known of its rows is complete
+  size_t first_of_group(const Layer& layer) const;
+  void settle(Layer& layer) const;
 
   RowLayout layout_;
   Device device_;
@@ -86,7 +103,7 @@ class RowStore {
   int64_t group_begin_ = 0;
   std::vector<int32_t> group_ordinals_;
   std::vector<Modality> group_modalities_;
-  std::vector<Layer> layers_;
+  mutable std::vector<Layer> layers_;  // what arrives is filled in when it is asked for
 };
 
 }  // namespace kinora

@@ -1,7 +1,5 @@
 #include "model/gpu_decoder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -111,14 +109,7 @@ GpuDecoder::GpuDecoder(const Context& context, const DecoderConfig& config, Weig
 GpuDecoder::~GpuDecoder() = default;
 
 Tensor GpuDecoder::embed(const Context& context, std::span<const int32_t> ids) const {
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= config_.vocabulary) {
-      throw Error(ErrorKind::bad_input,
-                  fmt::format("token {} is not in the model's vocabulary of {}; do tokenizer.json "
-                              "and the weights belong together?",
-                              id, config_.vocabulary));
-    }
-  }
+  check_tokens(ids, config_.vocabulary);
   Tensor result(DType::f32, Shape{static_cast<int64_t>(ids.size()), config_.hidden},
                 context.device);
   if (!ids.empty()) gather_rows(context, weights_.embeddings, ids, result);

@@ -100,15 +100,18 @@ TransformerDecoder::TransformerDecoder(const DecoderConfig& config, DecoderWeigh
       options_(options),
       frequencies_(rotary_frequencies(config.rope, config.head_size)) {}
 
-Tensor TransformerDecoder::embed(const Context& context, std::span<const int32_t> ids) const {
+void check_tokens(std::span<const int32_t> ids, int64_t vocabulary) {
   for (const int32_t id : ids) {
-    if (id < 0 || id >= config_.vocabulary) {
-      throw Error(ErrorKind::bad_input,
-                  fmt::format("token {} is not in the model's vocabulary of {}; do tokenizer.json "
-                              "and the weights belong together?",
-                              id, config_.vocabulary));
-    }
+    if (id >= 0 && id < vocabulary) continue;
+    throw Error(ErrorKind::bad_input,
+                fmt::format("token {} is not in the model's vocabulary of {}; do tokenizer.json "
+                            "and the weights belong together?",
+                            id, vocabulary));
   }
+}
+
+Tensor TransformerDecoder::embed(const Context& context, std::span<const int32_t> ids) const {
+  check_tokens(ids, config_.vocabulary);
   Tensor result(DType::f32, Shape{static_cast<int64_t>(ids.size()), config_.hidden},
                 context.device);
   if (!ids.empty()) gather_rows(context, weights_.embeddings, ids, result);

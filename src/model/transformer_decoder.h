@@ -54,4 +54,7 @@ class TransformerDecoder final : public Decoder {
 // 1 / θ^(2i/d), changed as Llama 3 does where the config says so.
 std::vector<double> rotary_frequencies(const RopeConfig& rope, int64_t head_size);
 
+// Throws bad_input for an id that is not in the vocabulary.
+void check_tokens(std::span<const int32_t> ids, int64_t vocabulary);
+
 }  // namespace kinora

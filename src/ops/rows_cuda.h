@@ -163,9 +163,14 @@ void map_elements(const Context& context, const char* what, ConstTensorView a, C
 template <typename T>
 Tensor upload(const Context& context, std::span<const T> values, DType bytes_as = DType::u8) {
   Tensor target(bytes_as, {static_cast<int64_t>(values.size_bytes())}, context.device);
-  if (!values.empty()) {
-    check(cudaMemcpyAsync(target.view().raw(), values.data(), values.size_bytes(),
-                          cudaMemcpyHostToDevice, enter(context)),
+  // In pieces that the driver takes along at once: with larger ones the host would wait for all
+  // work before them.
+  constexpr size_t piece = 64 * 1024;
+  for (size_t begin = 0; begin < values.size_bytes(); begin += piece) {
+    check(cudaMemcpyAsync(target.view().raw() + begin,
+                          reinterpret_cast<const std::byte*>(values.data()) + begin,
+                          std::min(piece, values.size_bytes() - begin), cudaMemcpyHostToDevice,
+                          enter(context)),
           "copying to a GPU");
   }
   return target;

@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/gpu.h"
+#include "cli/bundled.h"
+#include "cli/command_line.h"
+#include "cli/model_bench.h"
+#include "cli/overlap_bench.h"
+#include "cli/terminal.h"
+#include "cli/trace_file.h"
+#include "engine/engine_state.h"
+#include "model/random_model.h"
+
+namespace kinora::cli {
+namespace {
+
+struct OverlapFlags {
+  OverlapSettings settings;
+  std::string shape = "qwen2.5-vl-7b";
+  std::string device = "auto";
+  bool random_weights = false;
+  std::vector<std::string> retain{"key-norm:0.2", "all"};
+  bool overlapped_only = false;
+  std::string trace;
+  std::string timeline;
+  bool json = false;
+};
+
+Engine make_engine(const OverlapFlags& flags) {
+  const std::string directory = default_model();
+  return Engine(std::make_shared<const EngineState>(flags.device, 0, [&](const Context& context) {
+    const ModelConfig shape =
+        flags.shape == "bundled" ? read_config(real_files(), directory) : shape_config(flags.shape);
+    return random_model(context, real_files(), directory, shape);
+  }));
+}
+
+nlohmann::json to_json(const OverlapRun& run) {
+  const Timings& times = run.answer.timings;
+  return {{"retain", run.retain},
+          {"overlap", run.overlap},
+          {"open", run.open},
+          {"decode_cpu", times.decode},
+          {"waited_for_frames", times.decode_wait},
+          {"vision", times.vision},
+          {"prefill", times.prefill},
+          {"first_group", run.first_group},
+          {"last_group", run.last_group},
+          {"first_token", run.first_token()},
+          {"complete", run.complete()},
+          {"generate", times.generate},
+          {"row_bytes", run.answer.row_bytes},
+          {"gpu_peak_bytes", run.gpu_peak_bytes},
+          {"tokens", run.answer.prompt_tokens},
+          {"answer_tokens", run.answer.ids.size()}};
+}
+
+void print_run(const OverlapRun& run) {
+  const Timings& times = run.answer.timings;
+  fmt::print(
+      "| {}, {} | {:.2f} | {:.2f} | {:.1f} | {:.2f} | {:.2f} | {:.2f} | **{:.2f}** | {:.2f} | {} | "
+      "{} |\n",
+      run.retain, run.overlap ? "overlapped" : "QuickCodec only", run.open, times.decode_wait,
+      times.decode, run.first_group, times.vision, times.prefill, run.first_token(), run.complete(),
+      human_bytes(run.answer.row_bytes),
+      run.gpu_peak_bytes > 0 ? human_bytes(run.gpu_peak_bytes) : "");
+  std::fflush(stdout);
+}
+
+int bench_overlap(const OverlapFlags& flags) {
+  if (!flags.random_weights) {
+    throw Error(ErrorKind::usage, "bench overlap measures shapes: give --random-weights");
+  }
+  TraceFile trace(flags.trace, flags.timeline);
+  const Engine engine = make_engine(flags);
+  const Device device = engine.state()->context.device;
+  const std::string where =
+      device.is_cpu() ? "the CPU" : cuda_devices()[static_cast<size_t>(device.index)].name;
+  const OverlapSettings& settings = flags.settings;
+  for (const std::string& retain : flags.retain) warm_up(engine, settings, retain);
+
+  nlohmann::json out = {{"shape", flags.shape}, {"device", where}};
+  for (size_t i = 0; i < flags.retain.size(); ++i) {
+    const std::string& retain = flags.retain[i];
+    std::optional<OverlapRun> apart;
+    if (!flags.overlapped_only) apart = run_question(engine, settings, retain, false);
+    const OverlapRun overlapped = run_question(engine, settings, retain, true);
+    if (i == 0) {
+      trace.add(overlapped.answer.spans, overlapped.open);
+      trace.write(flags.shape + " on " + where);
+    }
+    if (!flags.json && i == 0) {
+      const InputInfo& input = overlapped.input;
+      fmt::print(
+          "{} on {}, random weights; {}: {} frames of {}x{}, {} tokens, groups of {} frames, {} "
+          "answer tokens; seconds\n\n",
+          flags.shape, where, settings.video, input.times.size(), input.width, input.height,
+          overlapped.answer.prompt_tokens, settings.frames_per_group, overlapped.answer.ids.size());
+      fmt::print(
+          "| | index | waited for frames | decode, CPU-s | first group there | vision | prefill | "
+          "first token | answer complete | rows | GPU memory, peak |\n"
+          "|---|---|---|---|---|---|---|---|---|---|---|\n");
+    }
+    if (!flags.json) {
+      if (apart) print_run(*apart);
+      print_run(overlapped);
+    }
+    out["frames"] = overlapped.input.times.size();
+    out["width"] = overlapped.input.width;
+    out["height"] = overlapped.input.height;
+    if (apart) out["runs"].push_back(to_json(*apart));
+    out["runs"].push_back(to_json(overlapped));
+    if (apart) {
+      const double bound = overlap_bound(*apart, overlapped);
+      out["runs"].back()["bound"] = bound;
+      if (!flags.json) {
+        fmt::print(
+            "\n{}: bound of equation 3 {:.2f} s, overlapped / bound {:.3f}, {:.2f} x faster "
+            "than one after the other\n\n",
+            retain, bound, overlapped.first_token() / bound,
+            apart->first_token() / overlapped.first_token());
+      }
+    }
+  }
+  if (flags.json) fmt::print("{}\n", out.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_overlap(CommandLine& line, CLI::App& bench) {
+  const auto flags = std::make_shared<OverlapFlags>();
+  OverlapSettings& settings = flags->settings;
+  CLI::App* overlap = bench.add_subcommand(
+      "overlap", "Measure whole questions: decoding beside computing, and one after the other");
+  overlap->add_option("video", settings.video, "A video file")->required();
+  overlap
+      ->add_option("--shape", flags->shape,
+                   "qwen2.5-vl-7b, qwen2.5-vl-3b, or bundled: that of the bundled model")
+      ->capture_default_str();
+  overlap->add_flag("--random-weights", flags->random_weights, "Make the weights up");
+  overlap->add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")
+      ->capture_default_str();
+  overlap->add_option("--fps", settings.fps, "Frames a second")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  overlap->add_option("--max-pixels", settings.max_pixels, "Of a frame")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  overlap->add_option("--frames-per-group", settings.frames_per_group, "Prefilled together")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  overlap->add_option("--retain", flags->retain, "What stays in memory, such as key-norm:0.2,all")
+      ->delimiter(',');
+  overlap->add_option("--max-tokens", settings.answer_tokens, "Of the answer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  overlap->add_option("--decode-threads", settings.decode_threads, "0: one for every core")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  overlap->add_flag("--overlapped-only", flags->overlapped_only,
+                    "Leave out the runs whose stages stand apart");
+  overlap->add_option("--trace", flags->trace, "A Chrome trace of the first overlapped run");
+  overlap->add_option("--timeline", flags->timeline, "The same as a picture, .png or .svg");
+  overlap->add_flag("--json", flags->json, "Print JSON");
+  overlap->footer(
+      "Examples:\n"
+      "  kinora bench overlap talk.mp4 --random-weights\n"
+      "  kinora bench overlap talk.mp4 --shape bundled --device cpu --random-weights --json");
+  overlap->callback([&line, flags] { line.action = [flags] { return bench_overlap(*flags); }; });
+}
+
+}  // namespace kinora::cli
