@@ -40,22 +40,22 @@ def summary(results, machine):
     """One row a case, ready to paste."""
     lines = [f"Decoding sampled frames, {machine['machine']}, {machine['cores']} cores; absent: "
              f"{', '.join(machine['absent']) or 'none'}.", "",
-             "| case | kinora s | fastest peer s | times faster | first 16 frames | of independent decoders | "
-             "peak MB: kinora | peers |", "|---|---:|---:|---:|---:|---:|---:|---|"]
+             "| case | samples | kinora s | fastest peer s | times faster | first 16 frames | "
+             "of independent decoders | peak MB: kinora | peers |", "|---|---:|---:|---:|---:|---:|---:|---:|---|"]
     for result in results:
         programs = result["programs"]
         ours = programs.get("kinora")
         if not ours:
-            lines.append(f"| {result['case']} | failed | | | | | | |")
+            lines.append(f"| {result['case']} | | failed | | | | | | |")
             continue
         name, peer = fastest_peer(programs)
         ceiling = programs.get("independent decoders")
         memory = ", ".join(f"{other} {one['peak_mb']:.0f}" for other, one in programs.items()
                            if one and other not in OWN)
         lines.append(
-            f"| {result['case']} | {ours['seconds']:.2f} | "
+            f"| {result['case']} | {ours['frames']} | {ours['seconds']:.2f} | "
             + (f"{peer['seconds']:.2f} ({name}) | **{peer['seconds'] / ours['seconds']:.2f}** | " if peer else "– | – | ")
-            + f"{ours['first']:.2f} s, {100 * ours['first'] / ours['seconds']:.0f} % | "
+            + f"{ours['first']:.2f} s, {100 * ours['first'] / ours['seconds']:.1f} % | "
             + (f"{100 * ceiling['seconds'] / ours['seconds']:.0f} % | " if ceiling else "– | ")
             + f"{ours['peak_mb']:.0f} | {memory} |")
     return "\n".join(lines) + "\n"
