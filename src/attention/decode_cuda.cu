@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/decode_few_cuda.cuh"
 #include "attention/decode_kernel_cuda.cuh"
 #include "attention/decode_simple_cuda.cuh"
 #include "base/cuda_support.h"
@@ -62,15 +63,46 @@ void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int spli
 }
 
 template <int HeadSize>
+void launch_few(cudaStream_t stream, const DecodeArguments& arguments, int splits) {
+  constexpr size_t bytes = few_shared_bytes<HeadSize>;
+  cuda::check(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(decode_few<HeadSize>),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+      "preparing decode attention");
+  cuda::launch_early({dim3(static_cast<unsigned int>(std::min(splits, few_parts)),
+                           static_cast<unsigned int>(arguments.kv_heads)),
+                      few_warps * 32, bytes, stream},
+                     "decode attention", decode_few<HeadSize>, arguments);
+}
+
+template <int HeadSize>
 void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int splits) {
   const int pairs = arguments.tokens * (arguments.heads / arguments.kv_heads);
+  if (pairs <= few_pairs) return launch_few<HeadSize>(stream, arguments, splits);
   if (pairs <= 16) return launch_rows<HeadSize, 1>(stream, arguments, splits);
   if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, splits);
   if (pairs <= 64) return launch_rows<HeadSize, 4>(stream, arguments, splits);
   launch_rows<HeadSize, 8>(stream, arguments, splits);
 }
 
+// Whether the kernels for bf16 rows take the work and the card has the shared memory they need.
+bool runs_on_tensor_cores(const Context& context, const DecodeAttention& work) {
+  const ConstTensorView& q = work.queries;
+  const bool few = q.size(0) * (q.size(1) / work.kv_heads) <= few_pairs;
+  const size_t wide = few ? few_shared_bytes<128> : decode_shared_bytes<128>;
+  const size_t narrow = few ? few_shared_bytes<64> : decode_shared_bytes<64>;
+  return work.row_type == DType::bf16 && (q.size(2) == 128 || q.size(2) == 64) &&
+         q.stride(0) % 2 == 0 && q.stride(1) % 2 == 0 &&
+         (q.size(2) == 128 ? wide : narrow) <= cuda::most_shared_memory(context);
+}
+
 }  // namespace
+
+bool decode_turns(const Context& context, const DecodeAttention& work) {
+  const ConstTensorView& q = work.queries;
+  return q.size(0) * (q.size(1) / work.kv_heads) <= few_pairs &&
+         runs_on_tensor_cores(context, work);
+}
 
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
   const int64_t processors = cuda::multiprocessors(context.device.index);
@@ -93,6 +125,14 @@ void decode_attention(const Context& context, const DecodeAttention& work) {
   arguments.queries = q.raw();
   arguments.query_stride = q.stride(0);
   arguments.query_head_stride = q.stride(1);
+  if (work.unturned.qkv.raw() != nullptr) {
+    require(decode_turns(context, work) && work.unturned.qkv.dtype() == q.dtype(),
+            "cannot turn the rows of such work");
+    arguments.unturned = work.unturned.qkv.raw();
+    arguments.unturned_stride = work.unturned.qkv.stride(0);
+    arguments.cos = cuda::device_data<float>(work.unturned.cos);
+    arguments.sin = cuda::device_data<float>(work.unturned.sin);
+  }
   arguments.layer = work.layer;
   arguments.out = work.out.raw();
   arguments.out_stride = work.out.stride(0);
@@ -110,11 +150,9 @@ void decode_attention(const Context& context, const DecodeAttention& work) {
   arguments.queries_f32 = q.dtype() == DType::f32;
   arguments.out_f32 = work.out.dtype() == DType::f32;
   const cudaStream_t stream = cuda::enter(context);
-  const bool even = q.stride(0) % 2 == 0 && q.stride(1) % 2 == 0;
-  if (work.row_type == DType::bf16 && even && head_size == 128) {
-    launch_tensor<128>(stream, arguments, work.splits);
-  } else if (work.row_type == DType::bf16 && even && head_size == 64) {
-    launch_tensor<64>(stream, arguments, work.splits);
+  if (runs_on_tensor_cores(context, work)) {
+    head_size == 128 ? launch_tensor<128>(stream, arguments, work.splits)
+                     : launch_tensor<64>(stream, arguments, work.splits);
   } else {
     const auto tokens = static_cast<unsigned int>(q.size(0));
     const auto heads = static_cast<unsigned int>(q.size(1));

@@ -20,6 +20,12 @@ struct LayerRows {
   int64_t rows = 0;  // the new ones included
 };
 
+// New tokens before their rotation.
+struct UnturnedRows {
+  ConstTensorView qkv;  // [m, (heads + 2 × kv heads) × d], the queries' type, rows may be strided
+  ConstTensorView cos, sin;  // [m, d / 2] f32, contiguous
+};
+
 struct DecodeAttention {
   ConstTensorView queries;  // [m, heads, d] bf16 or f32 on the device: the newest m tokens, whose
                             // own keys and values are the last m rows; 1 ≤ m ≤ 64
@@ -35,7 +41,13 @@ struct DecodeAttention {
   // Optional, [m] in device memory: bit j of mask i says that new token i reads new token j. All
   // read all older rows. Null: causal.
   const uint64_t* tree_mask = nullptr;
+  // Where decode_turns says so: turns queries and keys, writes the new rows and does not read what
+  // `queries` points at.
+  UnturnedRows unturned = {};
 };
+
+// Whether decode_attention can take such work with unturned rows.
+bool decode_turns(const Context& context, const DecodeAttention& work);
 
 // How many parts rows are split into to keep the device busy with up to `most_rows` rows.
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows);

@@ -12,6 +12,10 @@ struct DecodeArguments {
   const void* queries = nullptr;
   int64_t query_stride = 0;  // in elements
   int64_t query_head_stride = 0;
+  const void* unturned = nullptr;  // queries, keys and values of the new tokens; null: `queries`
+  int64_t unturned_stride = 0;
+  const float* cos = nullptr;  // [tokens, d / 2]
+  const float* sin = nullptr;
   const LayerRows* layer = nullptr;
   void* out = nullptr;
   int64_t out_stride = 0;
@@ -31,13 +35,14 @@ struct DecodeArguments {
 
 constexpr int decode_warps = 8;
 constexpr int decode_tile = 128;  // rows of a stage
+constexpr int decode_share = 32;  // rows that parts are made of: finer than tiles, to be even
 
-// The rows that part `part` of `parts` reads: whole tiles.
+// The rows that part `part` of `parts` reads.
 __device__ inline void decode_range(int64_t rows, int part, int parts, int64_t& begin,
                                     int64_t& end) {
-  const int64_t tiles = (rows + decode_tile - 1) / decode_tile;
-  begin = tiles * part / parts * decode_tile;
-  end = min(rows, tiles * (part + 1) / parts * decode_tile);
+  const int64_t shares = (rows + decode_share - 1) / decode_share;
+  begin = shares * part / parts * decode_share;
+  end = min(rows, shares * (part + 1) / parts * decode_share);
 }
 
 __device__ inline void store_value(void* out, bool f32, int64_t at, float value) {

@@ -32,6 +32,7 @@ void run_windows(const Context& context, ConstTensorView, ConstTensorView, Const
 
 int decode_splits(const Context& context, int, int64_t) { refuse(context); }
 size_t decode_scratch_bytes(int64_t, int64_t, int64_t, int) { return 0; }
+bool decode_turns(const Context&, const DecodeAttention&) { return false; }
 void decode_attention(const Context& context, const DecodeAttention&) { refuse(context); }
 
 }  // namespace kinora

@@ -32,6 +32,15 @@ inline unsigned int strided_blocks(const Context& context, int64_t count, int64_
   return needed < most ? needed : static_cast<unsigned int>(most);
 }
 
+// Bytes of shared memory that a block can have at most.
+inline size_t most_shared_memory(const Context& context) {
+  int bytes = 0;
+  check(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.device.index),
+      "reading the properties of a GPU");
+  return static_cast<size_t>(bytes);
+}
+
 struct Launch {
   dim3 grid;
   dim3 block;
@@ -62,6 +71,11 @@ void launch_early(const Launch& how, const char* what, void (*kernel)(Parameters
   config.stream = how.stream;
   config.attrs = &attribute;
   config.numAttrs = starts_early() ? 1 : 0;
+  // Kernels share a multiprocessor only if they want its memory divided in the same way.
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        what);
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
 }
 

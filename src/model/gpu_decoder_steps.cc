@@ -173,8 +173,6 @@ void GpuDecoder::Steps::attend(const Context& context, const Kind& kind, int64_t
   const Shape shape{kind.tokens, config_.heads, size};
   const TensorView queries = rows(queries_).reshaped(shape);
   const auto* layer_rows = reinterpret_cast<const LayerRows*>(state_.view().raw()) + layer;
-  cuda::step_rope_append(context, rows(cos_), rows(sin_), rows(qkv_), queries, layer_rows,
-                         config_.kv_heads, kind.row_type);
   DecodeAttention work;
   work.queries = queries;
   work.layer = layer_rows;
@@ -184,6 +182,12 @@ void GpuDecoder::Steps::attend(const Context& context, const Kind& kind, int64_t
   work.scratch = scratch_[kind].view().raw();
   work.scale = 1.0f / std::sqrt(static_cast<float>(size));
   work.out = rows(mixed_).reshaped(shape);
+  if (decode_turns(context, work)) {
+    work.unturned = {rows(qkv_), rows(cos_), rows(sin_)};
+  } else {
+    cuda::step_rope_append(context, rows(cos_), rows(sin_), rows(qkv_), queries, layer_rows,
+                           config_.kv_heads, kind.row_type);
+  }
   decode_attention(context, work);
 }
 

@@ -47,6 +47,8 @@ void matmul(const Context& context, const MatmulWork& work) {
       convert(context, work.weight, wide);
       rest.weight = wide;
     }
+  } else if (matmul_stream(context, work, false)) {
+    return;
   } else if (m <= skinny_rows && skinny_fits(work)) {
     return matmul_skinny(context, work, false);
   }
@@ -60,6 +62,7 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
   const int64_t n = out.size(1);
   const MatmulWork work{a, weight, bias, out, false};
   if (a.dtype() == DType::f32 && a.size(0) <= few_rows) return matmul_few_f32(context, work, true);
+  if (matmul_stream(context, work, true)) return;
   if (a.dtype() == DType::bf16 && a.size(0) <= skinny_rows && skinny_fits(work)) {
     return matmul_skinny(context, work, true);
   }

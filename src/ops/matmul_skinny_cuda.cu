@@ -3,7 +3,7 @@
 // the arithmetic even for one row: sixteen rows of weights times eight rows of a, most of them
 // empty, cost nothing beside the reading, and each weight is loaded once, 16 bytes at a time.
 #include "ops/matmul_cuda.h"
-#include "ops/rows_cuda.h"
+#include "ops/matmul_parts_cuda.cuh"
 
 namespace kinora::cuda {
 namespace {
@@ -11,8 +11,6 @@ namespace {
 constexpr int warps = 8;
 constexpr int deep = 2;  // loads of a row that make one piece of work for a warp
 constexpr int step = 32 * deep;
-
-constexpr int longest_normed = 4096;  // elements of a row that is normed on the way
 
 struct SkinnyShape {
   const __nv_bfloat16* a;
@@ -22,20 +20,7 @@ struct SkinnyShape {
   bool accumulate;
   int m;
   int64_t n, k, a_stride, weight_stride, out_stride;
-  // One row of a before its RMS norm, in the place of `a`.
-  const float* unnormed;
-  const __nv_bfloat16* norm;
-  float epsilon;
 };
-
-// Weights pass through once: do not keep them in the first-level cache.
-__device__ __forceinline__ uint4 load_once(const __nv_bfloat16* at) {
-  uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(at));
-  return value;
-}
 
 // sum[16 × 8] += left[16 × 16] · right[16 × 8]
 __device__ __forceinline__ void multiply(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2,
@@ -55,69 +40,10 @@ __device__ __forceinline__ void multiply_eights(float (&sum)[4], uint4 upper, ui
   multiply(sum, upper.z, lower.z, upper.w, lower.w, right.z, right.w);
 }
 
-__device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
-  if (bias == nullptr) return 0.0f;
-  switch (type) {
-    case DType::bf16:
-      return to_float(static_cast<const __nv_bfloat16*>(bias)[at]);
-    case DType::f16:
-      return to_float(static_cast<const __half*>(bias)[at]);
-    default:
-      return static_cast<const float*>(bias)[at];
-  }
-}
-
-// A row normed into shared memory, every thread its share of it: x ← bf16(x / rms(x) × norm).
-// Norms are asked for before the kernel that makes the row has ended.
-template <int threads>
-__device__ __forceinline__ void norm_row(const SkinnyShape& shape, __nv_bfloat16* x) {
-  constexpr int most = longest_normed / threads / 8;  // eights of a thread
-  __shared__ float scratch[32];
-  const int first = static_cast<int>(threadIdx.x) * 8, columns = static_cast<int>(shape.k);
-  uint4 scales[most];
-#pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int at = first + i * threads * 8;
-    if (at < columns) scales[i] = __ldg(reinterpret_cast<const uint4*>(shape.norm + at));
-  }
-  wait_for_previous();
-  float values[most][8];
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int at = first + i * threads * 8;
-    if (at >= columns) continue;
-    const float4 low = *reinterpret_cast<const float4*>(shape.unnormed + at);
-    const float4 high = *reinterpret_cast<const float4*>(shape.unnormed + at + 4);
-    values[i][0] = low.x, values[i][1] = low.y, values[i][2] = low.z, values[i][3] = low.w;
-    values[i][4] = high.x, values[i][5] = high.y, values[i][6] = high.z, values[i][7] = high.w;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) squares += values[i][k] * values[i][k];
-  }
-  squares = block_sum(squares, scratch);
-  const float factor = 1.0f / sqrtf(squares / static_cast<float>(columns) + shape.epsilon);
-#pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int at = first + i * threads * 8;
-    if (at >= columns) continue;
-    __nv_bfloat16 scale[8], normed[8];
-    memcpy(scale, &scales[i], sizeof(scale));
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      normed[k] = __float2bfloat16_rn(values[i][k] * factor * to_float(scale[k]));
-    }
-    uint4 raw;
-    memcpy(&raw, normed, sizeof(raw));
-    *reinterpret_cast<uint4*>(x + at) = raw;
-  }
-  __syncthreads();
-}
-
-// gated: rows n and n + shape.n of the weights make one output. normed: the row of a is normed on
-// the way. halves: eights of weight rows that a block takes, 1 or 2. Every warp keeps `stages`
-// pieces of its part of the inner dimension in flight; the first ones are asked for before the
-// kernel that makes `a` has ended.
-template <bool gated, bool normed, int halves, typename Out>
+// gated: rows n and n + shape.n of the weights make one output. halves: eights of weight rows that
+// a block takes, 1 or 2. Every warp keeps `stages` pieces of its part of the inner dimension in
+// flight; the first ones are asked for before the kernel that makes `a` has ended.
+template <bool gated, int halves, typename Out>
 __global__ void __launch_bounds__(32 * warps, gated         ? 2
                                               : halves == 2 ? 3
                                                             : 4)
@@ -126,7 +52,6 @@ __global__ void __launch_bounds__(32 * warps, gated         ? 2
   constexpr int stages = 2;
   constexpr int block_rows = 8 * halves;
   __shared__ float sums[warps][parts][8][block_rows];
-  __shared__ alignas(16) __nv_bfloat16 x[normed ? longest_normed : 8];
   let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int group = lane / 4, quad = lane % 4;
@@ -163,7 +88,7 @@ __global__ void __launch_bounds__(32 * warps, gated         ? 2
     for (int i = 0; i < deep; ++i) {
       const int at = begin + i * 32 + quad * 8;
       const bool inside = group < shape.m && at < columns;
-      const __nv_bfloat16* from = normed ? x + at : shape.a + group * shape.a_stride + at;
+      const __nv_bfloat16* from = shape.a + group * shape.a_stride + at;
       right[stage][i] = inside ? *reinterpret_cast<const uint4*>(from) : nothing;
     }
   };
@@ -171,11 +96,7 @@ __global__ void __launch_bounds__(32 * warps, gated         ? 2
   constexpr int stride = warps * step;
 #pragma unroll
   for (int stage = 0; stage < stages; ++stage) fetch_left(stage, begin + stage * stride);
-  if constexpr (normed) {
-    norm_row<32 * warps>(shape, x);
-  } else {
-    wait_for_previous();
-  }
+  wait_for_previous();
 #pragma unroll
   for (int stage = 0; stage < stages; ++stage) fetch_right(stage, begin + stage * stride);
   float sum[parts][4] = {};
@@ -312,34 +233,11 @@ void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   const Launch how{blocks_for(n, small ? 8 : 16), 32 * warps, 0, stream};
   with_activation(work.out.dtype(), [&]<typename Out>(Out) {
     launch_early(how, "matmul",
-                 gated   ? skinny_kernel<true, false, 2, Out>
-                 : small ? skinny_kernel<false, false, 1, Out>
-                         : skinny_kernel<false, false, 2, Out>,
+                 gated   ? skinny_kernel<true, 2, Out>
+                 : small ? skinny_kernel<false, 1, Out>
+                         : skinny_kernel<false, 2, Out>,
                  shape, device_data<Out>(work.out));
   });
-}
-
-bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
-                 float epsilon, bool gated) {
-  const auto starts_at_sixteen_bytes = [](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-  };
-  if (work.out.size(0) != 1 || work.out.size(1) == 0 || work.out.dtype() != DType::bf16 ||
-      work.weight.dtype() != DType::bf16 || norm.dtype() != DType::bf16 ||
-      work.a.size(1) % 8 != 0 || work.a.size(1) > longest_normed || work.a.size(1) == 0 ||
-      !starts_at_sixteen_bytes(work.a.raw()) || !starts_at_sixteen_bytes(norm.raw()) ||
-      !rows_take_sixteen_bytes(work.weight)) {
-    return false;
-  }
-  SkinnyShape shape = skinny_shape(work);
-  shape.unnormed = device_data<float>(work.a);
-  shape.norm = device_data<__nv_bfloat16>(norm);
-  shape.epsilon = epsilon;
-  launch_early({blocks_for(shape.n, 16), 32 * warps, 0, enter(context)}, "norm_matmul",
-               gated ? skinny_kernel<true, true, 2, __nv_bfloat16>
-                     : skinny_kernel<false, true, 2, __nv_bfloat16>,
-               shape, device_data<__nv_bfloat16>(work.out));
-  return true;
 }
 
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated) {
