@@ -1,13 +1,14 @@
 # Fails when the assembler reports that a kernel spills registers, or that tensor core instructions
 # were serialised or held back (C75xx); both cost more than a slow line of code ever could.
-#   cmake -DNVCC=… -DSOURCE=… -DINCLUDES=a;b -DOUTPUT=… -P check_registers.cmake
+#   cmake -DNVCC=… -DARCHITECTURE=90a -DSOURCE=… -DINCLUDES=a;b -DOUTPUT=… -P check_registers.cmake
 list(TRANSFORM INCLUDES PREPEND -I)
 execute_process(
   COMMAND ${NVCC} -std=c++20 --diag-suppress=554 --expt-relaxed-constexpr -O3 -DNDEBUG ${INCLUDES}
-          -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o ${OUTPUT}.cubin ${SOURCE}
+          -gencode=arch=compute_${ARCHITECTURE},code=sm_${ARCHITECTURE} -Xptxas=-v
+          -cubin -o ${OUTPUT}.cubin ${SOURCE}
   RESULT_VARIABLE status OUTPUT_VARIABLE report ERROR_VARIABLE report)
 if(NOT status EQUAL 0)
-  message(FATAL_ERROR "${SOURCE} does not compile for sm_90a:\n${report}")
+  message(FATAL_ERROR "${SOURCE} does not compile for sm_${ARCHITECTURE}:\n${report}")
 endif()
 file(REMOVE ${OUTPUT}.cubin)
 # Every kernel has a line "… bytes stack frame, N bytes spill stores, N bytes spill loads".
@@ -18,6 +19,6 @@ endif()
 list(FILTER spills EXCLUDE REGEX "^0 bytes spill stores, 0 bytes spill loads$")
 string(REGEX MATCHALL "\\(C75[0-9][0-9]\\)[^\n]*" remarks "${report}")
 if(spills OR remarks)
-  message(FATAL_ERROR "the assembler is unhappy with ${SOURCE}: ${spills} ${remarks}")
+  message(FATAL_ERROR "the assembler is unhappy with ${SOURCE} for sm_${ARCHITECTURE}: ${spills} ${remarks}")
 endif()
 file(WRITE ${OUTPUT} "${report}")

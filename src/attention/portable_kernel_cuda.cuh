@@ -104,11 +104,11 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     load_matrices(q[k], shared + 2 * Tile::bytes +
                             tile_place<Padded>(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
   }
-  RowPlace place[2];
+  int32_t limit[2];  // the rest of a row's place is looked up again at the end
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp * 16 + (lane >> 2) + 8 * r;
-    place[r] = row < job.rows ? find_row(a.plan, job, row) : RowPlace{0, 0, 0};
+    limit[r] = row < job.rows ? find_row(a.plan, job, row).limit : 0;
   }
 
   const float factor = a.scale * log2_e;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
       }
     }
     if (info.kind == block_limited) {
-      const int32_t end[2] = {info.end_for(place[0].limit), info.end_for(place[1].limit)};
+      const int32_t end[2] = {info.end_for(limit[0]), info.end_for(limit[1])};
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
       for (int i = 0; i < 8; ++i) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          if (rows[i * 8 + column + (j & 1)] >= place[j >> 1].limit) s[i][j] = -INFINITY;
+          if (rows[i * 8 + column + (j & 1)] >= limit[j >> 1]) s[i][j] = -INFINITY;
         }
       }
     }
@@ -209,7 +209,8 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     const int row = warp * 16 + (lane >> 2) + 8 * r;
     if (row >= job.rows) continue;
     const auto pair = [&](int i) { return float2{out[i][2 * r], out[i][2 * r + 1]}; };
-    finish_quad_row<Padded / 8>(a, job, row, place[r].query, place[r].head, column,
+    const RowPlace place = find_row(a.plan, job, row);
+    finish_quad_row<Padded / 8>(a, job, row, place.query, place.head, column,
                                 max[r] * a.scale, sum[r], pair);
   }
 }
