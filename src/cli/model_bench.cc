@@ -217,21 +217,27 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps) const {
   }
   int32_t token = 1;
   int64_t position = rows;
+  GpuEvent began(context_.device, true), ended(context_.device, true);
   const auto step = [&] {
     TokenGroup group;
+    began.record(context_);
     group.embeddings = decoder_->embed(context_, {&token, 1});
     group.tokens.resize(1);
     const auto at = static_cast<int32_t>(position++);
     group.tokens[0].position = {at, at, at};
     const Tensor hidden = decoder_->prefill(context_, group, store, attention, {});
     const Tensor logits = decoder_->logits(context_, hidden);
+    ended.record(context_);
     token = argmax(context_, logits.view()[0]);
   };
   for (int i = 0; i < 4; ++i) step();  // the second captures the graph
   const auto begin = std::chrono::steady_clock::now();
-  for (int64_t i = 0; i < steps; ++i) step();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   DecodeFigure figure;
+  for (int64_t i = 0; i < steps; ++i) {
+    step();
+    figure.device_seconds += ended.seconds_since(began) / static_cast<double>(steps);
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   figure.context = rows;
   figure.seconds = elapsed.count() / static_cast<double>(steps);
   figure.step_bytes = static_cast<double>(weight_bytes() + store.bytes());

@@ -39,8 +39,9 @@ struct ProductsFigure {
 };
 struct DecodeFigure {
   int64_t context = 0;
-  double seconds = 0;     // a token, sampling included
-  double step_bytes = 0;  // weights and rows that a token reads
+  double seconds = 0;         // a token, sampling included
+  double device_seconds = 0;  // of these, from the first kernel to the logits
+  double step_bytes = 0;      // weights and rows that a token reads
 };
 struct VisionFigure {
   int64_t frames = 0, width = 0, height = 0, tokens = 0;
