@@ -9,9 +9,9 @@ SETS = {
     "pictures": ("pictures", 64, 200, 1),
     "needle-64": ("needle", 64, 20, 0), "needle-128": ("needle", 128, 10, 0), "needle-256": ("needle", 256, 10, 0),
     "needle-512": ("needle", 512, 10, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 10, 0),
-    "needle-4096": ("needle", 4096, 10, 0),
-    "mixed-1024": ("mixed-needle", 1024, 26, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
-    "text-8192": ("text-needle", 8192, 32, 0), "text-24576": ("text-needle", 24576, 4, 0),
+    "needle-4096": ("needle", 4096, 10, 0), "long-4096": ("needle", 4096, 6, 0),
+    "mixed-1024": ("mixed-needle", 1024, 16, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
+    "text-8192": ("text-needle", 8192, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
     "retain-256": ("skills", 256, 10, 44),
 }
 # the table of the heads is searched on these, which no row asks about
@@ -21,7 +21,7 @@ SEED, CALIBRATION_SEED = "accuracy", "calibration"
 DENSE = "dense"
 MMINFERENCE = "mminference;dense-below=0"
 # tables of the heads beside the one that comes with the model -> flags of `kinora tune`; a policy names one in brackets
-BUDGET = ("--budget", "45")
+BUDGET = ("--budget", "50")
 HEADS = {"": BUDGET, "no boundaries": (*BUDGET, "--no-boundaries")}
 
 
@@ -48,13 +48,13 @@ ATTENTION = {
 }
 # static patterns that cost about what MMInference's table costs
 MATCHED = {
-    "A-shape, as dear": sparse("a-shape:sink=128,local=6400"), "tri-shape, as dear": sparse("tri-shape:sink=128,local=6400"),
-    "grid, as dear": sparse("grid:stride=9"), "SparseTransformer fixed, as dear": sparse("sf-fixed:stride=3"),
-    "SparseTransformer strided, as dear": sparse("sf-strided:stride=4"),
+    "A-shape, as dear": sparse("a-shape:sink=128,local=7000"), "tri-shape, as dear": sparse("tri-shape:sink=128,local=7000"),
+    "grid, as dear": sparse("grid:stride=8"), "SparseTransformer fixed, as dear": sparse("sf-fixed:stride=3"),
+    "SparseTransformer strided, as dear": sparse("sf-strided:stride=3"),
 }
 # whether the text at the end of a group reads everything
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
-        (("MMInference", "mminference:last=0"), ("MOMO", "momo:last=0"), ("A-shape", "a-shape:last=0"))}
+        (("MMInference", "mminference:last=0"), ("MOMO", "momo:last=0"))}
 # what is left when the budget is small: the same policies with less
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
@@ -113,22 +113,20 @@ def rows():
     add("pictures", ("pictures",), dense)
     add("chance", ("skills-64", "moments-64", "caption-64", "pictures"), dense, wrong_video=True)
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
-    variants = ("MMInference, no boundaries", "MMInference + delta")
-    add("attention", ("needle-1024",), some((*few, *variants)) | MATCHED | some(main))
-    add("attention", ("mixed-1024",), some((*few, *variants[:1])) | LAST)
-    add("attention", ("needle-4096",), some(few))
-    add("attention", ("text-8192",), some(main[:5]))
-    add("attention", ("mixed-1024",), MATCHED | some(main))
+    add("attention", ("needle-1024",), some((*few, "MMInference, no boundaries", "MInference (vertical-slash)")) | MATCHED)
+    add("attention", ("mixed-1024",), some((*few, "MMInference, no boundaries")) | LAST)
+    add("attention", ("long-4096",), some((*few, "MInference (vertical-slash)")) | {"A-shape, as dear": MATCHED["A-shape, as dear"]})
+    add("attention", ("text-8192",), some(few))
+    add("attention", ("needle-1024",), some(main))
+    add("attention", ("long-4096",), some(main) | MATCHED)
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
-    add("attention", ("needle-4096",), some(main))
-    add("attention", ("needle-1024", "mixed-1024", "text-8192"), ATTENTION)
+    add("attention", ("needle-1024", "mixed-1024", "text-8192", "long-4096"), ATTENTION | MATCHED)
     add("retention", ("retain-256",), RETENTION)
     add("groups", ("retain-256",), GROUPS)
     add("tight", ("mixed-1024",), TIGHT)
-    add("attention", ("needle-4096",), ATTENTION | MATCHED)
     add("by question", ("retain-256",), BY_QUESTION)
     add("presets", ("retain-256", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024",), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
-    add("attention", ("mixed-3072", "text-24576"), ATTENTION)
+    add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION)
     return out

@@ -1,6 +1,7 @@
 #include "attention/search.h"
 
 #include <fmt/core.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,26 @@ constexpr double well_used = 0.85;   // of the limit: no more growing
 constexpr double aim = 0.95;         // of the limit, when sizes change
 constexpr int32_t first_band = 512;  // of a grid that grows
 constexpr double hopeless = 1.5;     // times the limit: not worth a second run
+
+// Seconds that work takes. On a single thread only its own time counts, so that other programs on
+// the machine do not; with several it is the clock's.
+class WorkTimer {
+ public:
+  explicit WorkTimer(const Context& context)
+      : clock_(context.threads->threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC),
+        start_(now()) {}
+  double seconds() const { return now() - start_; }
+
+ private:
+  double now() const {
+    timespec time{};
+    clock_gettime(clock_, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+
+  clockid_t clock_;
+  double start_;
+};
 
 // What a plan gives for every query of the head.
 struct Outcome {
@@ -72,7 +93,7 @@ class HeadSearch {
     const auto count = static_cast<size_t>(head_.queries.count());
     Outcome outcome{Tensor(DType::f32, head_.queries.queries.shape()), {}, 0};
     std::vector<float> max(count), sum(count);
-    const RunTimer watch;
+    const WorkTimer watch(context_);
     run_plan(context_, plan, head_.queries, head_.rows, scale_, outcome.out,
              {.state = {max.data(), sum.data()}});
     outcome.seconds = watch.seconds();
@@ -88,7 +109,7 @@ class HeadSearch {
   };
 
   TimedProbe look(const Region& region) const {
-    const RunTimer watch;
+    const WorkTimer watch(context_);
     TimedProbe timed{probe_region(context_, head_.queries, head_.rows, region, 0, scale_), 0};
     timed.seconds = watch.seconds();
     return timed;
@@ -99,7 +120,7 @@ class HeadSearch {
                      double limit) const {
     Outcome best;
     for (int i = 0; i < options_.repeats; ++i) {
-      const RunTimer watch;
+      const WorkTimer watch(context_);
       PlanBuilder builder(head_.queries, head_.rows);
       add_line_tiles(builder, region, resolve(spec, region, timed.probe), 0);
       Outcome outcome = run(builder.take());
@@ -206,7 +227,7 @@ class HeadSearch {
 
   void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
     for (int i = 0; i < options_.repeats; ++i) {
-      const RunTimer watch;
+      const WorkTimer watch(context_);
       const auto indexes =
           resolve_head(context_, choice, regions, head_.queries, head_.rows, 0, scale_);
       PlanBuilder builder(head_.queries, head_.rows);
@@ -308,7 +329,7 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
   Tensor out(DType::f32, views.queries.queries.shape());
   double best = 0;
   for (int i = 0; i < std::max(2, options.repeats); ++i) {
-    const RunTimer watch;
+    const WorkTimer watch(context);
     PlanBuilder builder(views.queries, views.rows);
     add_line_tiles(builder, regions.front(), resolve(spec, regions.front(), {}), 0);
     run_plan(context, builder.take(), views.queries, views.rows, scale, out);
