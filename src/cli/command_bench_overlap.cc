@@ -150,7 +150,10 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
   overlap->add_option("--fps", settings.fps, "Frames a second")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  overlap->add_option("--max-pixels", settings.max_pixels, "Of a frame")
+  overlap
+      ->add_option(
+          "--pixels", settings.pixels,
+          "Of a frame, about, however long the video is: the model's own rule is set aside")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   overlap->add_option("--frames-per-group", settings.frames_per_group, "Prefilled together")

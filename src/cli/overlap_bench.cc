@@ -50,7 +50,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   Session session(engine, session_options);
   InputOptions input;
   input.fps = settings.fps;
-  input.max_pixels = settings.max_pixels;
+  input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto begin = std::chrono::steady_clock::now();
   run.input = session.add(settings.video, input);
@@ -72,7 +72,7 @@ void warm_up(const Engine& engine, const OverlapSettings& settings, const std::s
   Session session(engine, session_options);
   InputOptions input;
   input.fps = settings.fps;
-  input.max_pixels = settings.max_pixels;
+  input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto frames = static_cast<int64_t>(session.add(settings.video, input).times.size());
   const int64_t group = settings.frames_per_group;

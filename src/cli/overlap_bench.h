@@ -13,7 +13,7 @@ namespace kinora::cli {
 struct OverlapSettings {
   std::string video;
   double fps = 1;
-  int64_t max_pixels = 448 * 448;
+  int64_t pixels = 448 * 448;  // of a frame, about
   int64_t frames_per_group = 32;
   int64_t answer_tokens = 64;
   int decode_threads = 0;
