@@ -156,7 +156,7 @@ void SessionState::count_tokens(Prompt& prompt) const {
   prompt.end = counter->next();
 }
 
-void SessionState::check_positions(const Prompt& prompt) const {
+void SessionState::check_positions(const Prompt& prompt) {
   const ModelInfo& info = model().info();
   if (prompt.end > info.max_position) {
     throw Error(ErrorKind::resource,
@@ -165,7 +165,9 @@ void SessionState::check_positions(const Prompt& prompt) const {
                             "--end) or smaller ones (--max-pixels)",
                             prompt.end, info.name, info.max_position));
   }
-  if (prompt.tokens > info.max_position) {
+  // Once for a forecast and the answer after it.
+  if (prompt.tokens > info.max_position && prompt.tokens != warned_tokens_) {
+    warned_tokens_ = prompt.tokens;
     log_warning(
         fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
                     "their positions are allowed, but quality may suffer",

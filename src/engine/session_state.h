@@ -60,7 +60,7 @@ class SessionState {
   Prompt plan_prompt(const std::vector<ContentPart>& parts) const;
   void find_kept(Prompt& prompt) const;
   void count_tokens(Prompt& prompt) const;
-  void check_positions(const Prompt& prompt) const;
+  void check_positions(const Prompt& prompt);
 
   // session_budget.cc
   Prompt plan_within_budget(const std::vector<ContentPart>& parts);
@@ -103,6 +103,7 @@ class SessionState {
   std::vector<VisualInput> inputs_;      // of the whole conversation
   size_t inputs_asked_ = 0;              // those after these belong to the next question
   std::vector<std::string> changes_;     // made to keep the budget; told with the next answer
+  int64_t warned_tokens_ = 0;            // of the prompt last said to be long
 };
 
 }  // namespace kinora

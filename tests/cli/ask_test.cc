@@ -159,16 +159,54 @@ TEST_F(Ask, RefusesDamagedModels) {
   expect_error(kinora({"ask", clip(), "What?", "-m", directory}), 4, "merges");
 }
 
-TEST_F(Ask, RefusesAQuestionPastTheLargestPositionBeforeAnyWork) {
-  std::filesystem::copy(fixtures + "/models/qwen2_5_vl_tied_new", file("short"),
-                        std::filesystem::copy_options::recursive);
-  std::ifstream source(fixtures + "/models/qwen2_5_vl_tied_new/config.json");
-  auto config = nlohmann::json::parse(source);
+// The fixture as if it had been made for `largest` positions.
+std::string with_largest_position(const std::string& directory, int largest) {
+  const std::string source = fixtures + "/models/qwen2_5_vl_tied_new";
+  std::filesystem::copy(source, directory, std::filesystem::copy_options::recursive);
+  std::ifstream file(source + "/config.json");
+  auto config = nlohmann::json::parse(file);
   auto& text = config.contains("text_config") ? config.at("text_config") : config;
-  text["max_position_embeddings"] = 16;
-  std::filesystem::remove(file("short") + "/config.json");
-  std::ofstream(file("short") + "/config.json") << config.dump();
-  expect_error(kinora({"ask", clip(), "What is it?", "-m", file("short")}), 6, "position");
+  text["max_position_embeddings"] = largest;
+  std::filesystem::remove(directory + "/config.json");
+  std::ofstream(directory + "/config.json") << config.dump();
+  return directory;
+}
+
+TEST_F(Ask, RefusesAQuestionPastTheLargestPositionBeforeAnyWork) {
+  const std::string directory = with_largest_position(file("short"), 16);
+  expect_error(kinora({"ask", clip(), "What is it?", "-m", directory}), 6, "position");
+}
+
+TEST_F(Ask, ManyTokensAtAllowedPositionsOnlyWarn) {
+  const std::string directory = with_largest_position(file("flat"), 200);
+  make_media("-f lavfi -i testsrc2=size=560x560 -frames:v 1 " + file("square.png"));
+  const Finished finished = kinora({"ask", file("square.png"), "What?", "-m", directory,
+                                    "--max-pixels", "400000", "--max-tokens", "2", "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_GT(nlohmann::json::parse(finished.out).at("tokens").at("visual").get<int>(), 200);
+  const size_t said = finished.err.find("their positions are allowed");
+  EXPECT_NE(said, std::string::npos) << finished.err;
+  EXPECT_EQ(finished.err.find("their positions are allowed", said + 1), std::string::npos)
+      << finished.err;
+}
+
+TEST_F(Ask, LooksForNumbersThatAreNoneOnlyWhenTold) {
+  const std::string directory = file("poisoned");
+  std::filesystem::copy(fixtures + "/models/qwen2_5_vl_tied_new", directory,
+                        std::filesystem::copy_options::recursive);
+  const std::string weights = directory + "/model.safetensors";
+  std::filesystem::permissions(weights, std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4, std::ios::end);
+  file.write("\xff\xff\xff\xff", 4);  // not a number, in f32 as in bf16
+  file.close();
+  const std::vector<std::string> question{"ask",     picture(), "What?",        "-m",
+                                          directory, "-q",      "--max-tokens", "2"};
+  EXPECT_EQ(kinora(question).code, 0);
+  std::vector<std::string> checked = question;
+  checked.push_back("--check-weights");
+  expect_error(kinora(checked), 4, "NaN");
 }
 
 TEST_F(Ask, ExplainsWrongArguments) {
