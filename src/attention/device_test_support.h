@@ -2,6 +2,8 @@
 // first, results come back as floats.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -85,6 +87,26 @@ class PlacedProblem {
   Device device_;
   Tensor queries_, keys_, values_, out_, max_, sum_;
 };
+
+// Tests that need a GPU.
+class OnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_devices().empty()) GTEST_SKIP() << "no GPU on this machine";
+  }
+  Device device_ = Device::cuda(0);
+  ThreadPool pool_{2};
+};
+
+inline double error_of(const std::vector<float>& actual, const std::vector<double>& expected) {
+  return relative_error(std::span<const float>(actual), std::span<const double>(expected));
+}
+
+// Twice what a bf16 computation loses, and what f32 loses where that is nothing (a single key).
+inline double allowed(const Expected& expected) {
+  return 1e-6 + 2 * relative_error(std::span<const double>(expected.rounded),
+                                   std::span<const double>(expected.out));
+}
 
 // Rounds the queries to bf16, so that a kernel that does so loses nothing.
 inline void narrow_queries(Problem& problem) {

@@ -1,13 +1,12 @@
-// What only the GPU kernels have: bf16 everywhere, jobs across heads, split lists, many sizes, and
-// decoding in a graph. Without a GPU the tests of device code are skipped; those of the compiled
-// plans run anywhere.
+// What only the GPU kernels have: bf16 everywhere, jobs across heads, split lists and many sizes;
+// decode_cuda_test.cc has decoding. Without a GPU the tests of device code are skipped; those of
+// the compiled plans run anywhere.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <set>
 
 #include "attention/cuda_compile.h"
-#include "attention/decode_cuda.h"
 #include "attention/dense.h"
 #include "attention/device_test_support.h"
 #include "attention/window_attention.h"
@@ -17,8 +16,11 @@
 namespace kinora {
 namespace {
 
+using testing::allowed;
+using testing::error_of;
 using testing::Expected;
 using testing::make_problem;
+using testing::OnGpu;
 using testing::PlacedProblem;
 using testing::Problem;
 using testing::ProblemShape;
@@ -29,16 +31,6 @@ Problem make_bf16(Random& random, ProblemShape shape) {
   Problem problem = make_problem(random, shape);
   testing::narrow_queries(problem);
   return problem;
-}
-
-double error_of(const std::vector<float>& actual, const std::vector<double>& expected) {
-  return relative_error(std::span<const float>(actual), std::span<const double>(expected));
-}
-
-// Twice what a bf16 computation loses, and what f32 loses where that is nothing (a single key).
-double allowed(const Expected& expected) {
-  return 1e-6 + 2 * relative_error(std::span<const double>(expected.rounded),
-                                   std::span<const double>(expected.out));
 }
 
 // How often every (query, head) reads every row, by walking the compiled plan as a kernel does.
@@ -129,15 +121,6 @@ TEST(CudaPlan, DenseNeedsNoLists) {
   EXPECT_EQ(plan.limit_base, 50'001);
   EXPECT_EQ(plan.jobs.size(), static_cast<size_t>((50'000 * 7 + 127) / 128 * 4));
 }
-
-class OnGpu : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (cuda_devices().empty()) GTEST_SKIP() << "no GPU on this machine";
-  }
-  Device device_ = Device::cuda(0);
-  ThreadPool pool_{2};
-};
 
 using CudaRunner = OnGpu;
 
@@ -388,91 +371,6 @@ TEST_F(CudaRunner, OffsetsDoNotOverflow) {
     for (int head = 0; head < 8; head += 2) builder.add_tile(head, 2);
     run_plan(placed.context(pool_), builder.take(), queries, memory, problem.scale, placed.out());
     check(gather ? "gathered" : "strided");
-  }
-}
-
-class CudaDecode : public OnGpu {
- protected:
-  struct Case {
-    int64_t tokens, rows, heads, kv_heads, head_size;
-    DType rows_type;
-  };
-
-  // Runs the same captured graph for several numbers of rows.
-  void check(Random& random, const Case& c, int splits, bool tree) {
-    ProblemShape shape{.queries = c.tokens,
-                       .earlier = c.rows - c.tokens,
-                       .heads = c.heads,
-                       .kv_heads = c.kv_heads,
-                       .head_size = c.head_size,
-                       .dtype = c.rows_type};
-    Problem problem = make_problem(random, shape);
-    const bool narrow = c.rows_type == DType::bf16;
-    if (narrow) testing::narrow_queries(problem);
-    std::vector<uint64_t> masks(static_cast<size_t>(c.tokens));
-    for (size_t i = 0; i < masks.size(); ++i) {
-      masks[i] = (random.next() & ((uint64_t{1} << i) - 1)) | uint64_t{1} << i;
-    }
-    const DType type = narrow ? DType::bf16 : DType::f32;
-    PlacedProblem placed(problem, device_, type, type);
-    const Context context = placed.context(pool_);
-    const Shape words{static_cast<int64_t>(sizeof(LayerRows))};
-    Tensor layer(DType::u8, words, device_);
-    Tensor mask(DType::u8, {c.tokens * 8}, device_);
-    copy_bytes(mask.view().raw(), device_, masks.data(), Device::cpu(), masks.size() * 8);
-    const size_t bytes = decode_scratch_bytes(c.tokens, c.heads, c.head_size, splits);
-    Tensor scratch = Tensor::zeros(DType::u8, {static_cast<int64_t>(bytes)}, device_);
-    DecodeAttention work;
-    work.queries = placed.queries().queries;
-    work.layer = reinterpret_cast<const LayerRows*>(layer.view().raw());
-    work.row_type = c.rows_type;
-    work.kv_heads = static_cast<int>(c.kv_heads);
-    work.splits = splits;
-    work.scratch = scratch.view().raw();
-    work.scale = problem.scale;
-    work.out = placed.out();
-    if (tree) work.tree_mask = reinterpret_cast<const uint64_t*>(mask.view().raw());
-    const GpuStream stream(device_);
-    Context streamed = context;
-    streamed.stream = stream.handle();
-    const GpuGraph graph =
-        GpuGraph::record(streamed, [&](const Context& inside) { decode_attention(inside, work); });
-    for (const int64_t rows : {c.rows, std::max(c.tokens, c.rows / 2), c.tokens}) {
-      const LayerRows told{placed.memory().keys.raw(), placed.memory().values.raw(), rows};
-      copy_bytes(layer.view().raw(), device_, &told, Device::cpu(), sizeof(told));
-      const Tensor nan = testing::poisoned_tensor(problem.out_shape(), type, device_);
-      copy_bytes(placed.out().raw(), device_, nan.view().raw(), device_,
-                 static_cast<size_t>(nan.bytes()));
-      graph.launch(streamed);
-      synchronize(streamed);
-      const Expected expected = testing::reference(problem, [&](int64_t q, int64_t, int64_t row) {
-        const int64_t fresh = row - (rows - c.tokens);
-        if (row >= rows) return false;
-        if (fresh < 0) return true;
-        return tree ? (masks[static_cast<size_t>(q)] >> fresh & 1) != 0 : fresh <= q;
-      });
-      EXPECT_LE(error_of(placed.result(), expected.out), narrow ? allowed(expected) : 3e-6)
-          << c.tokens << " tokens, " << rows << " rows, " << c.heads << '/' << c.kv_heads
-          << " heads of " << c.head_size << ", " << splits << " parts, tree " << tree;
-    }
-  }
-};
-
-TEST_F(CudaDecode, MatchesTheDefinitionInAGraph) {
-  KINORA_FRESH_RANDOM(random);
-  const Case cases[] = {
-      {1, 1, 4, 2, 128, DType::bf16},     {1, 129, 7, 1, 128, DType::bf16},
-      {1, 3000, 28, 4, 128, DType::bf16}, {2, 1025, 28, 4, 128, DType::bf16},
-      {3, 127, 14, 2, 64, DType::bf16},   {7, 1500, 14, 2, 128, DType::bf16},
-      {16, 700, 14, 2, 128, DType::bf16}, {64, 900, 7, 1, 128, DType::bf16},
-      {64, 64, 4, 2, 64, DType::bf16},    {5, 700, 4, 4, 80, DType::bf16},
-      {1, 777, 4, 2, 128, DType::f32},    {9, 300, 6, 2, 37, DType::f32},
-      {64, 200, 2, 1, 256, DType::f32},
-  };
-  for (const Case& c : cases) {
-    for (const int splits : {1, 3, decode_splits(Context(pool_, device_), 4, 25'000)}) {
-      for (const bool tree : {false, true}) check(random, c, splits, tree);
-    }
   }
 }
 
