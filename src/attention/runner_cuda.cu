@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "attention/cuda_compile.h"
@@ -21,13 +23,24 @@ constexpr size_t alignment = 256;
 
 size_t aligned(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-// Pinned memory that plans pass through on their way to the device. A piece is free again when the
-// copy from it is done.
+// Pinned memory that plans pass through on their way to one device, shared by all threads: threads
+// end while copies they started still wait in a stream. A piece is free again when the copy from it
+// is done.
 class Staging {
  public:
+  static Staging& of(int device) {
+    static std::mutex mutex;
+    static std::map<int, std::unique_ptr<Staging>> all;
+    const std::lock_guard lock(mutex);
+    auto& one = all[device];
+    if (!one) one = std::make_unique<Staging>();
+    return *one;
+  }
+
   Staging() = default;
   ~Staging() {
     for (Piece& piece : pieces_) {
+      cudaEventSynchronize(piece.done);
       cudaEventDestroy(piece.done);
       cudaFreeHost(piece.data);
     }
@@ -38,6 +51,7 @@ class Staging {
   // Fills a piece and starts its copy.
   template <class Fill>
   void send(void* target, size_t bytes, cudaStream_t stream, const Fill& fill) {
+    const std::lock_guard lock(mutex_);
     Piece& piece = find(bytes);
     fill(static_cast<std::byte*>(piece.data));
     cuda::check(cudaMemcpyAsync(target, piece.data, bytes, cudaMemcpyHostToDevice, stream),
@@ -70,18 +84,9 @@ class Staging {
     return pieces_.back();
   }
 
+  std::mutex mutex_;
   std::deque<Piece> pieces_;
 };
-
-Staging& staging(int device) {
-  thread_local std::vector<std::unique_ptr<Staging>> of_devices;
-  if (of_devices.size() <= static_cast<size_t>(device)) {
-    of_devices.resize(static_cast<size_t>(device) + 1);
-  }
-  auto& found = of_devices[static_cast<size_t>(device)];
-  if (!found) found = std::make_unique<Staging>();
-  return *found;
-}
 
 // A compiled plan in device memory.
 struct DevicePlan {
@@ -109,7 +114,7 @@ DevicePlan upload(const Context& context, cudaStream_t stream, const CudaPlan& p
   DevicePlan result;
   result.memory = Buffer::allocate(context.device, size);
   std::byte* base = result.memory->data();
-  staging(context.device.index).send(base, size, stream, [&](std::byte* to) {
+  Staging::of(context.device.index).send(base, size, stream, [&](std::byte* to) {
     const auto copy = [&](size_t at, const auto& items) {
       if (!items.empty()) std::memcpy(to + at, items.data(), items.size() * sizeof(items[0]));
     };

@@ -110,7 +110,8 @@ std::vector<cublasLtMatmulHeuristicResult_t> propose(const CublasLt& api, cublas
 }
 
 // The library's state on one device. Its handle may be used by many threads; a workspace belongs
-// to one stream.
+// to one stream, and threads that share the stream must not start products between the kernels of
+// one another's: a product may leave partial sums there for its next kernel.
 class Blas {
  public:
   explicit Blas(int device) : api_(CublasLt::get()), device_(device) {
@@ -139,6 +140,7 @@ class Blas {
   void multiply(const Product& product, const MatmulWork& work,
                 const cublasLtMatmulAlgo_t& algorithm, void* target, cudaStream_t stream) {
     const float one = 1.0f, beta = work.accumulate ? 1.0f : 0.0f;
+    const std::lock_guard lock(workspace_mutex_);
     check_blas(api_.matmul(handle_, product.operation, &one, work.weight.raw(), product.weight,
                            work.a.raw(), product.a, &beta, work.out.raw(), product.out, target,
                            product.out, &algorithm, workspace(stream), workspace_bytes, stream),
@@ -197,9 +199,8 @@ class Blas {
            status != cudaStreamCaptureStatusNone;
   }
 
-  // Graphs are replayed on the default stream and share its workspace.
+  // Graphs are replayed on the default stream and share its workspace. Under workspace_mutex_.
   void* workspace(cudaStream_t stream) {
-    const std::lock_guard lock(workspace_mutex_);
     auto& one = workspaces_[capturing(stream) ? nullptr : stream];
     if (!one) one = Buffer::allocate(Device::cuda(device_), workspace_bytes);
     return one->data();
