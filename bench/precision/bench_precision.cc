@@ -106,12 +106,12 @@ class Precision {
   void decoder() {
     DecoderConfig config;
     config.hidden = 896;
-    config.layers = 6;
+    config.layers = 4;
     config.heads = 14;
     config.kv_heads = 2;
     config.head_size = 64;
-    config.intermediate = 2432;
-    config.vocabulary = 2000;
+    config.intermediate = 1216;
+    config.vocabulary = 1000;
     config.max_position = 4096;
     config.qkv_bias = true;
     config.rope.theta = 1e6;

@@ -106,9 +106,9 @@ bool decode_turns(const Context& context, const DecodeAttention& work) {
 
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
   const int64_t processors = cuda::multiprocessors(context.device.index);
-  const int64_t tiles = std::max<int64_t>(1, (most_rows + decode_tile - 1) / decode_tile);
+  const int64_t shares = std::max<int64_t>(1, (most_rows + decode_share - 1) / decode_share);
   return static_cast<int>(
-      std::clamp<int64_t>(processors / kv_heads, 1, std::min<int64_t>(tiles, most_splits)));
+      std::clamp<int64_t>(processors / kv_heads, 1, std::min<int64_t>(shares, most_splits)));
 }
 
 size_t decode_scratch_bytes(int64_t tokens, int64_t heads, int64_t head_size, int splits) {
