@@ -59,12 +59,12 @@ LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
     "oracle, 1024 keys": sparse("oracle:keys=1024"), "mean-pool, 1024 keys": sparse("mean-pool:keys=1024"),
-    "A-shape, 128 + 1024": sparse("a-shape:sink=128,local=1024"),
-    **{f"vertical-slash, {v} + {s}": sparse(f"vertical-slash:verticals={v},slashes={s}") for v, s in ((500, 3072), (250, 1536), (125, 768), (60, 256))},
+    **{f"vertical-slash, {v} + {s}": sparse(f"vertical-slash:verticals={v},slashes={s}") for v, s in ((500, 3072), (250, 1536), (125, 768))},
 }
 MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e in
-                 ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 32), (64, 64), (32, 0), (32, 32))}
-MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g in (8, 16, 32) for t in (64, 128, 256)}
+                 ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
+MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
+              ((8, 128), (9, 128), (16, 128), (17, 64), (17, 128), (17, 256), (32, 128), (33, 128), (33, 256))}
 MOMO_TRIM = {"trim on": sparse("momo:trim=1"), "trim off": sparse("momo:trim=0")}
 MOMO_TOP_K = {f"top-k {n}": sparse(f"momo:top-k={n}") for n in ("hybrid", "exact", "tournament", "threshold")}
 

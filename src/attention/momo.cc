@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "attention/delta.h"
 #include "attention/runner.h"
@@ -21,10 +22,11 @@ class TopKObserver final : public BlockObserver {
       : block_(options.layout.block),
         heads_(heads),
         first_(options.layout.sink_end(rows.count()) / block_) {
-    const int64_t per_tile = options.layout.tile / options.query_stride;
     top_.reserve(static_cast<size_t>(samples * heads));
     for (int64_t sample = 0; sample < samples; ++sample) {
-      const int64_t end = options.layout.window_begin(queries, rows, sample / per_tile) / block_;
+      const int64_t end = options.layout.window_begin(
+                              queries, rows, sample * options.query_stride / options.layout.tile) /
+                          block_;
       ends_.push_back(end);
       for (int64_t head = 0; head < heads; ++head) {
         top_.emplace_back(options.top_k, options.k, options.k_exact,
@@ -58,13 +60,17 @@ class TopKObserver final : public BlockObserver {
 
 }  // namespace
 
+int64_t spread_stride(int64_t stride, int64_t frame_tokens) {
+  while (std::gcd(stride, std::max<int64_t>(1, frame_tokens)) != 1) ++stride;
+  return stride;
+}
+
 void check(const MomoOptions& options) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorKind::usage, "momo: " + what);
   };
   const BlockLayout& layout = options.layout;
-  if (options.query_stride < 1 || layout.tile < options.query_stride ||
-      layout.tile % options.query_stride != 0) {
+  if (options.query_stride < 1 || layout.tile < options.query_stride) {
     refuse(fmt::format("a tile of {} queries cannot be measured at every {}th", layout.tile,
                        options.query_stride));
   }
@@ -80,15 +86,18 @@ void check(const MomoOptions& options) {
 }
 
 BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int64_t samples,
-                           int64_t heads, int64_t per_tile, int64_t tiles, int64_t blocks_kept) {
+                           int64_t heads, int64_t stride, int64_t tile_size, int64_t tiles,
+                           int64_t blocks_kept) {
   BlockChoice choice(static_cast<size_t>(heads * tiles));
   std::vector<BlockScore> all, means;
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t tile = 0; tile < tiles; ++tile) {
       all.clear();
       means.clear();
-      const int64_t end = std::min(samples, (tile + 1) * per_tile);
-      for (int64_t sample = tile * per_tile; sample < end; ++sample) {
+      // The measured queries of a tile are those with s · stride in it.
+      const auto first_from = [&](int64_t query) { return (query + stride - 1) / stride; };
+      const int64_t end = std::min(samples, first_from((tile + 1) * tile_size));
+      for (int64_t sample = first_from(tile * tile_size); sample < end; ++sample) {
         const auto& list = kept[static_cast<size_t>(sample * heads + head)];
         all.insert(all.end(), list.begin(), list.end());
       }
@@ -134,7 +143,7 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
   }
   const int64_t keys = scaled_keys(momo_.sparse_keys, rows.count());
   const int64_t blocks = rows.count() / momo_.layout.block + 1;
-  return union_and_trim(kept, samples, heads, momo_.layout.tile / momo_.query_stride,
+  return union_and_trim(kept, samples, heads, momo_.query_stride, momo_.layout.tile,
                         momo_.layout.tiles(queries.count()),
                         momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks);
 }

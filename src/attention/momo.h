@@ -11,23 +11,28 @@ namespace kinora {
 
 struct MomoOptions {
   BlockLayout layout{};       // χ, β, sink, window
-  int64_t query_stride = 16;  // γ
+  int64_t query_stride = 16;  // γ; see spread_stride
   TopKMethod top_k = TopKMethod::hybrid;
-  int64_t k = 128;             // blocks a measured query keeps
-  int64_t k_exact = 8;         // of these, exactly (hybrid)
+  int64_t k = 64;              // blocks a measured query keeps
+  int64_t k_exact = 64;        // of these, exactly (hybrid)
   int64_t sparse_keys = 4096;  // keys a tile keeps after the trim; scaled below 25k rows
   bool trim = true;            // false: the whole union
   bool delta = true;
 };
+
+// The least γ from `stride` on that shares no factor with the tokens of a frame: otherwise only a
+// few places of a frame would ever be measured.
+int64_t spread_stride(int64_t stride, int64_t frame_tokens);
 
 // Throws a usage error: a stride, block or count that makes no sense.
 void check(const MomoOptions& options);
 
 // Blocks of every head and tile after union and trim.
 //   kept: [samples × heads], what each measured query chose, scores as log2 of its share of
-//   attention; `per_tile` samples a tile
+//   attention; sample s is query s · stride, and tiles have `tile` queries
 BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int64_t samples,
-                           int64_t heads, int64_t per_tile, int64_t tiles, int64_t blocks_kept);
+                           int64_t heads, int64_t stride, int64_t tile, int64_t tiles,
+                           int64_t blocks_kept);
 
 class MomoAttention final : public SparseAttention {
  public:

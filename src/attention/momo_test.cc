@@ -168,7 +168,8 @@ TEST(Momo, UnionAndTrimFollowTheDefinition) {
   KINORA_FRESH_RANDOM(random);
   for (int round = 0; round < 50; ++round) {
     const int64_t samples = 1 + random.below(20), heads = 1 + random.below(3);
-    const int64_t per_tile = 1 + random.below(5), tiles = (samples + per_tile - 1) / per_tile;
+    const int64_t stride = 1 + random.below(5), size = stride + random.below(9);
+    const int64_t tiles = ((samples - 1) * stride + 1 + size - 1) / size;
     const int64_t kept_blocks = random.below(12);
     std::vector<std::vector<BlockScore>> kept(static_cast<size_t>(samples * heads));
     for (auto& list : kept) {
@@ -178,11 +179,13 @@ TEST(Momo, UnionAndTrimFollowTheDefinition) {
         }
       }
     }
-    const BlockChoice choice = union_and_trim(kept, samples, heads, per_tile, tiles, kept_blocks);
+    const BlockChoice choice =
+        union_and_trim(kept, samples, heads, stride, size, tiles, kept_blocks);
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         std::map<int32_t, std::pair<double, int>> sums;
-        for (int64_t s = tile * per_tile; s < std::min(samples, (tile + 1) * per_tile); ++s) {
+        for (int64_t s = 0; s < samples; ++s) {
+          if (s * stride / size != tile) continue;
           for (const BlockScore& score : kept[static_cast<size_t>(s * heads + head)]) {
             sums[score.block].first += static_cast<double>(score.score);
             ++sums[score.block].second;
@@ -225,9 +228,17 @@ TEST(Delta, CorrectsMeasuredQueriesExactlyAndNeighboursByTheSameAmount) {
   }
 }
 
+TEST(Momo, MeasuresEveryPlaceOfAFrameInTurn) {
+  EXPECT_EQ(spread_stride(16, 1), 16);
+  EXPECT_EQ(spread_stride(16, 15), 16);
+  EXPECT_EQ(spread_stride(16, 16), 17);
+  EXPECT_EQ(spread_stride(16, 17 * 4), 19);
+  EXPECT_EQ(spread_stride(16, 0), 16);
+}
+
 TEST(Momo, RefusesSettingsThatMakeNoSense) {
   EXPECT_THROW(check(MomoOptions{.query_stride = 0}), Error);
-  EXPECT_THROW(check(MomoOptions{.query_stride = 7}), Error);
+  EXPECT_THROW(check(MomoOptions{.query_stride = 129}), Error);
   EXPECT_THROW(check(MomoOptions{.layout = {.block = 48}}), Error);
   EXPECT_THROW(check(MomoOptions{.k = 8, .k_exact = 9}), Error);
   EXPECT_THROW(check(MomoOptions{.sparse_keys = -1}), Error);

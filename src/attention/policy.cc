@@ -150,6 +150,7 @@ void read_layout(Settings& settings, BlockLayout& layout) {
 
 std::unique_ptr<Attention> make_momo(Request request, const AttentionOptions& options) {
   MomoOptions momo;
+  momo.query_stride = spread_stride(momo.query_stride, options.frame_stride);
   Settings settings(request);
   read_layout(settings, momo.layout);
   settings.count("query-stride", momo.query_stride);
