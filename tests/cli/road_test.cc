@@ -179,6 +179,52 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   EXPECT_NE(kinora({"eval", "--help"}).out.find("Usage: kinora eval"), std::string::npos);
 }
 
+TEST_F(Road, PresetsCanBeEvaluatedOneAtATime) {
+  std::ofstream(file("set.jsonl")) << nlohmann::json{{"id", "1"},
+                                                     {"video", "clip.mp4"},
+                                                     {"question", "What?"},
+                                                     {"answer", "nothing"},
+                                                     {"fps", 1}}
+                                          .dump()
+                                   << "\n";
+  const std::vector<std::string> command{"eval",       file("set.jsonl"), "-m", model,
+                                         "--no-cache", "--max-tokens",    "2",  "--policy"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    return kinora(more);
+  };
+  const Finished fast = with({"quality=fast"});
+  EXPECT_EQ(fast.code, 0) << fast.err;
+  EXPECT_NE(fast.out.find("quality=fast"), std::string::npos);
+  expect_error(with({"quality=exact", "--policy", "quality=fast"}), 2, "precision");
+  expect_error(with({"quality=best"}), 2, "balanced");
+}
+
+TEST_F(Road, TheOverlapBenchRunsWholeQuestionsWithRandomWeights) {
+  const std::vector<std::string> command{"bench",    "overlap", clip(),     "--shape", "bundled",
+                                         "--device", "cpu",     "--pixels", "3136"};
+  expect_error(kinora(command), 2, "--random-weights");
+  std::vector<std::string> whole = command;
+  whole.insert(whole.end(), {"--random-weights", "--frames-per-group", "4", "--max-tokens", "2",
+                             "--json", "--timeline", file("bench.svg")});
+  const Finished finished = kinora(whole);
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(json.at("frames"), 20);
+  ASSERT_EQ(json.at("runs").size(), 4u);  // two policies, apart and overlapped
+  for (const auto& run : json.at("runs")) {
+    EXPECT_EQ(run.at("answer_tokens"), 2);
+    EXPECT_GT(run.at("prefill").get<double>(), 0);
+    EXPECT_GE(run.at("complete").get<double>(), run.at("first_token").get<double>());
+    if (run.at("overlap")) {
+      EXPECT_GT(run.at("bound").get<double>(), 0);
+    }
+  }
+  EXPECT_LT(json.at("runs")[0].at("row_bytes").get<int64_t>(),
+            json.at("runs")[2].at("row_bytes").get<int64_t>());
+  EXPECT_TRUE(std::filesystem::exists(file("bench.svg")));
+}
+
 // --- what breaks half-way ---
 
 TEST_F(Road, AFileCutInTheMiddleIsAnsweredFromWhatIsThere) {
