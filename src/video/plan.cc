@@ -20,6 +20,9 @@ constexpr int64_t worthwhile_ratio = 16;
 // that began together are never quite equal.
 constexpr double share_tolerance = 0.1;
 
+// Of the cores, for the first group; the others begin with what comes after it.
+constexpr double urgent_share = 0.5;
+
 void sort_targets(Interval& interval) {
   std::sort(interval.targets.begin(), interval.targets.end(),
             [](const Target& a, const Target& b) { return a.packet < b.packet; });
@@ -92,7 +95,10 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
     sort_targets(interval);
     plan.packets += interval.packets;
     const auto early = [&](const Target& target) { return target.first < frames_per_group; };
-    if (std::any_of(interval.targets.begin(), interval.targets.end(), early)) ++plan.urgent;
+    if (std::any_of(interval.targets.begin(), interval.targets.end(), early)) {
+      ++plan.urgent;
+      plan.urgent_packets += interval.packets;
+    }
   }
   plan.threads = std::max(threads, 1);
   const int count = static_cast<int>(std::min<size_t>(plan.intervals.size(), 1u << 20));
@@ -104,8 +110,10 @@ int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left) {
   const double own = static_cast<double>(plan.intervals[number].packets);
   const double left = std::max(static_cast<double>(packets_left), own);
   double share = left > 0 ? plan.threads * own / left - share_tolerance : 1;
-  // Half of the cores for the first group: the others would only wait for its slots in the queue.
-  if (number < plan.urgent) share = std::max(share, 0.5 * plan.threads / plan.urgent);
+  if (number < plan.urgent) {
+    const double whole = static_cast<double>(std::max<int64_t>(plan.urgent_packets, 1));
+    share = std::max(share, urgent_share * plan.threads * own / whole - share_tolerance);
+  }
   return std::clamp(static_cast<int>(std::ceil(share)), 1, plan.threads);
 }
 

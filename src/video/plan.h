@@ -32,6 +32,7 @@ struct ReadPlan {
   std::vector<Interval> intervals;  // ascending by begin; neighbours overlap at open GOPs
   int64_t packets = 0;              // of all of them, to be decoded
   size_t urgent = 0;                // so many of the first hold the first group
+  int64_t urgent_packets = 0;       // of those, to be decoded
   int threads = 1;                  // that may be busy at once
   int workers = 1;
 };

@@ -93,6 +93,7 @@ int threads_of_equals(size_t number, size_t count, int cores, double left, size_
   plan.packets = static_cast<int64_t>(100 * count);
   plan.threads = cores;
   plan.urgent = urgent;
+  plan.urgent_packets = static_cast<int64_t>(100 * urgent);
   return threads_for(plan, number, static_cast<int64_t>(100 * left));
 }
 
@@ -118,6 +119,15 @@ TEST(PlanTest, ManyCoresHurryTheFirstGroup) {
   EXPECT_EQ(threads_of_equals(2, 360, 16, 358, 2), 1);
   EXPECT_EQ(threads_of_equals(0, 360, 2, 360, 2), 1);
   EXPECT_EQ(threads_of_equals(0, 360, 16, 360, 16), 1);
+  ReadPlan uneven;
+  uneven.intervals.resize(100);
+  for (Interval& interval : uneven.intervals) interval.packets = 50;
+  uneven.intervals[0].packets = 300;
+  uneven.threads = 16;
+  uneven.urgent = 3;
+  uneven.urgent_packets = 400;
+  EXPECT_EQ(threads_for(uneven, 0, 5250), 6);
+  EXPECT_EQ(threads_for(uneven, 1, 4950), 1);
   const VideoIndex index = make_groups(40, 24, false);
   std::vector<int64_t> picks;
   for (int64_t i = 0; i < index.frames(); i += 4) picks.push_back(i);
