@@ -118,13 +118,16 @@ int bench_overlap(const OverlapFlags& flags) {
     out["runs"].push_back(to_json(overlapped));
     if (apart) {
       const double bound = overlap_bound(*apart, overlapped);
+      const bool same = apart->answer.ids == overlapped.answer.ids;
       out["runs"].back()["bound"] = bound;
+      out["runs"].back()["same_answer"] = same;
       if (!flags.json) {
         fmt::print(
             "\n{}: bound of equation 3 {:.2f} s, overlapped / bound {:.3f}, {:.2f} x faster "
             "than one after the other\n\n",
             retain, bound, overlapped.first_token() / bound,
             apart->first_token() / overlapped.first_token());
+        fmt::print("{}\n\n", same ? "the same answer both times" : "THE ANSWERS DIFFER");
       }
     }
   }

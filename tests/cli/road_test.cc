@@ -218,6 +218,7 @@ TEST_F(Road, TheOverlapBenchRunsWholeQuestionsWithRandomWeights) {
     EXPECT_GE(run.at("complete").get<double>(), run.at("first_token").get<double>());
     if (run.at("overlap")) {
       EXPECT_GT(run.at("bound").get<double>(), 0);
+      EXPECT_TRUE(run.at("same_answer"));
     }
   }
   EXPECT_LT(json.at("runs")[0].at("row_bytes").get<int64_t>(),
