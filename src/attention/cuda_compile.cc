@@ -101,6 +101,9 @@ class Compiler {
     const bool masked = std::any_of(plan_.segments.begin(), plan_.segments.end(),
                                     [](const Segment& segment) { return segment.masked; });
     if (masked) find_limits(out_, query_ordinals, row_ordinals);
+    out_.segments.reserve(plan_.segments.size());
+    out_.gathered.reserve(plan_.gathered.size());
+    out_.jobs.reserve(plan_.tiles.size());
     int32_t passes = 1;
     int64_t covered = 0;
     for (const Tile& tile : plan_.tiles) {
@@ -122,7 +125,8 @@ class Compiler {
   std::pair<int64_t, int64_t> list_of(const Tile& tile) {
     const auto key = std::make_pair(tile.segment_begin, tile.segment_end);
     if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
-    std::vector<CudaSegment> list;
+    std::vector<CudaSegment>& list = list_;
+    list.clear();
     for (int64_t i = tile.segment_begin; i < tile.segment_end; ++i) {
       const Segment& from = plan_.segments[static_cast<size_t>(i)];
       if (from.count == 0) continue;
@@ -217,7 +221,10 @@ class Compiler {
       const int64_t first = tile.query_begin + job.row_begin / tile.heads;
       const int64_t last = tile.query_begin + (job.row_begin + job.rows - 1) / tile.heads;
       job.low = job.high = limit_of(out_, plan_.query_rows[static_cast<size_t>(first)]);
-      for (int64_t i = first + 1; i <= last; ++i) {
+      if (job.listed == 0) {  // limits rise with the queries
+        job.high = limit_of(out_, plan_.query_rows[static_cast<size_t>(last)]);
+      }
+      for (int64_t i = first + 1; job.listed != 0 && i <= last; ++i) {
         const int32_t seen = limit_of(out_, plan_.query_rows[static_cast<size_t>(i)]);
         job.low = std::min(job.low, seen);
         job.high = std::max(job.high, seen);
@@ -230,28 +237,29 @@ class Compiler {
     }
   }
 
-  // A range of queries needs no list.
+  // A range of queries needs no list. Heads share their tiles' queries, so each is looked at once.
   void place_queries(const Tile& tile, CudaJob& job) {
-    const auto* rows = plan_.query_rows.data() + tile.query_begin;
-    const int64_t count = tile.queries();
-    bool range = true;
-    for (int64_t i = 1; i < count && range; ++i) range = rows[i] == rows[i - 1] + 1;
-    job.listed = range ? 0 : 1;
-    if (range) {
-      job.query_begin = rows[0];
-      return;
-    }
     const auto key = std::make_pair(tile.query_begin, tile.query_end);
-    const auto [found, added] = query_lists_.try_emplace(key, out_.queries.size());
-    if (added) out_.queries.insert(out_.queries.end(), rows, rows + count);
-    job.query_begin = static_cast<int64_t>(found->second);
+    const auto [found, added] = query_places_.try_emplace(key);
+    if (added) {
+      const auto* rows = plan_.query_rows.data() + tile.query_begin;
+      const int64_t count = tile.queries();
+      bool range = true;
+      for (int64_t i = 1; i < count && range; ++i) range = rows[i] == rows[i - 1] + 1;
+      found->second = {range ? int64_t{rows[0]} : static_cast<int64_t>(out_.queries.size()),
+                       !range};
+      if (!range) out_.queries.insert(out_.queries.end(), rows, rows + count);
+    }
+    job.query_begin = found->second.first;
+    job.listed = found->second.second ? 1 : 0;
   }
 
   const Plan& plan_;
   const CudaCut& cut_;
   CudaPlan out_;
+  std::vector<CudaSegment> list_;  // under way
   std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> lists_;
-  std::map<std::pair<int64_t, int64_t>, size_t> query_lists_;
+  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, bool>> query_places_;  // begin, listed
 };
 
 }  // namespace
