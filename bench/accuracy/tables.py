@@ -33,7 +33,7 @@ class Answers:
 
     def __init__(self, out, sets, row):
         name, control = slug(row.policy), "-wrong" if row.wrong_video else ""
-        ending = re.compile(rf"part-[0-9a-z-]*?\d{control}-{re.escape(name)}\.jsonl")
+        ending = re.compile(rf"part-[0-9a-f]{{8}}-\d+-\d+{control}-{re.escape(name)}\.jsonl")
         self.by_id = {}
         for path in (out / "answers" / row.set).glob(f"part-*{control}-{name}.jsonl"):
             if not ending.fullmatch(path.name) or (not control and "-wrong-" in path.name):
