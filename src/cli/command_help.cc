@@ -20,8 +20,9 @@ std::string quality_help() {
                         quality.native_bf16 ? " --bf16" : "");
   }
   text +=
-      "\nWhat each policy by itself costs the bundled model stands in\n"
-      "docs/results.md; 'kinora eval' measures them on your own questions.\n";
+      "\nWhat the presets, and each policy by itself, cost the bundled model stands in\n"
+      "docs/results.md; 'kinora eval' measures them on your own questions\n"
+      "(--policy quality=fast).\n";
   return text;
 }
 
