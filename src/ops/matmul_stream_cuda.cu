@@ -30,7 +30,7 @@ struct StreamShape {
 };
 
 // Sixteen bytes that pass through once, or zeros. A warp asks for whole lines, so there is nothing
-// to fetch beyond them: asking the second-level cache for 256 bytes cost a tenth of the bandwidth.
+// to fetch beyond them: a hint to the second-level cache to do so costs bandwidth.
 __device__ __forceinline__ void copy_once(uint4* target, const __nv_bfloat16* source, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(target))),
