@@ -59,7 +59,7 @@ LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
     "oracle, 1024 keys": sparse("oracle:keys=1024"), "mean-pool, 1024 keys": sparse("mean-pool:keys=1024"),
-    **{f"vertical-slash, {v} + {s}": sparse(f"vertical-slash:verticals={v},slashes={s}") for v, s in ((500, 3072), (250, 1536), (125, 768))},
+    **{f"vertical-slash, {v} + {s}": sparse(f"vertical-slash:verticals={v},slashes={s}") for v, s in ((740, 4550), (500, 3072), (390, 2400), (250, 1536), (125, 768))},
 }
 MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e in
                  ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
