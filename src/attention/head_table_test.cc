@@ -122,6 +122,19 @@ TEST(HeadTable, LoadsOnlyForItsModel) {
   EXPECT_THROW(load_head_table(real_files(), dir.file("absent.json"), shape), Error);
 }
 
+TEST(HeadTable, TheBundledModelsTableIsWhole) {
+  const std::string path = KINORA_SOURCE "/models/kinora-tiny/kinora-attention.json";
+  const HeadTable table = parse_head_table(real_files().read(path), path);
+  EXPECT_TRUE(table.complete());
+  const std::string config = real_files().read(KINORA_SOURCE "/models/kinora-tiny/config.json");
+  const auto says = [&](const std::string& key, int value) {
+    return config.find("\"" + key + "\": " + std::to_string(value)) != std::string::npos;
+  };
+  EXPECT_TRUE(says("num_hidden_layers", table.shape.layers));
+  EXPECT_TRUE(says("num_attention_heads", table.shape.heads));
+  EXPECT_TRUE(says("num_key_value_heads", table.shape.kv_heads));
+}
+
 TEST(HeadTable, UnseenModalitiesTakeTheNearest) {
   const HeadTable table = small_table();
   const HeadChoice& both = *table.at(0, 3);
