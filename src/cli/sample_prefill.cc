@@ -70,13 +70,14 @@ int32_t Sample::frame_stride() const {
   return 64;
 }
 
-void Sample::prefill(Attention& attention) {
+void Sample::prefill(Attention& attention, int64_t group_tokens) {
   const Model& model = *engine_.model;
   RowLayout layout = model.info().rows;
   layout.dtype = DType::f32;
   RowStore store(layout);
   const auto positions = model.positions();
   GroupPrefillOptions options;
+  options.max_tokens = group_tokens;
   options.expected_tokens = tokens_;
   options.cancel = cancel_;
   SpanRecorder spans;

@@ -44,8 +44,9 @@ class Sample {
   // Tokens of one unit of the first video, for patterns that follow frames; 64 without one.
   int32_t frame_stride() const;
 
-  // Runs the decoder over the sample. Whatever `attention` throws comes through.
-  void prefill(Attention& attention);
+  // Runs the decoder over the sample, as one group or in groups of about so many tokens. Whatever
+  // `attention` throws comes through.
+  void prefill(Attention& attention, int64_t group_tokens = std::numeric_limits<int64_t>::max());
 
  private:
   const EngineState& engine_;
