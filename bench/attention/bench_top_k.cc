@@ -49,8 +49,9 @@ int run(const Settings& settings) {
       for (size_t m = 0; m < methods.size(); ++m) {
         // Few kept keys: the rest of the policy is not what is measured.
         const auto policy = make_attention(
-            fmt::format("momo:top-k={},k={},exact={},block={},keys={},window=0,delta=0", methods[m],
-                        sizes[i], std::min(8, sizes[i]), settings.block, settings.block),
+            fmt::format(
+                "momo:query-stride=16,top-k={},k={},exact={},block={},keys={},window=0,delta=0",
+                methods[m], sizes[i], std::min(8, sizes[i]), settings.block, settings.block),
             options);
         policy->attend(context, 0, queries, rows, input.scale(), out);
         const auto& report = dynamic_cast<SparseAttention&>(*policy).report();

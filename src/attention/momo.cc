@@ -121,6 +121,10 @@ BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int
 MomoAttention::MomoAttention(MomoOptions momo, SparseOptions options)
     : SparseAttention(std::move(options)), momo_(momo) {
   check(momo_);
+  // With all of them exact a hybrid is the exact buffer, whose result the tree finds sooner.
+  if (momo_.top_k == TopKMethod::hybrid && momo_.k_exact == momo_.k) {
+    momo_.top_k = TopKMethod::tournament;
+  }
 }
 
 BlockChoice MomoAttention::measure(const Context& context, const QueryView& queries,
