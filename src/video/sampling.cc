@@ -49,7 +49,8 @@ void check_count(double count, const VideoLimits& limits) {
 }
 
 // round(linspace(first, last, count)) in single precision, halves to even, as PyTorch computes it:
-// from both ends towards the middle.
+// from both ends towards the middle, product and sum rounded once. Plain operators would leave that
+// to the compiler.
 std::vector<int64_t> rounded_line(int64_t first, int64_t last, int64_t count) {
   std::vector<int64_t> picks;
   picks.reserve(static_cast<size_t>(count));
@@ -57,8 +58,8 @@ std::vector<int64_t> rounded_line(int64_t first, int64_t last, int64_t count) {
   const float end = static_cast<float>(last);
   const float step = count > 1 ? (end - begin) / static_cast<float>(count - 1) : 0.0f;
   for (int64_t i = 0; i < count; ++i) {
-    const float value = i < count / 2 ? begin + step * static_cast<float>(i)
-                                      : end - step * static_cast<float>(count - 1 - i);
+    const float value = i < count / 2 ? std::fma(step, static_cast<float>(i), begin)
+                                      : std::fma(-step, static_cast<float>(count - 1 - i), end);
     const int64_t pick = static_cast<int64_t>(std::nearbyint(count > 1 ? value : begin));
     picks.push_back(std::clamp(pick, first, last));
   }
