@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     if (row >= job.rows) continue;
     const auto pair = [&](int i) { return float2{out[i][2 * r], out[i][2 * r + 1]}; };
     const RowPlace place = find_row(a.plan, job, row);
-    finish_quad_row<Padded / 8>(a, job, row, place.query, place.head, column,
-                                max[r] * a.scale, sum[r], pair);
+    finish_quad_row<Padded / 8>(a, job, row, place.query, place.head, column, max[r] * a.scale,
+                                sum[r], pair);
   }
 }
 
