@@ -97,7 +97,7 @@ void add_ask(CommandLine& line) {
   auto flags = std::make_shared<AskFlags>();
   CLI::App* command = line.app.add_subcommand("ask", "Ask a question about videos and pictures");
   command
-      ->add_option("words", flags->words,
+      ->add_option("question", flags->words,
                    "VIDEO or IMAGE (any number of files, URLs or folders), then the QUESTION")
       ->required()
       ->expected(1, -1)

@@ -37,7 +37,7 @@ Engine make_engine(const OverlapFlags& flags) {
   return Engine(std::make_shared<const EngineState>(flags.device, 0, [&](const Context& context) {
     const ModelConfig shape =
         flags.shape == "bundled" ? read_config(real_files(), directory) : shape_config(flags.shape);
-    return random_model(context, real_files(), directory, shape);
+    return random_model(context, real_files(), directory, flags.shape, shape);
   }));
 }
 
@@ -76,6 +76,11 @@ void print_run(const OverlapRun& run) {
 int bench_overlap(const OverlapFlags& flags) {
   if (!flags.random_weights) {
     throw Error(ErrorKind::usage, "bench overlap measures shapes: give --random-weights");
+  }
+  if (flags.shape != "qwen2.5-vl-7b" && flags.shape != "qwen2.5-vl-3b" &&
+      flags.shape != "bundled") {
+    throw Error(ErrorKind::usage, "unknown shape '" + flags.shape +
+                                      "': give qwen2.5-vl-7b, qwen2.5-vl-3b or bundled");
   }
   TraceFile trace(flags.trace, flags.timeline);
   const Engine engine = make_engine(flags);

@@ -22,7 +22,7 @@ ModelInfo describe(const LoadedFiles& loaded) {
   const DecoderConfig& decoder = loaded.config.decoder;
   ModelInfo info;
   info.family = family_name(loaded.config.family);
-  info.name = last_part(loaded.directory);
+  info.name = loaded.name.empty() ? last_part(loaded.directory) : loaded.name;
   info.weight_dtype = loaded.weights.decoder.layers[0].query.weight.dtype();
   info.parameters = loaded.weights.parameters;
   const int64_t projections =

@@ -22,6 +22,7 @@ struct LoadedFiles {
   ModelWeights weights;
   Tokenizer tokenizer;
   ChatTemplate chat;
+  std::string name = {};  // empty: that of the directory
 };
 
 class FamilyModel : public Model {

@@ -9,7 +9,8 @@
 namespace kinora {
 
 std::unique_ptr<Model> random_model(const Context& context, const FileSystem& files,
-                                    const std::string& directory, const ModelConfig& shape) {
+                                    const std::string& directory, const std::string& name,
+                                    const ModelConfig& shape) {
   if (shape.family != Family::qwen2_5_vl || !shape.qwen_vision) {
     throw Error(ErrorKind::unsupported,
                 "random weights are made for whole models of Qwen2.5-VL's family only");
@@ -34,8 +35,12 @@ std::unique_ptr<Model> random_model(const Context& context, const FileSystem& fi
                        v.layers * (4 * v.hidden * v.hidden + 3 * v.hidden * v.intermediate);
   weights.bytes = 2 * weights.parameters;
   LoadedFiles loaded{
-      directory, std::move(config), std::move(weights), Tokenizer::load(files, directory),
-      ChatTemplate::choose(family_name(shape.family), read_chat_template(files, directory))};
+      directory,
+      std::move(config),
+      std::move(weights),
+      Tokenizer::load(files, directory),
+      ChatTemplate::choose(family_name(shape.family), read_chat_template(files, directory)),
+      name};
   return make_qwen2_5_vl(context, files, std::move(loaded), {});
 }
 

@@ -12,8 +12,9 @@
 namespace kinora {
 
 // `directory` holds a model of the same family, Qwen2.5-VL so far; its own weights are not read.
-// bf16 weights, made on the context's device.
+// `name` is what messages call the model. bf16 weights, made on the context's device.
 std::unique_ptr<Model> random_model(const Context& context, const FileSystem& files,
-                                    const std::string& directory, const ModelConfig& shape);
+                                    const std::string& directory, const std::string& name,
+                                    const ModelConfig& shape);
 
 }  // namespace kinora
