@@ -47,6 +47,11 @@ if(NOT KINORA_CUDA STREQUAL "OFF")
     # CMake 3.25.1 has not heard that nvcc speaks C++20.
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    # CMake 3.25.1 marks this target as deprecated without asking whether it is there; CUDA 13 has
+    # dropped its library.
+    if(CMAKE_VERSION VERSION_LESS 3.26 AND NOT TARGET CUDA::nvToolsExt)
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    endif()
     find_package(CUDAToolkit REQUIRED)
     set(KINORA_HAS_CUDA ON)
   elseif(KINORA_CUDA STREQUAL "ON")
