@@ -11,9 +11,11 @@ SETS = {
     "needle-512": ("needle", 512, 10, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 10, 0),
     "needle-4096": ("needle", 4096, 10, 0), "long-4096": ("needle", 4096, 6, 0),
     "mixed-1024": ("mixed-needle", 1024, 16, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
-    "text-8192": ("text-needle", 8192, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
-    "retain-256": ("skills", 256, 10, 44),
+    "text-10240": ("text-needle", 10240, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
+    "retain-256": ("skills", 256, 10, 44), "ask-256": ("skills", 256, 10, 10),
 }
+# sets whose questions are asked in so many wordings, because a prefill costs far more than a question
+WORDINGS = {"long-4096": 2, "mixed-1024": 2, "text-10240": 3}
 # the table of the heads is searched on these, which no row asks about
 CALIBRATION = {"calibration": ("mixed-needle", 1024, 1, 4)}
 SEED, CALIBRATION_SEED = "accuracy", "calibration"
@@ -21,8 +23,8 @@ SEED, CALIBRATION_SEED = "accuracy", "calibration"
 DENSE = "dense"
 MMINFERENCE = "mminference;dense-below=0"
 # tables of the heads beside the one that comes with the model -> flags of `kinora tune`; a policy names one in brackets
-BUDGET = ("--budget", "50")
-HEADS = {"": BUDGET, "no boundaries": (*BUDGET, "--no-boundaries")}
+HEADS = {"": ("--budget", "50"), "no boundaries": ("--budget", "50", "--no-boundaries"),
+         "small": ("--budget", "20"), "small, no boundaries": ("--budget", "20", "--no-boundaries")}
 
 
 def heads_of(policy):
@@ -41,16 +43,27 @@ def sparse(text):
 ATTENTION = {
     "dense": DENSE, "MMInference": MMINFERENCE, "MOMO": MOMO, "MInference (vertical-slash)": sparse("vertical-slash"),
     "MMInference, no boundaries": f"{MMINFERENCE} (no boundaries)",
-    "MMInference + delta": sparse("mminference+delta"), "MOMO, delta off": sparse("momo:delta=0"),
-    "A-shape": sparse("a-shape"), "tri-shape": sparse("tri-shape"), "grid, all lines": sparse("grid"),
-    "SparseTransformer fixed": sparse("sf-fixed"), "SparseTransformer strided": sparse("sf-strided"), "A-shape + delta": sparse("a-shape+delta"),
+    "MOMO, delta off": sparse("momo:delta=0"),
     "mean-pool block top-k": sparse("mean-pool"), "oracle block top-k": sparse("oracle"),
+}
+PUBLISHED = {
+    "MMInference + delta": sparse("mminference+delta"), "A-shape": sparse("a-shape"), "tri-shape": sparse("tri-shape"), "grid, all lines": sparse("grid"),
+    "SparseTransformer fixed": sparse("sf-fixed"), "SparseTransformer strided": sparse("sf-strided"), "A-shape + delta": sparse("a-shape+delta"),
 }
 # static patterns that cost about what MMInference's table costs
 MATCHED = {
     "A-shape, as dear": sparse("a-shape:sink=128,local=7000"), "tri-shape, as dear": sparse("tri-shape:sink=128,local=7000"),
     "grid, as dear": sparse("grid:stride=8"), "SparseTransformer fixed, as dear": sparse("sf-fixed:stride=3"),
     "SparseTransformer strided, as dear": sparse("sf-strided:stride=3"),
+}
+# tables searched with a smaller budget, and static patterns that cost about the same
+SMALL = {
+    "dense": DENSE, "MMInference": f"{MMINFERENCE} (small)", "MMInference, no boundaries": f"{MMINFERENCE} (small, no boundaries)",
+    "MOMO, 512 keys": sparse("momo:keys=512"),
+    "MInference (vertical-slash)": sparse("vertical-slash:verticals=190,slashes=1150"),
+    "A-shape": sparse("a-shape:sink=128,local=2500"), "tri-shape": sparse("tri-shape:sink=128,local=2500"),
+    "grid": sparse("grid:stride=20"), "SparseTransformer fixed": sparse("sf-fixed:stride=7"),
+    "SparseTransformer strided": sparse("sf-strided:stride=7"),
 }
 # whether the text at the end of a group reads everything
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
@@ -68,16 +81,21 @@ MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g}
 MOMO_TRIM = {"trim on": sparse("momo:trim=1"), "trim off": sparse("momo:trim=0")}
 MOMO_TOP_K = {f"top-k {n}": sparse(f"momo:top-k={n}") for n in ("hybrid", "exact", "tournament", "threshold")}
 
+# attention captured, and its time: sets that are so long that every Nth group of tokens has to do
+RECALL_EVERY = {"long-4096": 8, "needle-4096": 8}
+
 RATIOS = (1, 0.9, 0.8, 0.6, 0.5, 0.4, 0.2, 0.1)
 RETENTION = {f"{p}, {r:g}": f"retain={p}:{r:g}" for p in ("key-norm", "value-norm") for r in RATIOS if r < 1}
 BY_QUESTION = {f"attention-score, {r:g}": f"retain=attention-score:{r:g}" for r in RATIOS if r < 1}
 GROUPS = {f"groups of {g} frames": f"group={g};retain=key-norm:0.5" for g in (4, 8, 16, 32, 64, 128)}
+# how many of a video's frames and of their pixels are looked at
+LESS = {f"{f:g} of the frames": f"frames={f:g}" for f in (0.75, 0.5, 0.25)} | {"9 of 16 tokens a frame": "pixels=0.6"}
 PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}
 
 
 def runs_on_gpu(policy):
     """Whether a GPU can answer it: sparse attention runs on the CPU."""
-    return policy == DENSE or policy.startswith(("retain=", "group="))
+    return policy == DENSE or policy.startswith(("retain=", "group=", "frames=", "pixels="))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,9 +120,8 @@ def rows():
         out.extend(Row(table, name, s, policy, **more) for s in sets for name, policy in policies.items())
 
     dense = {"dense": DENSE}
-    few = ("dense", "MMInference", "MOMO")
-    main = (*few, "MInference (vertical-slash)", "A-shape", "tri-shape", "grid, all lines", "SparseTransformer fixed", "SparseTransformer strided",
-            "mean-pool block top-k")
+    few = ("dense", "MMInference", "MOMO", "MMInference, no boundaries", "MInference (vertical-slash)")
+    rest = ("MOMO, delta off", "mean-pool block top-k", "oracle block top-k")
 
     def some(names):
         return {name: ATTENTION[name] for name in names}
@@ -113,25 +130,22 @@ def rows():
     add("pictures", ("pictures",), dense)
     add("chance", ("skills-64", "moments-64", "caption-64", "pictures"), dense, wrong_video=True)
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
-    matched = {name: policy for name, policy in MATCHED.items() if "tri" not in name}
-    add("attention", ("needle-1024",), some(few))
-    add("attention", ("long-4096",), some(few))
-    add("attention", ("needle-1024",), matched)
-    add("attention", ("mixed-1024",), some((*few, "MMInference, no boundaries")))
-    add("attention", ("text-8192",), some(few))
-    add("attention", ("mixed-1024",), LAST)
-    add("attention", ("needle-1024",), some(("MInference (vertical-slash)",)) | MATCHED)
-    add("attention", ("long-4096",), some(("MInference (vertical-slash)",)) | matched)
-    add("attention", ("needle-1024",), some(main))
-    add("attention", ("long-4096",), some(main) | MATCHED)
+    add("attention", ("long-4096",), some(few) | MATCHED)
+    add("attention", ("mixed-1024",), some(few) | MATCHED)
+    add("attention", ("needle-1024",), some((*few, *rest)) | MATCHED)
+    add("small budget", ("mixed-1024", "needle-1024"), SMALL)
+    add("attention", ("text-10240",), some(few) | MATCHED)
+    add("attention", ("long-4096", "mixed-1024", "text-10240"), some(rest))
+    add("sparse questions", ("mixed-1024",), dense | LAST)
+    add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | PUBLISHED)
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
-    add("attention", ("needle-1024", "mixed-1024", "text-8192", "long-4096"), ATTENTION | MATCHED)
     add("retention", ("retain-256",), RETENTION)
     add("groups", ("retain-256",), GROUPS)
     add("tight", ("mixed-1024",), TIGHT)
-    add("by question", ("retain-256",), BY_QUESTION)
+    add("frames", ("retain-256",), dense | LESS)
+    add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "needle-1024"), PRESETS)
-    add("momo", ("mixed-1024",), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
+    add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
-    add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION)
+    add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
     return out

@@ -9,6 +9,9 @@ import plan
 SKILLS = ["what", "colour", "motion", "order", "count", "presence", "card", "group", "compare", "when", "none", "text", "chat", "image", "binding", "caption"]
 
 
+SPARSE_TABLES = ("attention", "small budget", "sparse questions", "published sizes", "tight", "momo")
+
+
 def slug(text):
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
@@ -123,37 +126,45 @@ def policy_table(read, table, set_name, names, recalls):
             for i, r in found.by_id.items():
                 lost += dense.by_id[i]["score"] > r["score"]
                 won += dense.by_id[i]["score"] < r["score"]
-        recall = recalls.get((set_name, policy))
-        rows.append([name, str(len(records)), cell(records), f"{lost} / {won}", f"{mcnemar(lost, won):.2g}",
-                     f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else "",
-                     "" if recall is None else f"{recall[0]} / {recall[1]}", f"{statistics.median(r['prefill'] for r in first):.2f}" if first else "",
-                     f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.1f}" if first else ""])
+        line = [name, str(len(records)), cell(records), f"{lost} / {won}", f"{mcnemar(lost, won):.2g}",
+                f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else ""]
+        if table in SPARSE_TABLES:
+            recall, error, _, seconds = recalls.get((set_name, policy), ["100", "0", "", "100"] if policy == plan.DENSE else [""] * 4)
+            rows.append([*line, recall, error, seconds])
+        else:
+            rows.append([*line, f"{statistics.median(r['prefill'] for r in first):.2f}" if first else "",
+                         f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.1f}" if first else ""])
     if not rows:
         return ""
     tokens = statistics.median(r["tokens"] for r in dense.of() if r.get("prefill")) if dense else 0
     return f"### {table}: {set_name}, {tokens:.0f} tokens\n\n" + markdown(
-        ["policy", "answers", "right, %", "lost / won against dense", "p", "attention FLOPs, %", "recall / output error, %", "prefill, s", "rows, MiB"], rows)
+        ["policy", "answers", "right, %", "lost / won against dense", "p", "attention FLOPs, %",
+         *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
 def read_recalls(out):
-    """(set, policy) -> (recall, output error, FLOPs), from the reports of kinora eval --recall."""
+    """(set, policy) -> (recall, output error, FLOPs, time), from the reports of kinora eval --recall."""
     found = {}
+    names = {slug(heads) or "model": f" ({heads})" if heads else "" for heads in plan.HEADS}
     for path in out.glob("recall-*.md"):
         inside = False
+        set_name, _, of = path.stem.removeprefix("recall-").partition(".")
+        heads = names.get(of.rpartition("-")[0], "")
         for line in path.read_text().splitlines():
             inside = line.startswith("## Attention captured") or (inside and not line.startswith("## "))
             cells = [c.strip() for c in line.strip("|").split("|")]
-            if inside and len(cells) == 4 and cells[0] not in ("policy", "---"):
-                found[path.stem.removeprefix("recall-").split(".")[0], cells[0]] = cells[1:]
+            if inside and len(cells) == 5 and cells[0] not in ("policy", "---"):
+                found[set_name, cells[0] + heads] = cells[1:]
     return found
 
 
 def recall_table(out, name):
     """What every policy captures, and the ablations of MOMO's settings."""
     recalls = read_recalls(out)
-    rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.MATCHED | plan.TIGHT | plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM).items()
-            if (name, policy) in recalls]
-    return f"### Attention captured on the first videos of {name}\n\n" + markdown(["policy", "recall, %", "output error, %", "attention FLOPs, %"], rows) if rows else ""
+    small = {f"{label}, small budget": policy for label, policy in plan.SMALL.items()}
+    rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.PUBLISHED | plan.MATCHED | small | plan.TIGHT | plan.MOMO_SETTINGS
+                                                                  | plan.MOMO_TILES | plan.MOMO_TRIM).items() if (name, policy) in recalls]
+    return f"### Attention captured on the first videos of {name}\n\n" + markdown(["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %"], rows) if rows else ""
 
 
 def report(out, sets, rows):
@@ -170,10 +181,11 @@ def report(out, sets, rows):
 
     recalls = read_recalls(out)
     parts = [skill_table(read), picture_table(read, sets), needle_table(read)]
-    for table, names in (("attention", plan.ATTENTION | plan.MATCHED | plan.LAST), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
-                         ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", plan.BY_QUESTION), ("groups", plan.GROUPS),
-                         ("presets", plan.PRESETS)):
+    for table, names in (("attention", plan.ATTENTION | plan.MATCHED), ("small budget", plan.SMALL), ("sparse questions", {"dense": plan.DENSE} | plan.LAST),
+                         ("published sizes", {"dense": plan.DENSE} | plan.PUBLISHED), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
+                         ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", {"all": plan.DENSE} | plan.BY_QUESTION), ("groups", plan.GROUPS),
+                         ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
-    parts += [recall_table(out, "needle-1024"), recall_table(out, "needle-4096")]
+    parts += [recall_table(out, name) for name in plan.SETS]
     return "\n".join(p for p in parts if p)

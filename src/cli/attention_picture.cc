@@ -69,6 +69,17 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::vector<Modality> present(std::span<const Modality> modalities) {
+  std::vector<Modality> found;
+  for (const Modality modality :
+       {Modality::text, Modality::image, Modality::video, Modality::audio}) {
+    if (std::find(modalities.begin(), modalities.end(), modality) != modalities.end()) {
+      found.push_back(modality);
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 Colour modality_colour(Modality modality) { return series_colour(static_cast<int>(modality)); }
@@ -106,10 +117,22 @@ Image draw_head(const HeadPicture& picture, std::span<const Modality> modalities
                  modality_colour(modality_at(query)));
     }
   }
+  // What is what, in the empty corners: keys after the query.
+  const auto corner = [&](int square, int line, std::string_view text, Colour colour) {
+    const int right = gap + square * (bar + size + gap) + bar + size;
+    draw_text(image, right - text_width(text), header + gap + line * 10, text, colour);
+  };
+  constexpr Colour words = {220, 220, 225};
+  corner(0, 0, "attention", words);
+  corner(1, 0, "computed", words);
+  int line = 1;
+  for (const Modality modality : present(modalities)) {
+    corner(0, line++, modality_name(modality), modality_colour(modality));
+  }
   draw_text(image, gap, 5,
             fmt::format("head {}  {}  recall {:.3f}  {:.1f} % of FLOPs", picture.head,
                         picture.pattern, picture.recall, 100 * picture.share),
-            {220, 220, 225});
+            words);
   return image;
 }
 
@@ -127,9 +150,7 @@ std::string head_page(const std::string& title, const std::vector<HeadPicture>& 
       "<p>Left: where the attention of a query (down) lies among the keys (across), on a "
       "logarithmic scale relative to even attention. Right: the same, with what the policy does "
       "not compute faded to blue. Bars: modality.";
-  for (const Modality modality :
-       {Modality::text, Modality::image, Modality::video, Modality::audio}) {
-    if (std::find(modalities.begin(), modalities.end(), modality) == modalities.end()) continue;
+  for (const Modality modality : present(modalities)) {
     const Colour colour = modality_colour(modality);
     page += fmt::format("<span class=\"key\" style=\"background:rgb({},{},{})\"></span>{}",
                         colour.red, colour.green, colour.blue, modality_name(modality));

@@ -38,7 +38,8 @@ struct EvalFlags {
   std::string cache = default_visual_cache();
   bool no_cache = false;
   double cache_gib = 4;
-  int64_t recall = 0;  // videos to measure it on
+  int64_t recall = 0;        // videos to measure it on
+  int64_t recall_every = 1;  // group of tokens
   ImportOptions import;
   std::string output;  // of an import
 };
@@ -90,20 +91,17 @@ std::shared_ptr<EngineState> load(const EvalFlags& flags) {
   return state;
 }
 
-// Attention captured by every sparse policy on the first videos of the set.
+// Attention captured by every sparse policy on the first videos or texts of the set.
 ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, const EvalData& data,
                            const std::vector<EvalPolicy>& policies, Progress& progress,
                            const CancelToken& cancel) {
-  JudgeAttention judge;
+  JudgeAttention judge(flags.recall_every);
   std::vector<std::string> seen;
   int64_t tokens = 0;
   for (const EvalItem& item : data.items) {
     if (static_cast<int64_t>(seen.size()) == flags.recall) break;
-    const bool plain = item.parts.size() == 1 && !item.parts.front().source.empty();
-    if (!plain || (!seen.empty() && seen.back() == item.prefix_key())) continue;
     SampleFlags sample;
-    sample.sources = {item.parts.front().source};
-    sample.question = item.question;
+    if ((!seen.empty() && seen.back() == item.prefix_key()) || !sample.take_prompt(item)) continue;
     sample.fps = item.fps;
     sample.frames = item.frames;
     sample.all_frames = item.all_frames;
@@ -245,9 +243,14 @@ void add_eval(CommandLine& line) {
       ->type_name("FILE.png");
   command
       ->add_option("--recall", flags->recall,
-                   "Measure how much of dense attention each sparse policy captures, on the first "
-                   "N videos")
+                   "Measure how much of dense attention each sparse policy captures and how long "
+                   "it takes, on the first N videos")
       ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  command
+      ->add_option("--recall-every", flags->recall_every,
+                   "Measure that on every Nth group of tokens only, which is quicker")
+      ->check(CLI::PositiveNumber)
       ->type_name("N");
   command->add_option("--cache", flags->cache, "Folder for visual tokens, kept between runs")
       ->capture_default_str()

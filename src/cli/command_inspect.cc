@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/attention_picture.h"
 #include "cli/attention_table.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
@@ -136,6 +137,8 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   progress.update("loading", 0, 0);
   // Rows are looked at where the CPU reads them.
   if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
+  if (flags.sample.engine.model.empty()) flags.sample.engine.model = default_model();
+  for (std::string& source : flags.sample.sources) source = input_or_demo(source);
   const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
   const ModelInfo& info = engine->model->info();
   if (flags.layer < 0 || flags.layer >= info.rows.layers) {
@@ -173,7 +176,7 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
                        images.front().height(), title);
     for (size_t i = 0; i < images.size(); ++i) {
       sheet.add(images[i].row(0), static_cast<size_t>(images[i].width()) * 3,
-                attention.pictures()[i].pattern);
+                fmt::format("head {}", attention.pictures()[i].head));
     }
     write_png(flags.output + ".png", sheet.image());
     pngs.push_back(encode_png(sheet.image()));
@@ -211,7 +214,9 @@ void add_inspect(CommandLine& line) {
   command->require_subcommand(1);
   CLI::App* attention = command->add_subcommand(
       "attention", "Draw where heads attend and what a sparse policy computes of it");
-  attention->add_option("input", flags->sample.sources, "VIDEO or IMAGE")
+  attention
+      ->add_option("input", flags->sample.sources,
+                   "Videos or pictures; 'demo' is the clip that comes with kinora")
       ->required()
       ->expected(1, -1)
       ->type_name("VIDEO");
@@ -230,6 +235,7 @@ void add_inspect(CommandLine& line) {
   attention->add_flag("--json", flags->json, "Print one JSON object");
   attention->footer(
       "Examples:\n"
+      "  kinora inspect attention demo --layer 3\n"
       "  kinora inspect attention talk.mp4 -m DIR --layer 12 --head 3 --attention grid\n"
       "  kinora inspect attention talk.mp4 -m DIR --layer 12 -o layer12");
   attention->callback([flags, &line] {

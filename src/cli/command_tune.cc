@@ -89,19 +89,10 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
 void open_set(SampleFlags& sample) {
   if (sample.sources.size() != 1 || !sample.sources.front().ends_with(".jsonl")) return;
   const EvalItem item = read_eval_data(real_files(), sample.sources.front()).items.front();
-  sample.sources.clear();
-  for (const EvalPart& part : item.parts) {
-    if (!part.source.empty()) {
-      sample.sources.push_back(part.source);
-      sample.texts.resize(sample.sources.size());
-    } else if (!sample.sources.empty()) {
-      sample.texts.back() += part.text;
-    }
+  if (!sample.take_prompt(item) || sample.sources.empty()) {
+    throw Error(ErrorKind::usage,
+                "the first prompt of the set does not begin with a video to search on");
   }
-  if (sample.sources.empty()) {
-    throw Error(ErrorKind::usage, "the first prompt of the set has no video to search on");
-  }
-  sample.question = item.question;
   if (!sample.fps && !sample.frames) {
     sample.fps = item.fps;
     sample.frames = item.frames;
@@ -179,7 +170,7 @@ void add_tune(CommandLine& line) {
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
-  flags->sample.add_to(*command);
+  flags->sample.add_to(*command)->required();
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
   command

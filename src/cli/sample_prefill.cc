@@ -8,10 +8,11 @@
 
 namespace kinora::cli {
 
-void SampleFlags::add_to(CLI::App& command) {
-  command.add_option("-m,--model", engine.model, "Model directory, as Hugging Face publishes it")
-      ->required()
-      ->type_name("DIR");
+CLI::Option* SampleFlags::add_to(CLI::App& command) {
+  CLI::Option* model =
+      command
+          .add_option("-m,--model", engine.model, "Model directory, as Hugging Face publishes it")
+          ->type_name("DIR");
   command.add_option("--question", question, "Text after the video")->capture_default_str();
   command.add_option("--fps", fps, "Frames a second to look at");
   command.add_option("--frames", frames, "Number of frames to look at, evenly spread");
@@ -21,6 +22,26 @@ void SampleFlags::add_to(CLI::App& command) {
       ->check(CLI::NonNegativeNumber);
   command.add_option("--threads", engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str();
+  return model;
+}
+
+bool SampleFlags::take_prompt(const EvalItem& item) {
+  std::vector<std::string> found;
+  std::vector<std::string> between;
+  std::string before;
+  for (const EvalPart& part : item.parts) {
+    if (!part.source.empty()) {
+      found.push_back(part.source);
+      between.emplace_back();
+    } else {
+      (found.empty() ? before : between.back()) += part.text;
+    }
+  }
+  if (!found.empty() && !before.empty()) return false;
+  sources = std::move(found);
+  texts = std::move(between);
+  question = before + item.question;
+  return true;
 }
 
 Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& progress,

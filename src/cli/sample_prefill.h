@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "engine/engine_state.h"
 #include "engine/visual_input.h"
+#include "eval/dataset.h"
 
 namespace kinora::cli {
 
@@ -32,8 +33,11 @@ struct SampleFlags {
   double end = std::numeric_limits<double>::infinity();
   int64_t max_pixels = 0;
 
-  // --model, --fps, …; the sources are the command's own.
-  void add_to(CLI::App& command);
+  // --model (returned), --fps, …; the sources are the command's own.
+  CLI::Option* add_to(CLI::App& command);
+  // Takes sources, texts and question of an item of a set. False, and nothing taken, where text
+  // stands in front of the first source; an item of text only has all of it in the question.
+  bool take_prompt(const EvalItem& item);
 };
 
 class Sample {

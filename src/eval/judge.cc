@@ -14,20 +14,25 @@ void JudgeAttention::add(std::string name, std::unique_ptr<Attention> policy) {
 
 void JudgeAttention::attend(const Context& context, int layer, const QueryView& queries,
                             const RowsView& rows, float scale, TensorView out) {
+  const RunTimer watch;
   dense_.attend(context, layer, queries, rows, scale, out);
+  const double dense_seconds = watch.seconds();
+  if (layer == 0) ++groups_;
+  if ((groups_ - 1) % every_ != every_ / 2) return;
   std::vector<float> dense_sums;
   for (Candidate& candidate : candidates_) {
     if (candidate.sparse->falls_back(layer, queries, rows)) continue;
     if (dense_sums.empty()) {
       dense_sums = log_sums(context, dense_plan(queries, rows), queries, rows, scale);
     }
-    judge(candidate, context, layer, queries, rows, scale, dense_sums, out);
+    judge(candidate, context, layer, queries, rows, scale, dense_sums, out, dense_seconds);
   }
 }
 
 void JudgeAttention::judge(Candidate& candidate, const Context& context, int layer,
                            const QueryView& queries, const RowsView& rows, float scale,
-                           const std::vector<float>& dense_sums, ConstTensorView dense_out) {
+                           const std::vector<float>& dense_sums, ConstTensorView dense_out,
+                           double dense_seconds) {
   // Plans of one layer cover different heads; a head outside a plan has a sum of exp(-inf) there.
   for (const LabelledPlan& part : candidate.sparse->plans(context, layer, queries, rows, scale)) {
     const std::vector<float> sums = log_sums(context, part.plan, queries, rows, scale);
@@ -38,7 +43,10 @@ void JudgeAttention::judge(Candidate& candidate, const Context& context, int lay
   }
   candidate.weight += static_cast<double>(dense_sums.size());
   Tensor out(DType::f32, queries.queries.shape());
+  const RunTimer watch;
   candidate.sparse->attend(context, layer, queries, rows, scale, out);
+  candidate.seconds += watch.seconds();
+  candidate.dense_seconds += dense_seconds;
   const int64_t heads = queries.queries.size(1);
   for (int head = 0; head < heads; ++head) {
     candidate.error += output_error(out, dense_out, head);
@@ -51,7 +59,8 @@ std::vector<Judgement> JudgeAttention::judgements() const {
   for (const Candidate& candidate : candidates_) {
     if (candidate.weight == 0) continue;
     out.push_back({candidate.name, candidate.recall / candidate.weight,
-                   candidate.error / candidate.heads, candidate.sparse->report().share()});
+                   candidate.error / candidate.heads, candidate.sparse->report().share(),
+                   candidate.seconds / candidate.dense_seconds});
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // How much of dense attention sparse policies capture on real input: every layer is computed
 // densely, so that all policies are judged on the same queries and keys, and each policy's plan and
-// output are compared with it. Used by `kinora eval --recall`.
+// output are compared with it, and its time: all run in turns on every call. Used by `kinora eval
+// --recall`.
 #pragma once
 
 #include <memory>
@@ -19,10 +20,14 @@ struct Judgement {
   double recall = 0;  // mean share of the dense attention that its keys hold
   double error = 0;   // mean of |output - dense output| / |dense output| over heads
   double share = 0;   // of the multiply-adds of dense attention
+  double time = 0;    // of dense attention's, planning included
 };
 
 class JudgeAttention final : public Attention {
  public:
+  // On long input it is enough to judge every so manieth group, beginning with a middle one.
+  explicit JudgeAttention(int64_t every = 1) : every_(every) {}
+
   // Policies that are not sparse are left out of the judgement.
   void add(std::string name, std::unique_ptr<Attention> policy);
 
@@ -42,11 +47,15 @@ class JudgeAttention final : public Attention {
     double weight = 0;
     double error = 0;  // … over heads
     double heads = 0;
+    double seconds = 0;
+    double dense_seconds = 0;  // of the same calls
   };
   void judge(Candidate& candidate, const Context& context, int layer, const QueryView& queries,
              const RowsView& rows, float scale, const std::vector<float>& dense_sums,
-             ConstTensorView dense_out);
+             ConstTensorView dense_out, double dense_seconds);
 
+  const int64_t every_;
+  int64_t groups_ = 0;  // begun so far
   DenseAttention dense_;
   std::vector<Candidate> candidates_;
 };

@@ -107,5 +107,32 @@ TEST(Judge, RecallIsTheShareOfTheSoftmaxByDefinition) {
   EXPECT_NEAR(judge.judgements().at(0).recall, recall / static_cast<double>(2 * count), 1e-4);
 }
 
+TEST(Judge, OnlyEveryNthGroupIsJudged) {
+  KINORA_FRESH_RANDOM(random);
+  const Input small(random, 65, 2, 1, 64), large(random, 193, 2, 1, 64);
+  ThreadPool threads(2);
+  const Context context(threads, Device::cpu());
+  const std::string text = "a-shape:sink=3,local=16";
+  JudgeAttention some(3), all;
+  some.add("a", policy(text));
+  all.add("a", policy(text));
+  const auto attend = [&](JudgeAttention& judge, const Input& input) {
+    Tensor out(DType::f32, input.queries.shape());
+    for (int layer = 0; layer < 2; ++layer) {
+      judge.attend(context, layer, input.query_view(), input.rows_view(), 0.125f, out);
+    }
+  };
+  attend(all, large);
+  attend(some, small);
+  EXPECT_TRUE(some.judgements().empty());
+  attend(some, large);  // the middle one of three
+  attend(some, small);
+  attend(some, small);
+  EXPECT_EQ(some.judgements().at(0).recall, all.judgements().at(0).recall);
+  EXPECT_EQ(some.judgements().at(0).error, all.judgements().at(0).error);
+  EXPECT_EQ(some.judgements().at(0).share, all.judgements().at(0).share);
+  EXPECT_GT(some.judgements().at(0).time, 0);
+}
+
 }  // namespace
 }  // namespace kinora

@@ -148,11 +148,13 @@ std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
 
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens) {
   ReportTable table{fmt::format("Attention captured, {} tokens", tokens),
-                    {"policy", "recall, %", "output error, %", "attention FLOPs, %"},
+                    {"policy", "recall, %", "output error, %", "attention FLOPs, %",
+                     "attention time, % of dense"},
                     {}};
   for (const Judgement& judgement : judgements) {
     table.rows.push_back({judgement.policy, fmt::format("{:.2f}", 100 * judgement.recall),
-                          fmt::format("{:.2f}", 100 * judgement.error), percent(judgement.share)});
+                          fmt::format("{:.2f}", 100 * judgement.error), percent(judgement.share),
+                          percent(judgement.time)});
   }
   return table;
 }

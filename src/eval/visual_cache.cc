@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "attention/head_table.h"
+
 namespace kinora {
 namespace {
 
@@ -69,19 +71,21 @@ class CachingModel final : public Model {
 
 std::string weights_identity(const std::string& directory) {
   namespace fs = std::filesystem;
+  const fs::path table = fs::path(head_table_places(directory).front()).filename();
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string extension = entry->path().extension().string();
     if (extension != ".safetensors" && extension != ".json") continue;
+    if (entry->path().filename() == table) continue;
     const auto time = entry->last_write_time(error).time_since_epoch().count();
-    files.push_back(
-        fmt::format("{} {} {}", entry->path().filename().string(), entry->file_size(error), time));
+    files.push_back(fmt::format("{} {} {}", fs::weakly_canonical(entry->path(), error).string(),
+                                entry->file_size(error), time));
   }
   std::sort(files.begin(), files.end());
-  std::string identity = fs::weakly_canonical(directory, error).string();
-  for (const std::string& file : files) identity += "\n" + file;
+  std::string identity;
+  for (const std::string& file : files) identity += file + "\n";
   return identity;
 }
 

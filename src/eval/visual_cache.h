@@ -12,7 +12,8 @@
 
 namespace kinora {
 
-// What tells the weights of a model directory from others: names, sizes and times of its files.
+// What tells the weights of a model directory from others: places, sizes and times of its files. A
+// table of the heads does not count: it has no part in visual tokens.
 std::string weights_identity(const std::string& directory);
 
 // `identity` keeps models apart that share the folder.

@@ -163,5 +163,16 @@ TEST(VisualCache, WeightsAreToldApart) {
   EXPECT_NE(weights_identity(directory.path()), before);
 }
 
+TEST(VisualCache, LinksToTheSameWeightsBesideAnotherTableAreTheSame) {
+  const testing::TempDir directory, links;
+  std::ofstream(directory.file("model.safetensors")) << "12345";
+  std::ofstream(directory.file("config.json")) << "{}";
+  std::ofstream(links.file("kinora-attention.json")) << "another table";
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    std::filesystem::create_symlink(directory.file(name), links.file(name));
+  }
+  EXPECT_EQ(weights_identity(links.path()), weights_identity(directory.path()));
+}
+
 }  // namespace
 }  // namespace kinora

@@ -65,6 +65,7 @@ class Writer:
         self.a, self.out = a, pathlib.Path(a.out)
         self.out.mkdir(parents=True, exist_ok=True)
         self.lines, self.jobs, self.grid = [], {}, (a.height // 28, a.width // 28)
+        self.askers = []  # (what asks a question in other words, the rest of its line)
 
     def video(self, name, world, steps=1, scale=1):
         path = self.out / f"{name}.mp4"
@@ -84,6 +85,18 @@ class Writer:
         if item.kind == "caption":
             line["events"] = [t.strip() for t in item.answer.split(".") if t.strip()]
         self.lines.append(line)
+
+    def reword(self):
+        """Asks everything with an asker in other words too, after the rest, whose numbers stay as they are."""
+        known = {(json.dumps(where), item.question) for _, item, _, where, _ in self.askers}
+        for ask, first, world, where, more in self.askers * (self.a.wordings - 1):
+            for item in (ask() for _ in range(12)):
+                key = json.dumps(where), item.question if item else ""
+                if item and item.answer == first.answer and key not in known:
+                    known.add(key)
+                    item.evidence = first.evidence
+                    self.add(item, world, where, **more)
+                    break
 
     def close(self):
         path = self.out / "DATA.jsonl"
@@ -171,7 +184,10 @@ def needle(w):
                     asker.cards = [card]
                     item = asker.ask(kind)
                     if item and item.answer != "no":
-                        w.add(item, world, where, depth=round(card.start / world.frames, 4))
+                        more = dict(depth=round(card.start / world.frames, 4))
+                        w.add(item, world, where, **more)
+                        w.askers.append((functools.partial(_ask_about, asker, "cards", card, kind), item, world, where, more))
+    w.reword()
 
 
 def _mixed(w, length, i, skill, count):
@@ -189,11 +205,18 @@ def _mixed(w, length, i, skill, count):
         parts.append(dict(text=text))
         start = stop
     asker = questions.Asker(rng, world, facts)
-    made = [m for f in facts for m in _about(asker, f, 2)] if skill == "text" else []
+    made = [(m, "facts", f, "text_fact") for f in facts for m in _about(asker, f, 2)] if skill == "text" else []
     if skill == "card":
-        made = [m for kind in NEEDLES[:4] for c in world.cards for m in _about_card(asker, c, kind)]
-    for item in made[:count]:
-        w.add(item, world, dict(parts=parts), depth=round(min(e[0] for e in item.evidence) / length, 4))
+        made = [(m, "cards", c, kind) for kind in NEEDLES[:4] for c in world.cards for m in _about_card(asker, c, kind)]
+    for item, *about in made[:count]:
+        more = dict(depth=round(min(e[0] for e in item.evidence) / length, 4))
+        w.add(item, world, dict(parts=parts), **more)
+        w.askers.append((functools.partial(_ask_about, asker, *about), item, world, dict(parts=parts), more))
+
+
+def _ask_about(asker, kind, thing, question):
+    setattr(asker, kind, [thing])
+    return asker.ask(question)
 
 
 def _about(asker, fact, wordings):
@@ -222,6 +245,7 @@ def mixed_needle(w):
         for i in range(w.a.videos):
             _mixed(w, length, i, "text", 6)
             _mixed(w, length, i, "card", w.a.questions)
+    w.reword()
 
 
 def text_needle(w):
@@ -236,7 +260,10 @@ def text_needle(w):
             for fact in facts:
                 for item in _about(asker, fact, 2):
                     item.evidence = []
-                    w.add(item, world, dict(parts=[dict(text="".join(texts))]), depth=(fact.frame + 0.5) / 10, length=length)
+                    where, more = dict(parts=[dict(text="".join(texts))]), dict(depth=(fact.frame + 0.5) / 10, length=length)
+                    w.add(item, world, where, **more)
+                    w.askers.append((functools.partial(_ask_about, asker, "facts", fact, "text_fact"), item, world, where, more))
+    w.reword()
 
 
 def stream(w):
@@ -292,6 +319,7 @@ def arguments(words=None):
     parser.add_argument("--lengths", type=int, nargs="+", default=[64], help="frames per video, even; of text-needle tokens")
     parser.add_argument("--videos", type=int, default=4, help="per length")
     parser.add_argument("--questions", type=int, default=22, help="per video, about")
+    parser.add_argument("--wordings", type=int, default=1, help="needle sets: the same asked so many times, in other words")
     parser.add_argument("--height", type=int, default=112)
     parser.add_argument("--width", type=int, default=112)
     parser.add_argument("--fps", type=float, default=2.0)
