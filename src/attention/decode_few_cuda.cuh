@@ -307,33 +307,8 @@ __global__ void __launch_bounds__(few_warps * 32, 1)
     }
   }
   __syncthreads();
-  const int64_t pairs = int64_t{a.tokens} * a.heads;
-  for (int i = thread; i < pair_count * HeadSize; i += few_warps * 32) {
-    const int row = i / HeadSize, column = i % HeadSize;
-    const int token = row / group, head = kv_head * group + row % group;
-    float high = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < few_warps; ++w) high = fmaxf(high, warp_max[w * few_pairs + row]);
-    float total = 0, all = 0;
-#pragma unroll
-    for (int w = 0; w < few_warps; ++w) {
-      const int slot = w * few_pairs + row;
-      const float weight = warp_sum[slot] > 0 ? exp2_fast(warp_max[slot] - high) : 0;
-      total += weight * warp_out[slot * HeadSize + column];
-      all += weight * warp_sum[slot];
-    }
-    if (parts == 1) {
-      store_value(a.out, a.out_f32, token * a.out_stride + head * a.out_head_stride + column,
-                  all > 0 ? total / all : 0);
-      continue;
-    }
-    const int64_t at = part * pairs + int64_t{token} * a.heads + head;
-    a.part_out[at * HeadSize + column] = total;
-    if (column == 0) {
-      a.part_max[at] = high;
-      a.part_sum[at] = all;
-    }
-  }
+  join_warps<few_warps, few_pairs, HeadSize, HeadSize>(a, kv_head, 0, pair_count, part, parts,
+                                                       warp_out, warp_max, warp_sum);
   if (parts > 1 && last_to_arrive(a.arrived + kv_head, parts)) {
     join_few<HeadSize>(a, kv_head, parts, reinterpret_cast<float*>(memory));
   }

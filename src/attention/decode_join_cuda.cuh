@@ -53,6 +53,44 @@ __device__ inline void store_value(void* out, bool f32, int64_t at, float value)
   }
 }
 
+// Joins what the warps of a block hold of pairs [first, first + count) of a kv head: [warps, rows,
+// pitch] outputs and [warps, rows] maxima and sums in shared memory. The result is that of part
+// `part`, or the output where there is only one.
+template <int Warps, int Rows, int HeadSize, int Pitch>
+__device__ inline void join_warps(const DecodeArguments& a, int kv_head, int first, int count,
+                                  int part, int parts, const float* warp_out, const float* warp_max,
+                                  const float* warp_sum) {
+  const int group = a.heads / a.kv_heads;
+  const int64_t pairs = int64_t{a.tokens} * a.heads;
+  const int threads = static_cast<int>(blockDim.x);
+  for (int i = static_cast<int>(threadIdx.x); i < count * HeadSize; i += threads) {
+    const int row = i / HeadSize, column = i % HeadSize;
+    const int token = (first + row) / group, head = kv_head * group + (first + row) % group;
+    float high = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) high = fmaxf(high, warp_max[w * Rows + row]);
+    float total = 0, all = 0;
+#pragma unroll
+    for (int w = 0; w < Warps; ++w) {
+      const int slot = w * Rows + row;
+      const float weight = warp_sum[slot] > 0 ? exp2_fast(warp_max[slot] - high) : 0;
+      total += weight * warp_out[slot * Pitch + column];
+      all += weight * warp_sum[slot];
+    }
+    if (parts == 1) {
+      store_value(a.out, a.out_f32, token * a.out_stride + head * a.out_head_stride + column,
+                  all > 0 ? total / all : 0);
+      continue;
+    }
+    const int64_t at = part * pairs + int64_t{token} * a.heads + head;
+    a.part_out[at * HeadSize + column] = total;
+    if (column == 0) {
+      a.part_max[at] = high;
+      a.part_sum[at] = all;
+    }
+  }
+}
+
 // Bytes of shared memory that joining `pairs` pairs takes.
 __host__ __device__ constexpr size_t join_shared_bytes(int pairs, int parts) {
   return static_cast<size_t>(pairs) * static_cast<size_t>(parts) * 2 * sizeof(float);

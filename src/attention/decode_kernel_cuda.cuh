@@ -210,35 +210,8 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
     }
   }
   __syncthreads();
-  const int64_t pairs = int64_t{a.tokens} * a.heads;
-  for (int i = thread; i < pair_count * HeadSize; i += decode_warps * 32) {
-    const int row = i / HeadSize, column = i % HeadSize;
-    const int token = (first_pair + row) / group;
-    const int64_t pair = int64_t{token} * a.heads + kv_head * group + (first_pair + row) % group;
-    float high = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < key_warps; ++w) high = fmaxf(high, warp_max[w * tile_rows + row]);
-    float total = 0, all = 0;
-#pragma unroll
-    for (int w = 0; w < key_warps; ++w) {
-      const int slot = w * tile_rows + row;
-      const float weight = warp_sum[slot] > 0 ? exp2_fast(warp_max[slot] - high) : 0;
-      total += weight * warp_out[slot * pitch + column];
-      all += weight * warp_sum[slot];
-    }
-    if (parts == 1) {
-      store_value(a.out, a.out_f32,
-                  token * a.out_stride +
-                      (kv_head * group + (first_pair + row) % group) * a.out_head_stride + column,
-                  all > 0 ? total / all : 0);
-      continue;
-    }
-    a.part_out[(part * pairs + pair) * HeadSize + column] = total;
-    if (column == 0) {
-      a.part_max[part * pairs + pair] = high;
-      a.part_sum[part * pairs + pair] = all;
-    }
-  }
+  join_warps<key_warps, tile_rows, HeadSize, pitch>(a, kv_head, first_pair, pair_count, part, parts,
+                                                    warp_out, warp_max, warp_sum);
   if (parts == 1 || RowWarps > 1) return;
   if (last_to_arrive(a.arrived + blockIdx.z * gridDim.y + blockIdx.y, parts)) {
     join_parts(a, kv_head, first_pair, pair_count, parts, HeadSize,

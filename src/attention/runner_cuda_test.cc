@@ -124,7 +124,9 @@ TEST(CudaPlan, DenseNeedsNoLists) {
 
 using CudaRunner = OnGpu;
 
-TEST_F(CudaRunner, DenseInBf16LosesNoMoreThanTwiceAReference) {
+class CudaRunnerOfHeads : public OnGpu, public ::testing::WithParamInterface<int64_t> {};
+
+TEST_P(CudaRunnerOfHeads, DenseInBf16LosesNoMoreThanTwiceAReference) {
   KINORA_FRESH_RANDOM(random);
   struct Size {
     int64_t queries, rows, heads, kv_heads;
@@ -133,28 +135,28 @@ TEST_F(CudaRunner, DenseInBf16LosesNoMoreThanTwiceAReference) {
                         {127, 127, 2, 2}, {128, 128, 6, 2},   {129, 129, 4, 1}, {113, 203, 4, 2},
                         {203, 203, 3, 3}, {1023, 1024, 4, 2}, {16, 4224, 7, 1}, {1, 3000, 28, 4},
                         {700, 4224, 2, 1}};
-  for (const int64_t head_size : {128, 64, 72, 80, 40}) {
-    for (const Size& size : sizes) {
-      if (head_size != 128 && size.rows > 1024) continue;
-      const Problem problem = make_bf16(random, {.queries = size.queries,
-                                                 .earlier = size.rows - size.queries,
-                                                 .heads = size.heads,
-                                                 .kv_heads = size.kv_heads,
-                                                 .head_size = head_size,
-                                                 .gaps = random.below(2) * 0.1});
-      const Expected expected = testing::reference(problem, [&](int64_t q, int64_t, int64_t row) {
-        return testing::causal(problem, q, row);
-      });
-      for (const DType type : {DType::bf16, DType::f32}) {
-        PlacedProblem placed(problem, device_, type, type);
-        DenseAttention().attend(placed.context(pool_), 0, placed.queries(), placed.memory(),
-                                problem.scale, placed.out());
-        EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected))
-            << to_string(problem.out_shape()) << ' ' << problem.rows() << ' ' << dtype_name(type);
-      }
+  const int64_t head_size = GetParam();
+  for (const Size& size : sizes) {
+    if (head_size != 128 && size.rows > 1024) continue;
+    const Problem problem = make_bf16(random, {.queries = size.queries,
+                                               .earlier = size.rows - size.queries,
+                                               .heads = size.heads,
+                                               .kv_heads = size.kv_heads,
+                                               .head_size = head_size,
+                                               .gaps = random.below(2) * 0.1});
+    const Expected expected = testing::reference(
+        problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
+    for (const DType type : {DType::bf16, DType::f32}) {
+      PlacedProblem placed(problem, device_, type, type);
+      DenseAttention().attend(placed.context(pool_), 0, placed.queries(), placed.memory(),
+                              problem.scale, placed.out());
+      EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected))
+          << to_string(problem.out_shape()) << ' ' << problem.rows() << ' ' << dtype_name(type);
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CudaRunnerOfHeads, ::testing::Values(128, 64, 72, 80, 40));
 
 TEST_F(CudaRunner, AnyPlanInBf16MatchesItsMask) {
   KINORA_FRESH_RANDOM(random);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/gpu.h"
 #include "engine/bounded_queue.h"
 #include "support/film.h"
 #include "support/random_data.h"
@@ -29,12 +30,25 @@ int64_t allocated_bytes() {
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-class Overlap : public ::testing::Test {
+// The CPU and every GPU.
+std::vector<std::string> devices() {
+  std::vector<std::string> names{"cpu"};
+  for (size_t i = 0; i < cuda_devices().size(); ++i) names.push_back("cuda:" + std::to_string(i));
+  return names;
+}
+
+class Overlap : public ::testing::TestWithParam<std::string> {
  protected:
   const testing::TempDir directory_;
-  const Engine engine_{
-      {.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new", .threads = 2}};
+  const Engine engine_{{.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new",
+                        .device = GetParam(),
+                        .threads = 2,
+                        .gpu_exact = true}};
 
+  int64_t gpu_bytes() const {
+    const Device device = parse_device(GetParam());
+    return device.is_cpu() ? 0 : gpu_memory(device).used;
+  }
   static AnswerOptions greedy() {
     AnswerOptions options;
     options.temperature = 0;
@@ -44,7 +58,7 @@ class Overlap : public ::testing::Test {
   }
 };
 
-TEST_F(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
+TEST_P(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
   KINORA_FRESH_RANDOM(random);
   const std::string first = testing::write_film(directory_.file("first"), random, 11);
   const std::string second = testing::write_film(directory_.file("second"), random, 6, 40, 96);
@@ -71,7 +85,7 @@ TEST_F(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
   }
 }
 
-TEST_F(Overlap, TellsWhatWasDoneWhen) {
+TEST_P(Overlap, TellsWhatWasDoneWhen) {
   KINORA_FRESH_RANDOM(random);
   SessionOptions options;
   options.frames_per_group = 4;
@@ -96,7 +110,7 @@ TEST_F(Overlap, TellsWhatWasDoneWhen) {
   EXPECT_EQ(stages["generate"], 1);
 }
 
-TEST_F(Overlap, CancellingAnywhereLeavesNothingBehind) {
+TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 12);
   std::atomic<int64_t> events = 0, stop_at = -1;
@@ -126,8 +140,9 @@ TEST_F(Overlap, CancellingAnywhereLeavesNothingBehind) {
   const int64_t here = entries(directory_.file("film").c_str());
 
   int cancelled = 0;
-  int64_t threads = 0, bytes = 0;
+  int64_t threads = 0, bytes = 0, bytes_there = 0;
   for (int round = 0; round < 200; ++round) {
+    if (round == 21) bytes_there = gpu_bytes();
     Session fresh(engine_, options);
     fresh.add(film, every);
     AnswerOptions answer = greedy();
@@ -163,6 +178,7 @@ TEST_F(Overlap, CancellingAnywhereLeavesNothingBehind) {
   }
   EXPECT_GT(cancelled, 50);
   EXPECT_LT(allocated_bytes() - bytes, 1 << 20);
+  EXPECT_EQ(gpu_bytes(), bytes_there);
   EXPECT_EQ(entries(directory_.file("film").c_str()), here);
 
   stop_at = -1;
@@ -170,6 +186,10 @@ TEST_F(Overlap, CancellingAnywhereLeavesNothingBehind) {
   EXPECT_EQ(again.ids, expected.ids);
   EXPECT_EQ(again.row_bytes, expected.row_bytes);
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, Overlap, ::testing::ValuesIn(devices()), [](const auto& test) {
+  return test.param.substr(0, test.param.find(':')) + std::to_string(test.index);
+});
 
 TEST(BoundedQueue, HoldsBackTheProducerAndKeepsTheOrder) {
   BoundedQueue<int> queue(2);

@@ -8,6 +8,7 @@
 #include "model/gpu_decoder.h"
 #include "model/reference_case.h"
 #include "support/random_data.h"
+#include "support/sanitized.h"
 
 namespace kinora {
 namespace {
@@ -42,14 +43,20 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
         gpu_.device);
   }
 
+  // How much of a prompt is read in small groups: what comes later changes nothing before it.
+  static int64_t length(const Tensor& prompt, int64_t group) {
+    const int64_t all = prompt.size(0);
+    return testing::sanitized() && group < all ? std::min<int64_t>(all, 3 * group + 1) : all;
+  }
   // The prompt in groups of `size`; the final hidden rows of all of them, on the host.
   Tensor in_groups(const Decoder& decoder, RowStore& rows, int64_t size) {
     const ReferenceCase reference(GetParam());
     const Tensor embeddings = reference.tensor("hidden.embeddings");
     const std::vector<TokenInfo> tokens = reference.tokens(config_);
-    Tensor all(DType::f32, embeddings.shape());
-    for (int64_t begin = 0; begin < embeddings.size(0); begin += size) {
-      const int64_t count = std::min(size, embeddings.size(0) - begin);
+    const int64_t end = length(embeddings, size);
+    Tensor all(DType::f32, Shape{end, embeddings.size(1)});
+    for (int64_t begin = 0; begin < end; begin += size) {
+      const int64_t count = std::min(size, end - begin);
       TokenGroup part;
       part.embeddings = Tensor(DType::f32, Shape{count, embeddings.size(1)}, gpu_.device);
       copy_bytes(part.embeddings.view().raw(), gpu_.device, embeddings.view().row<float>(begin),
@@ -78,9 +85,11 @@ TEST_P(GpuModelTest, GroupsOfAnySizeGiveTheReference) {
   const auto exact = decoder(DType::f32);
   for (const int64_t size : {int64_t{1}, int64_t{5}, int64_t{8}, int64_t{9}, expected.size(0)}) {
     RowStore rows = store();
-    EXPECT_LE(row_error(in_groups(*exact, rows, size), expected), exact_tolerance)
+    const int64_t read = length(expected, size);
+    EXPECT_LE(row_error(in_groups(*exact, rows, size), expected.view().rows(0, read)),
+              exact_tolerance)
         << "groups of " << size;
-    EXPECT_EQ(rows.token_count(), expected.size(0));
+    EXPECT_EQ(rows.token_count(), read);
   }
 }
 
@@ -89,7 +98,9 @@ TEST_P(GpuModelTest, Bf16StaysClose) {
   const auto rounded = decoder(DType::bf16);
   for (const int64_t size : {int64_t{1}, int64_t{8}, int64_t{33}, expected.size(0)}) {
     RowStore rows = store(DType::bf16);
-    EXPECT_LE(row_error(in_groups(*rounded, rows, size), expected), bf16_tolerance)
+    EXPECT_LE(
+        row_error(in_groups(*rounded, rows, size), expected.view().rows(0, length(expected, size))),
+        bf16_tolerance)
         << "groups of " << size;
   }
 }
@@ -100,7 +111,8 @@ TEST_P(GpuModelTest, GreedyTokensAreIdentical) {
   RowStore rows = store();
   const int64_t count = reference.tensor("hidden.embeddings").size(0);
   const Tensor hidden = in_groups(*exact, rows, count).to(gpu_.device);
-  const std::vector<int32_t> expected = reference.greedy();
+  std::vector<int32_t> expected = reference.greedy();
+  if (testing::sanitized()) expected.resize(std::min<size_t>(4, expected.size()));
   EXPECT_EQ(
       testing::greedy_tokens(gpu_, *exact, rows, attention_, hidden,
                              static_cast<int32_t>(count + reference.rope_delta()), expected.size()),
