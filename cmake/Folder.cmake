@@ -35,7 +35,7 @@ function(kinora_folder name)
       KINORA_FIXTURES="${KINORA_RUN_ROOT}/tests/fixtures" KINORA_SOURCE="${KINORA_RUN_ROOT}")
     target_link_libraries(${name}_test PRIVATE
       kinora_${name} kinora_flags GTest::gtest_main ${FOLDER_USES} ${FOLDER_TEST_USES})
-    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}/"
-      PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+      TEST_PREFIX "${name}/" PROPERTIES TIMEOUT 300)
   endif()
 endfunction()
