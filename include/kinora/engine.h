@@ -23,6 +23,10 @@ struct EngineOptions {
   // Rounds the decoder's activations to bf16 where the weights are bf16 and the CPU multiplies such
   // natively: faster, no longer equal to f32.
   bool native_bf16 = false;
+  // Bytes for the weights and the rows of all sessions together; 0: no limit. Sessions adapt to
+  // what is left when a question is planned; one that finds it taken by others in the middle of a
+  // question ends that question with an error of kind resource and can be asked again.
+  int64_t memory_budget = 0;
   bool check_weights = false;  // read all weights and refuse NaN and infinity
   // On a GPU: f32 throughout whatever the weights are, to compare with the CPU. Slow.
   bool gpu_exact = false;

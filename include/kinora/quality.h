@@ -16,6 +16,8 @@ struct Quality {
   std::string summary;  // what it gives up, one line
   std::string attention;
   std::string retain;
+  double frame_share = 1;
+  double pixel_share = 1;
   bool native_bf16 = false;
 };
 

@@ -27,6 +27,10 @@ struct SessionOptions {
   // value-norm or attention-score ("key-norm:0.5"). The last one chooses by the question, so a
   // second question needs clear() or a session of its own.
   std::string retain = "all";
+  // Of the frames of a video that would be looked at, and of their pixels: these shares, frames
+  // evenly spread. A model that takes one size of pictures only keeps it.
+  double frame_share = 1;
+  double pixel_share = 1;
   int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
   int64_t max_group_tokens = 2048;  // a prefill group is closed when it reaches this
   // Limits, 0: none. They are kept by looking at fewer frames, or by pruning harder where pruning

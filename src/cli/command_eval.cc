@@ -13,6 +13,7 @@
 #include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/sample_prefill.h"
+#include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "draw/png_file.h"
 #include "engine/attention_choice.h"
@@ -61,6 +62,9 @@ EvalPolicy parse_policy(const std::string& text, EngineOptions& engine) {
                         value.find_first_not_of("0123456789") == std::string::npos;
     if (name == "quality") {
       apply_quality(find_quality(value), engine, policy.session);
+    } else if (name == "frames" || name == "pixels") {
+      (name == "frames" ? policy.session.frame_share : policy.session.pixel_share) =
+          parse_share(value);
     } else if (name == "rows") {
       policy.session.row_type = value;
     } else if (name == "retain") {
@@ -215,8 +219,8 @@ void add_eval(CommandLine& line) {
   command
       ->add_option("--policy", flags->policies,
                    "How to answer: an attention (dense, momo, …), retain=…, dense-below=N, "
-                   "rows=f32|bf16, group=N, joined by semicolons; give several to compare them on "
-                   "the same questions")
+                   "rows=f32|bf16, group=N, frames=SHARE, pixels=SHARE, joined by semicolons; give "
+                   "several to compare them on the same questions")
       ->capture_default_str()
       ->type_name("POLICY");
   command

@@ -10,14 +10,26 @@
 namespace kinora::cli {
 namespace {
 
+std::string frame_policy(const Quality& quality) {
+  if (quality.frame_share == 1 && quality.pixel_share == 1) {
+    return "frames by the model's own rule";
+  }
+  std::string text;
+  if (quality.frame_share < 1) text = fmt::format("{:g} of its frames", quality.frame_share);
+  if (quality.pixel_share < 1) {
+    text += fmt::format("{}{:g} of their pixels", text.empty() ? "" : ", ", quality.pixel_share);
+  }
+  return text;
+}
+
 std::string quality_help() {
   std::string text =
       "--quality names a tested combination of policies; a policy given by itself goes before "
       "it.\n\n";
   for (const Quality& quality : qualities()) {
-    text += fmt::format("  {:<10}{}\n            --attention {} --retain {}{}\n", quality.name,
+    text += fmt::format("  {:<10}{}\n            --attention {} --retain {}{}; {}\n", quality.name,
                         quality.summary, quality.attention, quality.retain,
-                        quality.native_bf16 ? " --bf16" : "");
+                        quality.native_bf16 ? " --bf16" : "", frame_policy(quality));
   }
   text +=
       "\nWhat the presets, and each policy by itself, cost the bundled model stands in\n"
@@ -35,7 +47,9 @@ void add_help(CommandLine& line) {
   command->callback([topic, &line] {
     line.action = [topic, &line] {
       if (topic->empty()) {
-        fmt::print("{}", line.app.help());
+        // App::help() would print that of the command under way, which is this one.
+        fmt::print("{}", line.app.get_formatter()->make_help(&line.app, line.app.get_name(),
+                                                             CLI::AppFormatMode::Normal));
         return 0;
       }
       if (*topic == "quality") {

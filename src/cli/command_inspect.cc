@@ -169,7 +169,8 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   } else {
     std::vector<Image> images;
     for (const HeadPicture& picture : attention.pictures()) {
-      const int cell = std::max(1, 128 / picture.attention.side);
+      const int side = picture.attention.side;  // the line of text above needs some 200 pixels
+      const int cell = (200 + side - 1) / side;
       images.push_back(draw_head(picture, attention.modalities(), cell));
     }
     ContactSheet sheet(static_cast<int64_t>(images.size()), images.front().width(),
@@ -188,14 +189,18 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
                         {"tokens", sample.tokens()},
                         {"picture", flags.output + ".png"},
                         {"page", flags.output + ".html"}};
+  size_t widest = 0;
+  for (const HeadPicture& picture : attention.pictures()) {
+    widest = std::max(widest, picture.pattern.size());
+  }
   for (const HeadPicture& picture : attention.pictures()) {
     out["heads"].push_back({{"head", picture.head},
                             {"pattern", picture.pattern},
                             {"recall", picture.recall},
                             {"share_of_flops", picture.share}});
     if (!flags.json) {
-      fmt::print("head {:<3} {:<28} recall {:.4f}  {:5.1f} % of the FLOPs\n", picture.head,
-                 picture.pattern, picture.recall, 100 * picture.share);
+      fmt::print("head {:<3} {:<{}}  recall {:.4f}  {:5.1f} % of the FLOPs\n", picture.head,
+                 picture.pattern, widest, picture.recall, 100 * picture.share);
     }
   }
   if (flags.json) {

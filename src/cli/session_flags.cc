@@ -11,6 +11,16 @@
 
 namespace kinora::cli {
 
+double parse_share(const std::string& text) {
+  double share = 0;
+  const char* end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, share, std::chars_format::fixed);
+  if (error == std::errc() && after == end && share > 0 && share <= 1) return share;
+  throw Error(ErrorKind::usage, "'" + text +
+                                    "' is not a share; write 0.5 or another number "
+                                    "above 0 and at most 1");
+}
+
 int64_t parse_size(const std::string& text) {
   const auto refuse = [&]() -> int64_t {
     throw Error(ErrorKind::usage, "'" + text + "' is not a size; write 6GiB, 512MiB or bytes");
@@ -137,6 +147,9 @@ void SessionFlags::resolve() {
   if (!retain_.empty()) session.retain = retain_;
   if (native_bf16_) engine.native_bf16 = true;
   if (!memory_budget_.empty()) session.memory_budget = parse_size(memory_budget_);
+  // Frames that a person chose are the ones that are looked at.
+  if (input.fps || input.frames) session.frame_share = 1;
+  if (input.max_pixels > 0) session.pixel_share = 1;
   session.overlap = !sequential_;
 }
 

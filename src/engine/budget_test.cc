@@ -3,9 +3,13 @@
 #include <kinora/session.h>
 
 #include <fstream>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
+#include "base/gpu.h"
+#include "engine/engine_state.h"
 #include "support/film.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
@@ -109,6 +113,92 @@ TEST_F(SessionBudget, ABudgetThatRunsOutInTheMiddleLeavesTheSessionUsable) {
   EXPECT_EQ(session.ask("What is it?", greedy()).ids, first.ids);
 }
 
+TEST_F(SessionBudget, AnotherSessionThatTakesTheRoomMidwayEndsTheQuestionAndNotTheSession) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 12);
+  Session alone(engine_);
+  alone.add(film, every());
+  const Forecast cost = alone.forecast("What is it?");
+  const Answer expected = alone.ask("What is it?", greedy());
+
+  // Room for one question and a half.
+  const ModelDescription model = engine_.describe();
+  EngineOptions shared_options;
+  shared_options.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new";
+  shared_options.memory_budget =
+      model.weight_bytes + cost.row_bytes * 3 / 2 + 64 * model.row_bytes_per_token;
+  const Engine shared(shared_options);
+  auto second = std::make_unique<Session>(shared);
+  int64_t read = 0;
+  bool told = false;
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 1;
+  options.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+    if (stage != "prefill" || std::exchange(told, true)) return;
+    read = done;
+    EXPECT_LT(done, total);
+    second->add(film, every());
+    // It finds less than it wants, says so and takes what is there.
+    EXPECT_EQ(second->ask("What is it?", greedy()).warnings.size(), 0u);
+  };
+  Session first(shared, options);
+  first.add(film, every());
+  try {
+    first.ask("What is it?", greedy());
+    FAIL() << "two questions found room for one and a half";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_NE(std::string(error.what()).find("used up after"), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+  EXPECT_GT(read, 0);
+  // The one in whose favour it was ended goes on; when it is gone there is room again.
+  EXPECT_GT(second->ask("Why?", greedy(2)).ids.size(), 0u);
+  second.reset();
+  const Answer again = first.ask("What is it?", greedy());
+  EXPECT_EQ(again.ids, expected.ids);
+  EXPECT_EQ(again.row_bytes, expected.row_bytes);
+  EXPECT_TRUE(again.warnings.empty());
+  // Failed and closed sessions have given everything back.
+  first.clear();
+  EXPECT_EQ(first.ask("What is it?", greedy()).ids, expected.ids);
+
+  shared_options.memory_budget = model.weight_bytes;
+  EXPECT_THROW(Engine{shared_options}, Error);
+}
+
+TEST_F(SessionBudget, SharesOfFramesAndPixelsAreLookedAt) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  const auto look = [&](double frames, double pixels) {
+    SessionOptions options;
+    options.frame_share = frames;
+    options.pixel_share = pixels;
+    Session session(engine_, options);
+    const InputInfo input = session.add(film, every());
+    EXPECT_EQ(session.ask("What?", greedy(1)).visual_tokens, input.tokens);
+    return input;
+  };
+  const InputInfo whole = look(1, 1);
+  ASSERT_EQ(whole.times.size(), 40u);
+  const InputInfo half = look(0.5, 1);
+  EXPECT_EQ(half.times.size(), 20u);
+  EXPECT_EQ(half.times.front(), 0);
+  EXPECT_EQ(half.times.back(), 39);
+  EXPECT_EQ(half.width, whole.width);
+  EXPECT_EQ(half.tokens * 2, whole.tokens);
+  EXPECT_EQ(look(1e-9, 1).times.size(), 2u);
+  const InputInfo small = look(1, 0.5);
+  EXPECT_EQ(small.times.size(), 40u);
+  EXPECT_LE(2 * small.width * small.height, whole.width * whole.height);
+  for (const double share : {0.0, -1.0, 1.5}) {
+    SessionOptions wrong;
+    wrong.frame_share = share;
+    EXPECT_THROW(Session(engine_, wrong), Error) << share;
+  }
+}
+
 TEST_F(SessionBudget, FewerFramesAreSpreadOverTheWholeVideo) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 40);
@@ -184,6 +274,45 @@ TEST_F(SessionBudget, SessionsOnManyThreadsShareOneEngine) {
     threads.emplace_back([&, i] { EXPECT_EQ(talk(i % 2 == 0), i % 2 == 0 ? seen : told); });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(GpuBudget, MemoryOfTheDeviceThatRunsOutMidwayLeavesTheSessionUsable) {
+  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU";
+  KINORA_FRESH_RANDOM(random);
+  const testing::TempDir directory;
+  const std::string film = testing::write_film(directory.file("film"), random, 24);
+  const Engine engine(
+      {.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new", .device = "cuda"});
+  const Device device = engine.state()->context.device;
+  InputOptions every;
+  every.all_frames = true;
+  AnswerOptions greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 6;
+  greedy.ignore_stop_tokens = true;
+  Session plain(engine);
+  plain.add(film, every);
+  const Answer expected = plain.ask("What is it?", greedy);
+
+  bool limited = false;
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 1;
+  options.progress = [&](std::string_view stage, int64_t, int64_t) {
+    if (stage != "prefill" || std::exchange(limited, true)) return;
+    set_gpu_budget(device, gpu_memory(device).used + 1);
+  };
+  Session session(engine, options);
+  session.add(film, every);
+  try {
+    session.ask("What is it?", greedy);
+    ADD_FAILURE() << "the budget of the device was passed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+  }
+  set_gpu_budget(device, 0);
+  EXPECT_EQ(session.ask("What is it?", greedy).ids, expected.ids);
 }
 
 }  // namespace

@@ -93,6 +93,14 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
   }
   load_seconds = watch.seconds();
   native_bf16 = options.native_bf16;
+  if (options.memory_budget == 0) return;
+  const int64_t weights = model->info().weight_bytes;
+  if (options.memory_budget <= weights) {
+    throw Error(ErrorKind::resource, "the weights alone take " + std::to_string(weights) +
+                                         " bytes, the memory budget is " +
+                                         std::to_string(options.memory_budget) + ": raise it");
+  }
+  rows.set_limit(options.memory_budget - weights);
 }
 
 EngineState::EngineState(const std::string& device, int thread_count, const MakeModel& make)

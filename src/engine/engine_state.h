@@ -11,6 +11,7 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "base/threads.h"
+#include "engine/memory_budget.h"
 #include "model/model.h"
 
 namespace kinora {
@@ -38,6 +39,7 @@ struct EngineState {
   std::unique_ptr<Model> model;
   double load_seconds = 0;
   bool native_bf16 = false;
+  mutable MemoryBudget rows;  // of all sessions; has a lock of its own
 
  private:
   mutable std::once_flag measured_;

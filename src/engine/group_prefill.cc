@@ -77,12 +77,15 @@ void GroupPrefill::check_memory() const {
   const auto text = static_cast<int64_t>(waiting_.size()) - visual;
   const int64_t rows = text + kept_count(options_.retention, visual);
   const int64_t bytes = store_.bytes() + rows * store_.layout().bytes_per_token();
-  if (bytes <= options_.max_row_bytes) return;
+  const int64_t allowed =
+      std::min(options_.max_row_bytes, options_.share != nullptr ? options_.share->most() : bytes);
+  if (bytes <= allowed && (options_.share == nullptr || options_.share->resize(bytes))) return;
   throw Error(
       ErrorKind::resource,
       fmt::format("the memory budget is used up after {} of {} tokens: keys and values would "
-                  "need {} bytes, {} are allowed; raise the budget or clear the conversation",
-                  tokens_, options_.expected_tokens, bytes, options_.max_row_bytes));
+                  "need {} bytes, {} are allowed; raise the budget, clear the conversation or end "
+                  "others",
+                  tokens_, options_.expected_tokens, bytes, allowed));
 }
 
 void GroupPrefill::run() {

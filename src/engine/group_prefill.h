@@ -10,6 +10,7 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
+#include "engine/memory_budget.h"
 #include "engine/stage_clock.h"
 #include "memory/retention.h"
 #include "model/model.h"
@@ -20,7 +21,8 @@ struct GroupPrefillOptions {
   int64_t max_tokens =
       std::numeric_limits<int64_t>::max();  // a group is closed when it has so many
   int64_t max_row_bytes = std::numeric_limits<int64_t>::max();
-  int64_t expected_tokens = 0;  // in all, for the progress
+  MemoryBudget::Share* share = nullptr;  // of what all sessions may take, grown with the rows
+  int64_t expected_tokens = 0;           // in all, for the progress
   Retention retention;
   // For attention-score: the question, and where it would stand if the video ended here.
   std::vector<int32_t> question;

@@ -8,12 +8,12 @@ namespace kinora {
 
 const std::vector<Quality>& qualities() {
   static const std::vector<Quality> known = {
-      {"exact", "nothing is approximated", "dense", "all", false},
+      {"exact", "nothing is approximated", "dense", "all", 1, 1, false},
       {"balanced",
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
-       "all", true},
+       "all", 1, 1, true},
       {"fast", "the same, and a fifth of every group's rows is given up (value-norm)", "momo",
-       "value-norm:0.8", true},
+       "value-norm:0.8", 1, 1, true},
   };
   return known;
 }
@@ -32,6 +32,8 @@ void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions
   session.attention = quality.attention;
   session.dense_on_gpu = true;
   session.retain = quality.retain;
+  session.frame_share = quality.frame_share;
+  session.pixel_share = quality.pixel_share;
 }
 
 }  // namespace kinora

@@ -87,9 +87,19 @@ int64_t SessionState::working_bytes() const {
 }
 
 int64_t SessionState::row_budget() const {
-  if (options_.memory_budget == 0) return unlimited;
-  return std::max<int64_t>(0,
-                           options_.memory_budget - model().info().weight_bytes - working_bytes());
+  const int64_t shared = share_.most();
+  if (options_.memory_budget == 0) return shared;
+  const int64_t own = options_.memory_budget - model().info().weight_bytes - working_bytes();
+  return std::clamp<int64_t>(own, 0, shared);
+}
+
+bool SessionState::has_row_budget() const {
+  return options_.memory_budget > 0 || engine_->rows.limit() != unlimited;
+}
+
+std::string SessionState::budget_text() const {
+  if (options_.memory_budget > 0) return size_text(options_.memory_budget) + " of memory";
+  return size_text(row_budget()) + " of memory for keys and values";
 }
 
 Forecast SessionState::cost_of(const Prompt& prompt) const {
@@ -137,9 +147,8 @@ bool SessionState::lower_ratio(const Prompt& prompt, const Forecast& cost) {
     return change.find("of every group") != std::string::npos;
   });
   changes_.push_back(
-      fmt::format("to keep within {} of memory, {} of every group of frames stays in "
-                  "memory instead of {}",
-                  size_text(options_.memory_budget), to_string(retention_), asked));
+      fmt::format("to keep within {}, {} of every group of frames stays in memory instead of {}",
+                  budget_text(), to_string(retention_), asked));
   return true;
 }
 
@@ -159,13 +168,13 @@ bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
   }
   const int64_t token_bytes = store_->layout().bytes_per_token();
   const int64_t row_room = row_budget() - answer_tokens * token_bytes;
-  if (options_.memory_budget > 0 && cost.row_bytes > row_room) {
+  if (has_row_budget() && cost.row_bytes > row_room) {
     const int64_t visual = (kept_rows(prompt) - prompt.text_tokens) * token_bytes;
     const double left = static_cast<double>(row_room - (cost.row_bytes - visual)) /
                         static_cast<double>(std::max<int64_t>(1, visual));
     if (left < share) {
       share = left;
-      limit = fmt::format("{} of memory", size_text(options_.memory_budget));
+      limit = budget_text();
     }
   }
   if (limit.empty()) return false;
@@ -207,7 +216,7 @@ bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
 Prompt SessionState::plan_within_budget(const std::vector<ContentPart>& parts) {
   while (true) {
     Prompt prompt = plan_prompt(parts);
-    if (options_.max_context > 0 || options_.memory_budget > 0) {
+    if (options_.max_context > 0 || has_row_budget()) {
       const Forecast cost = cost_of(prompt);
       if (!options_.strict && lower_ratio(prompt, cost)) continue;
       if (look_less_often(prompt, cost)) continue;
@@ -221,14 +230,16 @@ Forecast SessionState::forecast(const std::vector<ContentPart>& parts) {
   return cost_of(plan_within_budget(parts));
 }
 
-int64_t SessionState::answer_room(int64_t wanted) const {
+int64_t SessionState::answer_room(int64_t wanted) {
   int64_t room = wanted;
   if (options_.max_context > 0) {
     room = std::min(room, options_.max_context - store_->token_count());
   }
-  if (options_.memory_budget > 0) {
-    const int64_t left = row_budget() - store_->bytes();
-    room = std::min(room, left / store_->layout().bytes_per_token());
+  if (has_row_budget()) {
+    const int64_t token_bytes = store_->layout().bytes_per_token();
+    room = std::min(room, (row_budget() - store_->bytes()) / token_bytes);
+    // Taken now, so that no other session takes it while the answer is made.
+    if (room > 0 && !share_.resize(store_->bytes() + room * token_bytes)) room = 0;
   }
   if (room < 1 && wanted > 0) {
     throw Error(ErrorKind::resource,

@@ -23,6 +23,12 @@ DType row_type(const Model& model, const SessionOptions& options) {
   return model.info().weight_dtype == DType::f32 ? DType::f32 : DType::bf16;
 }
 
+void check_share(const char* name, double share) {
+  if (share > 0 && share <= 1) return;
+  throw Error(ErrorKind::usage,
+              fmt::format("{} is {}, but must be above 0 and at most 1", name, share));
+}
+
 // Passes progress on to the caller's function, if there is one.
 class CallbackProgress final : public Progress {
  public:
@@ -42,7 +48,10 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
     : engine_(std::move(engine)),
       options_(options),
       retention_(parse_retention(options.retain)),
-      progress_(std::make_unique<CallbackProgress>(options.progress)) {
+      progress_(std::make_unique<CallbackProgress>(options.progress)),
+      share_(engine_->rows) {
+  check_share("frame_share", options.frame_share);
+  check_share("pixel_share", options.pixel_share);
   RowLayout layout = model().info().rows;
   layout.dtype = row_type(model(), options);
   store_ = std::make_unique<RowStore>(layout, engine_->context.device);
@@ -59,7 +68,9 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   open.cancel = cancel;
   open.progress = progress_.get();
   if (request.keep_index) open.index_cache = default_index_cache();
-  inputs_.push_back(open_visual(model(), request, open));
+  VisualInput fresh = open_visual(model(), request, open);
+  fresh.look_at_less(model(), options_.frame_share, options_.pixel_share);
+  inputs_.push_back(std::move(fresh));
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
   });
@@ -90,6 +101,7 @@ void SessionState::clear() {
 
 void SessionState::go_back(const Place& place) {
   store_->rewind(place.mark);
+  share_.resize(store_->bytes());
   positions_ = place.positions->clone();
   done_ = place.done;
   history_.resize(place.history);
@@ -159,6 +171,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     GenerationState state{model(), *store_, *attention_, *positions_, history_};
     Generated generated = generate(engine_->context, state, hidden, limited, on_piece);
     if (first) answer.timings.first_token = prefilled;
+    share_.resize(store_->bytes());
     answer.timings.generate = generating.seconds();
     spans.add("generate", fmt::format("generate {} tokens", generated.ids.size()),
               generation_begin);

@@ -71,7 +71,9 @@ class SessionState {
   int64_t row_budget() const;  // bytes that rows may take; the largest number without a budget
   bool lower_ratio(const Prompt& prompt, const Forecast& cost);
   bool look_less_often(const Prompt& prompt, const Forecast& cost);
-  int64_t answer_room(int64_t wanted) const;
+  bool has_row_budget() const;
+  std::string budget_text() const;
+  int64_t answer_room(int64_t wanted);
 
   // session_prefill.cc
   // Runs [kept, runs_end) of the prompt; returns the last hidden row.
@@ -92,6 +94,7 @@ class SessionState {
   SessionOptions options_;
   Retention retention_;
   std::unique_ptr<Progress> progress_;
+  MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<RowStore> store_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;

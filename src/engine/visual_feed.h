@@ -32,7 +32,8 @@ struct EncodedGroup {
 struct FeedOptions {
   int64_t frames_per_group = 16;
   bool overlap = true;
-  int decode_threads = 0;  // 0: one for every core
+  int decode_threads = 0;    // 0: one for every core
+  double steady_groups = 0;  // see ReadOptions
 };
 
 class VisualFeed {

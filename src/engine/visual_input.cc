@@ -71,6 +71,24 @@ void VisualInput::look_at(const Model& model, int64_t frames) {
   plan = model.plan_visual(described, limits);
 }
 
+void VisualInput::look_at_less(const Model& model, double frame_share, double pixel_share) {
+  if (plan.source.modality == Modality::video && frame_share < 1) {
+    const auto had = static_cast<int64_t>(samples.size());
+    const int64_t unit = plan.frames_per_unit;
+    const auto units =
+        static_cast<int64_t>(frame_share * static_cast<double>(had) / static_cast<double>(unit));
+    const int64_t frames = std::max<int64_t>(1, units) * unit;
+    if (frames < had) look_at(model, frames);
+    sampled = static_cast<int64_t>(samples.size());
+  }
+  if (pixel_share < 1) {
+    const auto pixels = static_cast<double>(plan.frame_size.width * plan.frame_size.height);
+    limits.max_pixels = std::max<int64_t>(1, std::llround(pixel_share * pixels));
+    limits.min_pixels = std::min(limits.min_pixels, limits.max_pixels);
+    plan = model.plan_visual(plan.source, limits);
+  }
+}
+
 void VisualInput::plan_among(const Model& model, int64_t images) {
   VisualSource described = plan.source;
   described.images_in_prompt = images;

@@ -40,6 +40,8 @@ struct VisualInput {
 
   // Looks at so many of the sampled frames, evenly spread, and plans anew.
   void look_at(const Model& model, int64_t frames);
+  // Looks at these shares of the frames and of their pixels, at one unit at least.
+  void look_at_less(const Model& model, double frame_share, double pixel_share);
   // Plans anew for a prompt with so many pictures: some models look closer at a single one.
   void plan_among(const Model& model, int64_t images);
 };

@@ -13,6 +13,8 @@ namespace {
 // is read; so long a one leaves little to do in parallel anyway.
 constexpr int64_t batch_bytes = int64_t{32} << 20;
 
+constexpr auto stop_poll = std::chrono::milliseconds(20);
+
 }  // namespace
 
 double thread_cpu_seconds() {
@@ -27,7 +29,7 @@ IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert, int num
 bool IntervalWorker::decode_next() {
   std::unique_lock feed_lock(shared_.feed_mutex);
   const std::vector<Interval>& intervals = shared_.plan.intervals;
-  if (shared_.next_interval >= intervals.size() || shared_.stopped()) return false;
+  if (!wait_for_core(feed_lock)) return false;
   working_since_ = std::chrono::steady_clock::now();
   const size_t number = shared_.next_interval++;
   const Interval& interval = intervals[number];
@@ -48,7 +50,10 @@ bool IntervalWorker::decode_next() {
     }
     packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   }
-  if (feed_lock.owns_lock()) feed_lock.unlock();
+  if (!feed_lock.owns_lock()) feed_lock.lock();
+  shared_.busy_threads -= threads_;
+  feed_lock.unlock();
+  shared_.freed.notify_one();
   end();
   const auto ended = std::chrono::steady_clock::now();
   if (threads_ > 1) {
@@ -57,6 +62,17 @@ bool IntervalWorker::decode_next() {
   }
   note_span(ended);
   return !shared_.stopped();
+}
+
+bool IntervalWorker::wait_for_core(std::unique_lock<std::mutex>& feed_lock) {
+  const auto over = [this] {
+    return shared_.next_interval >= shared_.plan.intervals.size() || shared_.stopped();
+  };
+  const auto full = [this] { return shared_.busy_threads >= shared_.plan.threads; };
+  while (shared_.plan.steady_packets > 0 && full() && !over()) {
+    shared_.freed.wait_for(feed_lock, stop_poll);
+  }
+  return !over();
 }
 
 void IntervalWorker::wait_for_turn() {
@@ -83,6 +99,7 @@ void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
   packets_ = 0;
   done_.assign(interval.targets.size(), false);
   open_ = interval.targets.size();
+  shared_.busy_threads += threads;
   if (decoder_ && parameters_ == &parameters && threads_ == threads) {
     decoder_->restart();
     return;

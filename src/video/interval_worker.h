@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -25,11 +26,14 @@ struct SharedWork {
   FrameQueue& queue;
   CancelToken stop;
 
-  std::mutex feed_mutex;  // guards the two below
+  std::mutex feed_mutex;  // guards the feed, the next interval and the busy threads
   std::unique_ptr<PacketFeed> feed;
   size_t next_interval = 0;
 
   std::atomic<int64_t> packets_left = 0;  // to be decoded by anyone
+
+  int busy_threads = 0;             // that decoders of intervals under way may use
+  std::condition_variable freed{};  // some of them
 
   bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }
 };
@@ -56,6 +60,8 @@ class IntervalWorker {
   const Tally& tally() const { return tally_; }
 
  private:
+  // In a steady plan: until a core is free. False when there is nothing left to wait for.
+  bool wait_for_core(std::unique_lock<std::mutex>& feed_lock);
   void begin(size_t number, const AVCodecParameters& parameters);
   Decoder::Result decode(std::vector<NumberedPacket>& packets);
   bool take(int64_t number, const AVFrame& frame);

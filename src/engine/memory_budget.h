@@ -1,0 +1,56 @@
+// What the rows of all sessions of an engine may take together. Every session holds a part of it
+// that follows its rows: grown before a group is prefilled, given back when rows are. Sessions that
+// were planned when there was room can so meet in the middle; the one that comes too late is told.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <mutex>
+
+namespace kinora {
+
+class MemoryBudget {
+ public:
+  // Bytes for rows; the largest number: no limit.
+  explicit MemoryBudget(int64_t limit = std::numeric_limits<int64_t>::max()) : limit_(limit) {}
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  void set_limit(int64_t limit) { limit_ = limit; }
+  int64_t limit() const { return limit_; }
+
+  // The part of one session; given back at its end.
+  class Share {
+   public:
+    explicit Share(MemoryBudget& budget) : budget_(budget) {}
+    ~Share() { resize(0); }
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+    // False, and nothing changes, when the others leave no room. Shrinking always succeeds.
+    bool resize(int64_t bytes) {
+      const std::lock_guard lock(budget_.mutex_);
+      if (bytes > bytes_ && bytes - bytes_ > budget_.limit_ - budget_.used_) return false;
+      budget_.used_ += bytes - bytes_;
+      bytes_ = bytes;
+      return true;
+    }
+    // The most that resize would grant now.
+    int64_t most() const {
+      const std::lock_guard lock(budget_.mutex_);
+      if (budget_.limit_ == std::numeric_limits<int64_t>::max()) return budget_.limit_;
+      return bytes_ + (budget_.limit_ > budget_.used_ ? budget_.limit_ - budget_.used_ : 0);
+    }
+
+   private:
+    MemoryBudget& budget_;
+    int64_t bytes_ = 0;
+  };
+
+ private:
+  int64_t limit_;  // set before there are sessions
+  std::mutex mutex_;
+  int64_t used_ = 0;
+};
+
+}  // namespace kinora
