@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/command_line.h"
@@ -95,6 +96,13 @@ int main(int argc, char** argv) {
     return cli::fail_for(argc, argv, error.what(), error.kind());
   } catch (const std::bad_alloc&) {
     return cli::fail_for(argc, argv, "out of memory", ErrorKind::resource);
+  } catch (const std::system_error& error) {
+    const bool scarce = error.code() == std::errc::resource_unavailable_try_again ||
+                        error.code() == std::errc::not_enough_memory;
+    return cli::fail_for(
+        argc, argv,
+        std::string(scarce ? "the system refuses: " : "internal error: ") + error.what(),
+        scarce ? ErrorKind::resource : ErrorKind::internal);
   } catch (const std::exception& error) {
     return cli::fail_for(argc, argv, std::string("internal error: ") + error.what(),
                          ErrorKind::internal);

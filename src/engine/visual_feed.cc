@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <system_error>
 #include <thread>
 
+#include "base/error.h"
 #include "engine/bounded_queue.h"
 #include "engine/core_gate.h"
 #include "engine/stage_clock.h"
@@ -135,9 +137,11 @@ class OverlappedFeed final : public VisualFeed {
       decoding_ = std::thread([this] { decode(); });
       // On a CPU the tower and the decoder layers take turns; beside a GPU nobody waits for a core.
       if (!engine.context.device.is_cpu()) seeing_ = std::thread([this] { see(); });
-    } catch (...) {
+    } catch (const std::system_error&) {
       end();
-      throw;
+      throw Error(ErrorKind::resource,
+                  "no thread can be started: end other programs or raise the "
+                  "limit of this one");
     }
   }
   ~OverlappedFeed() override { end(); }

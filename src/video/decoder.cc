@@ -35,7 +35,9 @@ Decoder::Decoder(const AVCodecParameters& parameters, int threads, int reorder_d
   codec_->max_pixels = limits.max_pixels;
   const int opened = copied < 0 ? copied : avcodec_open2(codec_.get(), decoder, nullptr);
   if (opened < 0) {
-    throw Error(opened == AVERROR(ENOMEM) ? ErrorKind::resource : ErrorKind::bad_input,
+    // EAGAIN: its threads could not be started.
+    const bool scarce = opened == AVERROR(ENOMEM) || opened == AVERROR(EAGAIN);
+    throw Error(scarce ? ErrorKind::resource : ErrorKind::bad_input,
                 fmt::format("the {} decoder does not accept this stream ({})", decoder->name,
                             ffmpeg_error(opened)));
   }

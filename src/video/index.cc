@@ -11,7 +11,8 @@ namespace kinora {
 
 namespace {
 
-constexpr int64_t progress_step = 4096;  // packets
+constexpr int64_t progress_step = 4096;             // packets
+constexpr int64_t most_expected_packets = 1 << 19;  // a header may promise anything
 constexpr int64_t max_settled = 1024;    // packets that are decoded to see what they show
 constexpr int64_t settling_margin = 32;  // and more behind, as in full decoding
 
@@ -75,6 +76,8 @@ std::vector<PacketFacts> collect_facts(Demuxer& demuxer, OrderReader* order,
                                        const OpenOptions& options) {
   const auto inspector = make_packet_inspector(demuxer.parameters());
   std::vector<PacketFacts> facts;
+  facts.reserve(static_cast<size_t>(
+      std::clamp<int64_t>(demuxer.stream().nb_frames, 0, most_expected_packets)));
   const PacketPtr packet = make_packet();
   while (demuxer.read(*packet)) {
     options.cancel.check();

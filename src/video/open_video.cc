@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,6 +116,13 @@ Orientation picture_orientation(Demuxer& demuxer, const VideoLimits& limits) {
   return orientation;
 }
 
+// The pass over a long file leaves megabytes of freed memory, which glibc would keep for good.
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
 class IndexedVideo : public Video {
  public:
   const VideoInfo& info() override {
@@ -176,6 +184,7 @@ class IndexedVideo : public Video {
     const std::lock_guard lock(mutex_);
     if (index_) return;
     index_ = index_now();
+    give_back_freed_memory();
     describe_index(*index_, info_);
   }
 
@@ -221,6 +230,7 @@ class FileVideo final : public IndexedVideo {
     try {
       // The parser that probing began would cost more than all the rest of the pass.
       if (!origin_.remote && demuxer_->needs_no_parser()) {
+        demuxer_.reset();  // long files have large tables: one set of them is enough
         demuxer_ =
             std::make_unique<Demuxer>(origin_, options_, options_.cancel, CancelToken(), false);
       }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -268,6 +270,75 @@ TEST_F(Road, ACorruptStretchIsNamedAndWhatFollowsArrives) {
   EXPECT_GT(json.at("inputs")[0].at("times").back().get<double>(), 17.0);
 }
 
+TEST_F(Road, AHeaderThatLiesAboutTheLengthFoolsNoBudget) {
+  std::string bytes;
+  {
+    std::ifstream in(clip(), std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  for (const char* box : {"mvhd", "mdhd"}) {  // both: …, time scale, length
+    const size_t at = bytes.find(box);
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_EQ(bytes[at + 4], 0);  // version
+    uint32_t length = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      length = length << 8 | static_cast<unsigned char>(bytes[at + 20 + i]);
+    }
+    length /= 6;
+    for (size_t i = 0; i < 4; ++i) bytes[at + 20 + i] = static_cast<char>(length >> (24 - 8 * i));
+  }
+  std::ofstream(file("liar.mp4"), std::ios::binary) << bytes;
+  const auto honest = ask_json({});
+  const auto ask = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"ask", file("liar.mp4"), "What?", "-m", model, "--max-tokens", "3", "--json"});
+    return kinora(more);
+  };
+  const Finished whole = ask({});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const auto json = nlohmann::json::parse(whole.out);
+  EXPECT_EQ(json.at("frames"), honest.at("frames"));
+  EXPECT_EQ(json.at("expected").at("tokens"), json.at("tokens").at("prompt"));
+  const int64_t context = honest.at("tokens").at("prompt").get<int64_t>() / 2;
+  const Finished limited = ask({"--max-context", std::to_string(context)});
+  ASSERT_EQ(limited.code, 0) << limited.err;
+  const auto kept = nlohmann::json::parse(limited.out);
+  EXPECT_LE(kept.at("tokens").at("prompt").get<int64_t>(), context);
+  EXPECT_FALSE(kept.at("warnings").empty());
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Wherever the system refuses memory, it is one line and the exit code for it.
+TEST_F(Road, MemoryThatRunsOutAnywhereIsOneLine) {
+  int rounds = 0;
+  const auto ask = [&](int64_t kilobytes) {
+    const std::string threads = ++rounds % 2 == 0 ? "1" : "3";
+    return kinora_shell("export MALLOC_ARENA_MAX=1; ulimit -v " + std::to_string(kilobytes) +
+                        "; exec $KINORA ask " + clip() + " 'What?' -m " + model +
+                        " -q --fps 8 --threads 2 --decode-threads " + threads + " --max-tokens 3");
+  };
+  int64_t too_little = 50'000, enough = 4'000'000;
+  ASSERT_EQ(ask(enough).code, 0);
+  std::set<std::string> lines;
+  const auto check = [&](int64_t kilobytes) {
+    const Finished finished = ask(kilobytes);
+    if (finished.code == 0) return true;
+    // So little that the loader or the C++ library do not get started is not kinora's to tell.
+    if (finished.err.find("kinora: ") == std::string::npos) return false;
+    EXPECT_EQ(finished.code, 6) << kilobytes << ": " << finished.err;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    lines.insert(finished.err);
+    return false;
+  };
+  while (enough - too_little > 400) {
+    const int64_t middle = (too_little + enough) / 2;
+    (check(middle) ? enough : too_little) = middle;
+  }
+  for (int step = 0; step < 24; ++step) check(enough - 300 * step);
+  EXPECT_FALSE(lines.empty());
+}
+#endif
+
 TEST_F(Road, AFileThatVanishesWhileReadingIsNoHang) {
   for (const int delay : {0, 20'000, 60'000, 150'000}) {
     std::filesystem::copy_file(file("clip.ts"), file("brief.ts"),
@@ -299,11 +370,29 @@ TEST_F(Road, AFileThatShrinksWhileReadingIsNoCrash) {
 TEST_F(Road, InterruptsAtAnyTimeLeaveOneLineAndNoFile) {
   KINORA_FRESH_RANDOM(random);
   std::filesystem::create_directory(file("out"));
+  const std::vector<std::string> command = {KINORA_PROGRAM,
+                                            "ask",
+                                            clip(),
+                                            "What?",
+                                            "-m",
+                                            model,
+                                            "-q",
+                                            "--fps",
+                                            "8",
+                                            "--max-tokens",
+                                            "200",
+                                            "--trace",
+                                            file("out/trace.json")};
+  // Signals fall within the time that an undisturbed run takes on this machine.
+  const auto began = std::chrono::steady_clock::now();
+  ASSERT_EQ(RunningProgram(command).wait(60).code, 0);
+  const std::chrono::microseconds whole = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now() - began);
+  std::filesystem::remove(file("out/trace.json"));
   int stopped = 0;
   for (int round = 0; round < 12; ++round) {
-    RunningProgram program({KINORA_PROGRAM, "ask", clip(), "What?", "-m", model, "-q", "--fps", "8",
-                            "--max-tokens", "200", "--trace", file("out/trace.json")});
-    ::usleep(static_cast<useconds_t>(random.below(400'000)));
+    RunningProgram program(command);
+    ::usleep(static_cast<useconds_t>(random.below(whole.count())));
     program.signal(SIGINT);
     const Finished finished = program.wait(20);
     // Before the handlers stand, the signal itself ends the program.
