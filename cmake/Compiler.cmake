@@ -19,7 +19,10 @@ target_compile_options(kinora_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wno-unused-private-field>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror -Werror=all-warnings
                              --diag-suppress=554 --expt-relaxed-constexpr>)
+# How long one test may take before it counts as hung.
+set(KINORA_TEST_SECONDS 300)
 if(KINORA_SANITIZE)
+  set(KINORA_TEST_SECONDS 3600)
   target_compile_options(kinora_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KINORA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(kinora_flags INTERFACE -fsanitize=${KINORA_SANITIZE})

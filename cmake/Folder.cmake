@@ -36,6 +36,6 @@ function(kinora_folder name)
     target_link_libraries(${name}_test PRIVATE
       kinora_${name} kinora_flags GTest::gtest_main ${FOLDER_USES} ${FOLDER_TEST_USES})
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
-      TEST_PREFIX "${name}/" PROPERTIES TIMEOUT 300)
+      TEST_PREFIX "${name}/" PROPERTIES TIMEOUT ${KINORA_TEST_SECONDS})
   endif()
 endfunction()

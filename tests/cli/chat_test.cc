@@ -136,7 +136,8 @@ class Terminal {
   }
   // Reads until the text has been seen once more; false after a minute without.
   bool sees(const std::string& text) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * patience);
     while (std::chrono::steady_clock::now() < end) {
       const size_t found = shown_.find(text, looked_);
       if (found != std::string::npos) {
@@ -155,7 +156,8 @@ class Terminal {
   // Reads until the program waits at its prompt: a line of its own, and nothing more comes. What a
   // random model says may look like a prompt in passing.
   bool asks() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * patience);
     while (std::chrono::steady_clock::now() < end) {
       pollfd waiting{master_, POLLIN, 0};
       if (::poll(&waiting, 1, 300) <= 0) {
@@ -171,7 +173,8 @@ class Terminal {
     return false;
   }
   int wait() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(30 * patience);
     int status = 0;
     while (::waitpid(child_, &status, WNOHANG) == 0) {
       if (std::chrono::steady_clock::now() > end) return -1;

@@ -1,5 +1,5 @@
-// Runs a program and keeps what it printed. Waits at most a minute: a hang is a failure, not a
-// wait.
+// Runs a program and keeps what it printed. Waits at most a minute, longer under a sanitizer: a
+// hang is a failure, not a wait.
 #pragma once
 
 #include <fcntl.h>
@@ -13,6 +13,13 @@
 #include <vector>
 
 namespace kinora::testing {
+
+// Programs under a sanitizer are many times slower, and no less right.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double patience = 15;
+#else
+inline constexpr double patience = 1;
+#endif
 
 struct Finished {
   int code = -1;  // exit code, 128 + signal number, or -1 when it had to be killed
@@ -55,7 +62,8 @@ class RunningProgram {
 
   Finished wait(double seconds = 60) {
     Finished finished;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds * patience);
     bool open[2] = {true, true};
     std::string* texts[2] = {&finished.out, &finished.err};
     const int pipes[2] = {out_, err_};
