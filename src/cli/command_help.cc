@@ -15,9 +15,10 @@ std::string frame_policy(const Quality& quality) {
     return "frames by the model's own rule";
   }
   std::string text;
-  if (quality.frame_share < 1) text = fmt::format("{:g} of its frames", quality.frame_share);
+  if (quality.frame_share < 1)
+    text = fmt::format("{:g} of that rule's frames", quality.frame_share);
   if (quality.pixel_share < 1) {
-    text += fmt::format("{}{:g} of their pixels", text.empty() ? "" : ", ", quality.pixel_share);
+    text += fmt::format("{}{:g} of its pixels", text.empty() ? "" : ", ", quality.pixel_share);
   }
   return text;
 }

@@ -168,7 +168,10 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   EXPECT_EQ(exact.at("row_bytes"), ask_json({}).at("row_bytes"));
   const auto fast = ask_json({"--quality", "fast"});
   EXPECT_LT(fast.at("row_bytes").get<int64_t>(), exact.at("row_bytes").get<int64_t>());
-  const auto overruled = ask_json({"--quality", "fast", "--retain", "all"});
+  EXPECT_EQ(exact.at("frames"), 40);
+  EXPECT_EQ(fast.at("frames"), 30);
+  const auto overruled = ask_json({"--quality", "fast", "--retain", "all", "--fps", "2"});
+  EXPECT_EQ(overruled.at("frames"), 40);
   EXPECT_EQ(overruled.at("row_bytes"), exact.at("row_bytes"));
   expect_error(kinora({"ask", clip(), "What?", "-m", model, "--quality", "best"}), 2, "balanced");
   const Finished help = kinora({"help", "quality"});
