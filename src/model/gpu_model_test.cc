@@ -46,7 +46,7 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
   // How much of a prompt is read in small groups: what comes later changes nothing before it.
   static int64_t length(const Tensor& prompt, int64_t group) {
     const int64_t all = prompt.size(0);
-    return testing::sanitized() && group < all ? std::min<int64_t>(all, 3 * group + 1) : all;
+    return testing::sanitized() && group < all ? std::min<int64_t>(all, 2 * group + 1) : all;
   }
   // The prompt in groups of `size`; the final hidden rows of all of them, on the host.
   Tensor in_groups(const Decoder& decoder, RowStore& rows, int64_t size) {
