@@ -35,8 +35,10 @@ FULL = {
 MIDDLE = {
     "x264-10min": Media("x264-middle", 1920, 1080, X264, 31, 620),
     "x264-2s-gop-10min": Media("x264-2s-gop-middle", 1920, 1080, X264 + ("-g", "48"), 31, 620),
-    "hevc-10min": Media("hevc-middle", 1920, 1080, X265 + ("-preset", "fast"), 7, 616),
+    "x264-1min": Media("x264-middle-1min", 1920, 1080, X264, 31, 62),
+    "hevc-1min": Media("hevc-middle-1min", 1920, 1080, X265 + ("-preset", "fast"), 7, 63),
     "x264-360p-3h": Media("x264-360p-3h", 640, 360, X264, 61, 61 * 177),
+    "x264-4k-short": Media("x264-4k-short", 3840, 2160, X264 + ("-preset", "veryfast"), 5, 20),
 }
 QUICK = {
     "x264-short": Media("x264-short", 1920, 1080, X264, 21, 63),

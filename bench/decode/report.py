@@ -1,13 +1,13 @@
 """Markdown tables of what bench/decode/run measured."""
 
-OWN = ("kinora", "independent decoders")
+
+def is_own(name):
+    return name.startswith("kinora") or name == "independent decoders"
 
 
 def table(result):
     programs_ = result["programs"]
-    peers = {name: one for name, one in programs_.items()
-             if one and name not in ("kinora", "independent decoders")}
-    fastest = min((one["seconds"] for one in peers.values()), default=None)
+    fastest = fastest_peer(programs_)[1]
     lines = [f"### {result['case']}", "",
              "| program | setting | frames | seconds (range) | kinora is faster by | first 16 frames | CPU s | peak MB (grown) |",
              "|---|---|---:|---:|---:|---:|---:|---:|"]
@@ -23,7 +23,7 @@ def table(result):
                      f"({one['fastest']:.2f}–{one['slowest']:.2f}) | {ratio} | {first} | {one['cpu']:.1f} | "
                      f"{one['peak_mb']:.0f} ({one['peak_mb'] - one['baseline_mb']:.0f}) |")
     if ours and fastest:
-        lines += ["", f"Fastest peer ÷ kinora: **{fastest / ours['seconds']:.2f}×**"]
+        lines += ["", f"Fastest peer ÷ kinora: **{fastest['seconds'] / ours['seconds']:.2f}×**"]
     ceiling = programs_.get("independent decoders")
     if ours and ceiling:
         lines += [f"Share of what independent one-thread decoders reach: "
@@ -32,8 +32,14 @@ def table(result):
 
 
 def fastest_peer(programs):
-    peers = {name: one for name, one in programs.items() if one and name not in OWN}
+    peers = {name: one for name, one in programs.items() if one and not is_own(name)}
     return min(peers.items(), key=lambda item: item[1]["seconds"], default=(None, None))
+
+
+def spread(one):
+    """The median; with several rounds also the smallest and largest."""
+    text = f"{one['seconds']:.2f}"
+    return text if one["rounds"] == 1 else f"{text} ({one['fastest']:.2f}–{one['slowest']:.2f})"
 
 
 def summary(results, machine):
@@ -44,20 +50,23 @@ def summary(results, machine):
              "of independent decoders | peak MB: kinora | peers |", "|---|---:|---:|---:|---:|---:|---:|---:|---|"]
     for result in results:
         programs = result["programs"]
-        ours = programs.get("kinora")
-        if not ours:
-            lines.append(f"| {result['case']} | | failed | | | | | | |")
-            continue
-        name, peer = fastest_peer(programs)
+        peer_name, peer = fastest_peer(programs)
         ceiling = programs.get("independent decoders")
-        memory = ", ".join(f"{other} {one['peak_mb']:.0f}" for other, one in programs.items()
-                           if one and other not in OWN)
-        lines.append(
-            f"| {result['case']} | {ours['frames']} | {ours['seconds']:.2f} | "
-            + (f"{peer['seconds']:.2f} ({name}) | **{peer['seconds'] / ours['seconds']:.2f}** | " if peer else "– | – | ")
-            + f"{ours['first']:.2f} s, {100 * ours['first'] / ours['seconds']:.1f} % | "
-            + (f"{100 * ceiling['seconds'] / ours['seconds']:.0f} % | " if ceiling else "– | ")
-            + f"{ours['peak_mb']:.0f} | {memory} |")
+        memory = ", ".join(f"{name} {one['peak_mb']:.0f}" for name, one in programs.items()
+                           if one and not is_own(name))
+        for name, ours in programs.items():
+            if not name.startswith("kinora"):
+                continue
+            case = result["case"] + name.removeprefix("kinora")
+            if not ours:
+                lines.append(f"| {case} | | failed | | | | | | |")
+                continue
+            lines.append(
+                f"| {case} | {ours['frames']} | {spread(ours)} | "
+                + (f"{spread(peer)} ({peer_name}) | **{peer['seconds'] / ours['seconds']:.2f}** | " if peer else "– | – | ")
+                + f"{ours['first']:.2f} s, {100 * ours['first'] / ours['seconds']:.1f} % | "
+                + (f"{100 * ceiling['seconds'] / ours['seconds']:.0f} % | " if ceiling else "– | ")
+                + f"{ours['peak_mb']:.0f} | {memory} |")
     return "\n".join(lines) + "\n"
 
 
