@@ -95,7 +95,7 @@ PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}
 
 def runs_on_gpu(policy):
     """Whether a GPU can answer it: sparse attention runs on the CPU."""
-    return policy == DENSE or policy.startswith(("retain=", "group=", "frames=", "pixels="))
+    return policy in (DENSE, PRESETS["exact"]) or policy.startswith(("retain=", "group=", "frames=", "pixels="))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def rows():
     add("tight", ("mixed-1024",), TIGHT)
     add("frames", ("retain-256",), dense | LESS)
     add("by question", ("ask-256",), dense | BY_QUESTION)
-    add("presets", ("retain-256", "needle-1024"), PRESETS)
+    add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
     add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
