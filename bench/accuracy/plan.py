@@ -60,10 +60,10 @@ MATCHED = {
 SMALL = {
     "dense": DENSE, "MMInference": f"{MMINFERENCE} (small)", "MMInference, no boundaries": f"{MMINFERENCE} (small, no boundaries)",
     "MOMO, 512 keys": sparse("momo:keys=512"),
-    "MInference (vertical-slash)": sparse("vertical-slash:verticals=190,slashes=1150"),
-    "A-shape": sparse("a-shape:sink=128,local=2500"), "tri-shape": sparse("tri-shape:sink=128,local=2500"),
-    "grid": sparse("grid:stride=20"), "SparseTransformer fixed": sparse("sf-fixed:stride=7"),
-    "SparseTransformer strided": sparse("sf-strided:stride=7"),
+    "MInference (vertical-slash)": sparse("vertical-slash:verticals=175,slashes=1060"),
+    "A-shape": sparse("a-shape:sink=128,local=2400"), "tri-shape": sparse("tri-shape:sink=128,local=2400"),
+    "grid": sparse("grid:stride=21"), "SparseTransformer fixed": sparse("sf-fixed:stride=8"),
+    "SparseTransformer strided": sparse("sf-strided:stride=8"),
 }
 # whether the text at the end of a group reads everything
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
@@ -121,7 +121,6 @@ def rows():
 
     dense = {"dense": DENSE}
     few = ("dense", "MMInference", "MOMO", "MMInference, no boundaries", "MInference (vertical-slash)")
-    rest = ("MOMO, delta off", "mean-pool block top-k", "oracle block top-k")
 
     def some(names):
         return {name: ATTENTION[name] for name in names}
@@ -132,10 +131,11 @@ def rows():
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
     add("attention", ("long-4096",), some(few) | MATCHED)
     add("attention", ("mixed-1024",), some(few) | MATCHED)
-    add("attention", ("needle-1024",), some((*few, *rest)) | MATCHED)
-    add("small budget", ("mixed-1024", "needle-1024"), SMALL)
     add("attention", ("text-10240",), some(few) | MATCHED)
-    add("attention", ("long-4096", "mixed-1024", "text-10240"), some(rest))
+    add("attention", ("needle-1024",), some(few) | MATCHED)
+    add("small budget", ("mixed-1024", "needle-1024"), SMALL)
+    add("attention", ("long-4096", "mixed-1024", "needle-1024", "text-10240"), some(("MOMO, delta off", "mean-pool block top-k")))
+    add("attention", ("mixed-1024", "needle-1024", "text-10240", "long-4096"), some(("oracle block top-k",)))
     add("sparse questions", ("mixed-1024",), dense | LAST)
     add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | PUBLISHED)
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})

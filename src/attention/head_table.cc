@@ -265,7 +265,10 @@ std::string to_json(const HeadTable& table) {
 
 HeadTable parse_head_table(std::string_view text, const std::string& path) {
   const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw Error(ErrorKind::bad_input, path + ": is not JSON");
+  if (json.is_discarded()) {
+    throw Error(ErrorKind::bad_input,
+                path + ": is not JSON; correct it or run `kinora tune --restart`");
+  }
   const Reader reader(json, path);
   if (!reader.has("format") || reader.text("format") != "kinora-attention") {
     reader.refuse("is not an attention table; `kinora tune` writes them");
@@ -329,13 +332,13 @@ HeadTable load_head_table(const FileSystem& files, const std::string& path,
   TableShape wanted = expected;
   if (wanted.heads == 0) wanted.heads = table.shape.heads;
   if (table.shape != wanted) {
-    throw Error(
-        ErrorKind::bad_input,
-        fmt::format("{}: made for {} ({} layers, {}/{} heads of {}), not for {} ({} layers, "
-                    "{}/{} heads of {}); run `kinora tune` for this model",
-                    path, table.shape.model, table.shape.layers, table.shape.heads,
-                    table.shape.kv_heads, table.shape.head_size, expected.model, expected.layers,
-                    expected.heads, expected.kv_heads, expected.head_size));
+    const auto described = [](const TableShape& shape) {
+      return fmt::format("{} ({} layers, {}/{} heads of {})", shape.model, shape.layers,
+                         shape.heads, shape.kv_heads, shape.head_size);
+    };
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: made for {}, not for {}; run `kinora tune` for this model", path,
+                            described(table.shape), described(wanted)));
   }
   if (!table.complete()) {
     throw Error(ErrorKind::bad_input,

@@ -77,6 +77,7 @@ class Settings {
     if (const auto text = take(key)) into = parse_count(key, *text) != 0;
   }
   std::optional<std::string> take(std::string_view key) {
+    known_.push_back(key);
     const auto found = request_.settings.find(key);
     if (found == request_.settings.end()) return std::nullopt;
     std::string value = found->second;
@@ -85,13 +86,17 @@ class Settings {
   }
   void finish() const {
     if (!request_.settings.empty()) {
-      refuse(fmt::format("{}: no setting is called \"{}\"", request_.name,
-                         request_.settings.begin()->first));
+      const std::string unknown = request_.settings.begin()->first;
+      refuse(known_.empty() ? fmt::format("{}: has no setting called \"{}\"; there is last",
+                                          request_.name, unknown)
+                            : fmt::format("{}: no setting is called \"{}\"; there are {}, last",
+                                          request_.name, unknown, fmt::join(known_, ", ")));
     }
   }
 
  private:
   Request& request_;
+  std::vector<std::string_view> known_;  // literals
 };
 
 // The published settings of every single pattern (table 2 of MMInference's paper).
