@@ -38,6 +38,7 @@ bool IntervalWorker::decode_next() {
   int64_t from = interval.begin;
   std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   begin(number, shared_.feed->parameters());
+  if (shared_.busy_threads < shared_.plan.threads) shared_.freed.notify_one();  // room for another
   const auto began = std::chrono::steady_clock::now();
   while (true) {
     const bool complete = from > interval.end;
