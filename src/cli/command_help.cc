@@ -39,12 +39,34 @@ std::string quality_help() {
   return text;
 }
 
+std::string attention_help() {
+  return "--attention says which rows of memory a token reads while a prompt is read:\n\n"
+         "  dense           all of them\n"
+         "  mminference     by the table of the model's heads that 'kinora tune' makes\n"
+         "  momo            blocks that sampled tokens find strongest, then a correction\n"
+         "  vertical-slash  columns and diagonals that the last 64 tokens find strongest\n"
+         "  grid            every Nth row, column and diagonal; N and phase are searched\n"
+         "  a-shape         the first tokens and the nearest\n"
+         "  tri-shape       the same, and all for the last tokens of a group\n"
+         "  sf-fixed, sf-strided   SparseTransformer's two patterns\n"
+         "  mean-pool, oracle      yardsticks: blocks chosen by their mean key, by the true "
+         "scores\n\n"
+         "Settings follow a colon, '+delta' corrects any of them by exact samples:\n"
+         "  --attention momo:keys=2048   --attention a-shape:sink=64,local=2048+delta\n\n"
+         "A question itself always reads everything, and so do groups with fewer rows in memory "
+         "than\n"
+         "--dense-below. Sparse attention runs on the CPU. 'kinora inspect attention' draws it,\n"
+         "'kinora eval --policy momo' measures it on your own questions; docs/results.md says what "
+         "it\n"
+         "costs the bundled model, docs/methods/ how it works.\n";
+}
+
 }  // namespace
 
 void add_help(CommandLine& line) {
   auto topic = std::make_shared<std::string>();
-  CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic (quality)");
-  command->add_option("topic", *topic, "A command, or: quality")->type_name("TOPIC");
+  CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic");
+  command->add_option("topic", *topic, "A command, or: quality, attention")->type_name("TOPIC");
   command->callback([topic, &line] {
     line.action = [topic, &line] {
       if (topic->empty()) {
@@ -53,8 +75,8 @@ void add_help(CommandLine& line) {
                                                              CLI::AppFormatMode::Normal));
         return 0;
       }
-      if (*topic == "quality") {
-        fmt::print("{}", quality_help());
+      if (*topic == "quality" || *topic == "attention") {
+        fmt::print("{}", *topic == "quality" ? quality_help() : attention_help());
         return 0;
       }
       for (const CLI::App* known : line.app.get_subcommands([](CLI::App*) { return true; })) {

@@ -25,7 +25,7 @@ struct Judgement {
 
 class JudgeAttention final : public Attention {
  public:
-  // On long input it is enough to judge every so manieth group, beginning with a middle one.
+  // On long input it is enough to judge one group of every so many, the middle one.
   explicit JudgeAttention(int64_t every = 1) : every_(every) {}
 
   // Policies that are not sparse are left out of the judgement.

@@ -179,6 +179,13 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   for (const char* name : {"exact", "balanced", "fast"}) {
     EXPECT_NE(help.out.find(name), std::string::npos);
   }
+  const Finished attention = kinora({"help", "attention"});
+  EXPECT_EQ(attention.code, 0);
+  for (const char* name : {"dense", "mminference", "momo", "a-shape", "tri-shape", "sf-fixed",
+                           "sf-strided", "vertical-slash", "grid", "mean-pool", "oracle"}) {
+    EXPECT_NE(attention.out.find(name), std::string::npos) << name;
+  }
+  EXPECT_NE(kinora({"help"}).out.find("frames"), std::string::npos);  // all commands
   expect_error(kinora({"help", "cooking"}), 2, "cooking");
   EXPECT_NE(kinora({"help", "ask"}).out.find("Usage: kinora ask"), std::string::npos);
   EXPECT_NE(kinora({"eval", "--help"}).out.find("Usage: kinora eval"), std::string::npos);
