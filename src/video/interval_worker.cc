@@ -38,7 +38,7 @@ bool IntervalWorker::decode_next() {
   int64_t from = interval.begin;
   std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   begin(number, shared_.feed->parameters());
-  if (shared_.busy_threads < shared_.plan.threads) shared_.freed.notify_one();  // room for another
+  if (shared_.busy_cores < shared_.plan.threads) shared_.freed.notify_one();  // room for another
   const auto began = std::chrono::steady_clock::now();
   while (true) {
     const bool complete = from > interval.end;
@@ -52,7 +52,7 @@ bool IntervalWorker::decode_next() {
     packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   }
   if (!feed_lock.owns_lock()) feed_lock.lock();
-  shared_.busy_threads -= threads_;
+  shared_.busy_cores -= cores_of(threads_);
   feed_lock.unlock();
   shared_.freed.notify_one();
   end();
@@ -69,7 +69,7 @@ bool IntervalWorker::wait_for_core(std::unique_lock<std::mutex>& feed_lock) {
   const auto over = [this] {
     return shared_.next_interval >= shared_.plan.intervals.size() || shared_.stopped();
   };
-  const auto full = [this] { return shared_.busy_threads >= shared_.plan.threads; };
+  const auto full = [this] { return shared_.busy_cores >= shared_.plan.threads; };
   while (shared_.plan.steady_packets > 0 && full() && !over()) {
     shared_.freed.wait_for(feed_lock, stop_poll);
   }
@@ -100,7 +100,7 @@ void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
   packets_ = 0;
   done_.assign(interval.targets.size(), false);
   open_ = interval.targets.size();
-  shared_.busy_threads += threads;
+  shared_.busy_cores += cores_of(threads);
   if (decoder_ && parameters_ == &parameters && threads_ == threads) {
     decoder_->restart();
     return;

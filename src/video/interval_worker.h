@@ -26,13 +26,13 @@ struct SharedWork {
   FrameQueue& queue;
   CancelToken stop;
 
-  std::mutex feed_mutex;  // guards the feed, the next interval and the busy threads
+  std::mutex feed_mutex;  // guards the feed, the next interval and the busy cores
   std::unique_ptr<PacketFeed> feed;
   size_t next_interval = 0;
 
   std::atomic<int64_t> packets_left = 0;  // to be decoded by anyone
 
-  int busy_threads = 0;             // that decoders of intervals under way may use
+  double busy_cores = 0;            // that decoders of intervals under way keep busy
   std::condition_variable freed{};  // some of them
 
   bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }

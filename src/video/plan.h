@@ -50,6 +50,10 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
 // the first group, which somebody waits for, and where the plan is steady.
 int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left);
 
+// Cores that FFmpeg keeps busy with so many threads on one interval: pictures wait for those that
+// they refer to, so that a second thread works half of the time.
+inline double cores_of(int threads) { return 1 + 0.5 * (threads - 1); }
+
 // Whether decoding the interval needs this packet of it. Exact: what is left out is referred to by
 // nothing.
 inline bool is_needed(const VideoIndex& index, const Interval& interval, int64_t packet) {
