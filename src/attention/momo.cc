@@ -58,6 +58,25 @@ class TopKObserver final : public BlockObserver {
   std::vector<OnlineTopK> top_;  // [samples, heads]
 };
 
+// Dense attention of few queries: tiles so small that every thread gets some. A query's result does
+// not depend on its tile.
+Plan measuring_plan(const Context& context, const QueryView& queries, const RowsView& rows) {
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  const auto kv_heads = static_cast<int>(rows.keys.size(1));
+  const int group = heads / kv_heads;
+  const int64_t share = queries.count() * heads / (2 * context.threads->threads());
+  const int64_t step = std::max<int64_t>(1, std::clamp<int64_t>(share, 48, 256) / group);
+  PlanBuilder builder(queries, rows);
+  for (int64_t begin = 0; begin < queries.count(); begin += step) {
+    builder.begin_queries();
+    builder.add_query_range(begin, std::min(begin + step, queries.count()));
+    builder.begin_segments();
+    builder.add_rows(0, rows.count());
+    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) builder.add_tile(kv_head * group, group);
+  }
+  return builder.take();
+}
+
 }  // namespace
 
 int64_t spread_stride(int64_t stride, int64_t frame_tokens) {
@@ -85,13 +104,14 @@ void check(const MomoOptions& options) {
   }
 }
 
-BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int64_t samples,
-                           int64_t heads, int64_t stride, int64_t tile_size, int64_t tiles,
-                           int64_t blocks_kept) {
+BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
+                           int64_t samples, int64_t heads, int64_t stride, int64_t tile_size,
+                           int64_t tiles, int64_t blocks_kept) {
   BlockChoice choice(static_cast<size_t>(heads * tiles));
-  std::vector<BlockScore> all, means;
-  for (int64_t head = 0; head < heads; ++head) {
-    for (int64_t tile = 0; tile < tiles; ++tile) {
+  context.threads->parallel_for(heads * tiles, 1, [&](int64_t begin, int64_t finish) {
+    std::vector<BlockScore> all, means;
+    for (int64_t at = begin; at < finish; ++at) {
+      const int64_t head = at / tiles, tile = at % tiles;
       all.clear();
       means.clear();
       // The measured queries of a tile are those with s · stride in it.
@@ -112,9 +132,9 @@ BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int
         means.push_back(
             {all[first].block, static_cast<float>(sum / static_cast<double>(i - first))});
       }
-      choice[static_cast<size_t>(head * tiles + tile)] = strongest_blocks(means, blocks_kept);
+      choice[static_cast<size_t>(at)] = strongest_blocks(means, blocks_kept);
     }
-  }
+  });
   return choice;
 }
 
@@ -134,20 +154,23 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
   const int64_t samples = view.count(), heads = queries.queries.size(1);
   TopKObserver observer(momo_, queries, rows, samples, heads);
   std::vector<float> max(static_cast<size_t>(samples * heads)), sum(max.size());
-  run_plan(context, dense_plan(view, rows), view, rows, scale, exact,
+  run_plan(context, measuring_plan(context, view, rows), view, rows, scale, exact,
            {.state = {max.data(), sum.data()}, .observer = &observer});
 
   std::vector<std::vector<BlockScore>> kept(max.size());
-  for (size_t i = 0; i < kept.size(); ++i) {
-    kept[i] = observer.take(static_cast<int64_t>(i) / heads, static_cast<int64_t>(i) % heads);
-    // Scores of different queries are compared in the trim, so each is put on the scale of its own
-    // query's total.
-    const float total = max[i] * std::numbers::log2e_v<float> + std::log2(sum[i]);
-    for (BlockScore& score : kept[i]) score.score -= total;
-  }
+  context.threads->parallel_for(samples * heads, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const auto i = static_cast<size_t>(at);
+      kept[i] = observer.take(at / heads, at % heads);
+      // Scores of different queries are compared in the trim, so each is put on the scale of its
+      // own query's total.
+      const float total = max[i] * std::numbers::log2e_v<float> + std::log2(sum[i]);
+      for (BlockScore& score : kept[i]) score.score -= total;
+    }
+  });
   const int64_t keys = scaled_keys(momo_.sparse_keys, rows.count());
   const int64_t blocks = rows.count() / momo_.layout.block + 1;
-  return union_and_trim(kept, samples, heads, momo_.query_stride, momo_.layout.tile,
+  return union_and_trim(context, kept, samples, heads, momo_.query_stride, momo_.layout.tile,
                         momo_.layout.tiles(queries.count()),
                         momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks);
 }

@@ -30,9 +30,9 @@ void check(const MomoOptions& options);
 // Blocks of every head and tile after union and trim.
 //   kept: [samples × heads], what each measured query chose, scores as log2 of its share of
 //   attention; sample s is query s · stride, and tiles have `tile` queries
-BlockChoice union_and_trim(const std::vector<std::vector<BlockScore>>& kept, int64_t samples,
-                           int64_t heads, int64_t stride, int64_t tile, int64_t tiles,
-                           int64_t blocks_kept);
+BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
+                           int64_t samples, int64_t heads, int64_t stride, int64_t tile,
+                           int64_t tiles, int64_t blocks_kept);
 
 class MomoAttention final : public SparseAttention {
  public:

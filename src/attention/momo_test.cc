@@ -166,6 +166,8 @@ TEST(Momo, OracleChoosesByTrueAttention) {
 
 TEST(Momo, UnionAndTrimFollowTheDefinition) {
   KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(3);
+  const Context context(pool);
   for (int round = 0; round < 50; ++round) {
     const int64_t samples = 1 + random.below(20), heads = 1 + random.below(3);
     const int64_t stride = 1 + random.below(5), size = stride + random.below(9);
@@ -180,7 +182,7 @@ TEST(Momo, UnionAndTrimFollowTheDefinition) {
       }
     }
     const BlockChoice choice =
-        union_and_trim(kept, samples, heads, stride, size, tiles, kept_blocks);
+        union_and_trim(context, kept, samples, heads, stride, size, tiles, kept_blocks);
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         std::map<int32_t, std::pair<double, int>> sums;

@@ -88,10 +88,15 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
     }
   });
 
-  std::map<std::string, PlanBuilder> builders;
+  // Siblings with equal indexes share tiles, so that keys are read once for all of them.
+  struct Part {
+    int head, end;
+    size_t region;
+    Plan plan{};
+  };
+  std::vector<Part> parts;
   for (int head = 0; head < heads;) {
     const HeadChoice& chosen = choice(layer, head);
-    // Siblings with equal indexes share tiles, so that keys are read once for all of them.
     int end = head + 1;
     while (end < heads && end / group == head / group &&
            choice(layer, end).boundary == chosen.boundary &&
@@ -99,15 +104,28 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
            indexes[static_cast<size_t>(end)] == indexes[static_cast<size_t>(head)]) {
       ++end;
     }
-    PlanBuilder& builder = builders.try_emplace(label_of(chosen), queries, rows).first->second;
-    const std::vector<Region>& cut = regions.at(chosen.boundary);
-    for (size_t i = 0; i < cut.size(); ++i) {
-      add_line_tiles(builder, cut[i], indexes[static_cast<size_t>(head)][i], head, end - head);
-    }
+    for (size_t i = 0; i < regions.at(chosen.boundary).size(); ++i) parts.push_back({head, end, i});
     head = end;
   }
+  context.threads->parallel_for(
+      static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          Part& part = parts[static_cast<size_t>(i)];
+          const Region& region = regions.at(choice(layer, part.head).boundary)[part.region];
+          PlanBuilder builder(queries, rows);
+          add_line_tiles(builder, region, indexes[static_cast<size_t>(part.head)][part.region],
+                         part.head, part.end - part.head);
+          part.plan = builder.take();
+        }
+      });
+  std::map<std::string, Plan> plans;
+  for (Part& part : parts) {
+    const auto [plan, fresh] =
+        plans.try_emplace(label_of(choice(layer, part.head)), std::move(part.plan));
+    if (!fresh) append(plan->second, part.plan);
+  }
   std::vector<LabelledPlan> result;
-  for (auto& [label, builder] : builders) result.push_back({label, builder.take()});
+  for (auto& [label, plan] : plans) result.push_back({label, std::move(plan)});
   return result;
 }
 
