@@ -27,6 +27,14 @@ std::string label_of(const HeadChoice& choice) {
   return label;
 }
 
+LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
+                         const QueryView& queries, const RowsView& rows, int head, float scale) {
+  const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
+  Probe probe;
+  if (needs_probe(spec)) probe = probe_region(context, queries, rows, region, head, scale);
+  return resolve(spec, region, probe);
+}
+
 }  // namespace
 
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
@@ -34,12 +42,7 @@ std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& ch
                                     const RowsView& rows, int head, float scale) {
   std::vector<LineIndex> indexes;
   for (const Region& region : regions) {
-    const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
-    Probe probe;
-    if (needs_probe(spec)) {
-      probe = probe_region(context, queries, rows, region, head, scale);
-    }
-    indexes.push_back(resolve(spec, region, probe));
+    indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale));
   }
   return indexes;
 }
@@ -73,19 +76,31 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
                     "in layer {}",
                     table_->shape.heads, table_->shape.layers, heads, layer));
   }
+  // Planning is short beside the attention of one thread, and would be long beside that of many:
+  // all of it is shared among them.
+  const auto for_each = [&](size_t count, const auto& work) {
+    context.threads->parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) work(i);
+    });
+  };
   std::map<Boundary, std::vector<Region>> regions;
-  for (int head = 0; head < heads; ++head) {
-    const Boundary boundary = choice(layer, head).boundary;
-    if (!regions.contains(boundary)) regions[boundary] = cut_regions(boundary, queries, rows);
-  }
+  for (int head = 0; head < heads; ++head) regions.try_emplace(choice(layer, head).boundary);
+  for_each(regions.size(), [&](size_t i) {
+    auto& [boundary, cut] = *std::next(regions.begin(), static_cast<int64_t>(i));
+    cut = cut_regions(boundary, queries, rows);
+  });
   std::vector<std::vector<LineIndex>> indexes(static_cast<size_t>(heads));
-  context.threads->parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t head = begin; head < end; ++head) {
-      const HeadChoice& chosen = choice(layer, static_cast<int>(head));
-      indexes[static_cast<size_t>(head)] =
-          resolve_head(context, chosen, regions.at(chosen.boundary), queries, rows,
-                       static_cast<int>(head), scale);
-    }
+  std::vector<std::pair<int, size_t>> places;  // (head, region)
+  for (int head = 0; head < heads; ++head) {
+    const size_t count = regions.at(choice(layer, head).boundary).size();
+    indexes[static_cast<size_t>(head)].resize(count);
+    for (size_t i = 0; i < count; ++i) places.emplace_back(head, i);
+  }
+  for_each(places.size(), [&](size_t i) {
+    const auto [head, region] = places[i];
+    const HeadChoice& chosen = choice(layer, head);
+    indexes[static_cast<size_t>(head)][region] = resolve_region(
+        context, chosen, regions.at(chosen.boundary)[region], queries, rows, head, scale);
   });
 
   // Siblings with equal indexes share tiles, so that keys are read once for all of them.
@@ -107,17 +122,14 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
     for (size_t i = 0; i < regions.at(chosen.boundary).size(); ++i) parts.push_back({head, end, i});
     head = end;
   }
-  context.threads->parallel_for(
-      static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          Part& part = parts[static_cast<size_t>(i)];
-          const Region& region = regions.at(choice(layer, part.head).boundary)[part.region];
-          PlanBuilder builder(queries, rows);
-          add_line_tiles(builder, region, indexes[static_cast<size_t>(part.head)][part.region],
-                         part.head, part.end - part.head);
-          part.plan = builder.take();
-        }
-      });
+  for_each(parts.size(), [&](size_t i) {
+    Part& part = parts[i];
+    PlanBuilder builder(queries, rows);
+    add_line_tiles(builder, regions.at(choice(layer, part.head).boundary)[part.region],
+                   indexes[static_cast<size_t>(part.head)][part.region], part.head,
+                   part.end - part.head);
+    part.plan = builder.take();
+  });
   std::map<std::string, Plan> plans;
   for (Part& part : parts) {
     const auto [plan, fresh] =
