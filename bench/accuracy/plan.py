@@ -146,6 +146,7 @@ def rows():
     add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
+    add("momo", ("long-4096",), {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")})
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
     add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
     return out
