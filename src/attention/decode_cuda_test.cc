@@ -1,6 +1,7 @@
 // Decoding on a GPU: a few newest tokens over all rows, in a captured graph.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention/decode_cuda.h"

@@ -3,6 +3,7 @@
 // the compiled plans run anywhere.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
