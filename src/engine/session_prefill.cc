@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
@@ -21,13 +20,6 @@ Tensor copy_rows(const Tensor& source, int64_t begin, int64_t count) {
   copy_bytes(out.view().raw(), out.device(), rows.raw(), source.device(),
              static_cast<size_t>(out.bytes()));
   return out;
-}
-
-// Beside a GPU no interval should hold up what follows for longer than this many groups take. Two
-// threads on the longest intervals do it; more of them lose more than they give.
-double steady_groups() {
-  const char* text = std::getenv("KINORA_STEADY_GROUPS");
-  return text != nullptr ? std::atof(text) : 0;
 }
 
 // Hands out the groups of a feed in pieces that end where a segment ends.
@@ -83,9 +75,7 @@ std::unique_ptr<VisualFeed> SessionState::start_feed(const Prompt& prompt, size_
     if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
   }
   if (inputs.empty()) return nullptr;
-  const bool steady = options_.overlap && !engine_->context.device.is_cpu();
-  const FeedOptions options{options_.frames_per_group, options_.overlap, options_.decode_threads,
-                            steady ? steady_groups() : 0};
+  const FeedOptions options{options_.frames_per_group, options_.overlap, options_.decode_threads};
   return make_visual_feed(*engine_, std::move(inputs), options, *progress_, spans, cancel);
 }
 

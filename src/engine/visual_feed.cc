@@ -63,7 +63,6 @@ class DecodeStage {
       read.cancel = stop_;
       read.progress = &progress_;
       read.threads = options_.decode_threads;
-      read.steady_groups = options_.steady_groups;
       if (gate_ != nullptr) read.before_packet = [this](int worker) { gate_->pass(worker); };
       read.on_span = [this](const DecodeSpan& span) {
         spans_.add(fmt::format("decode {}", span.worker + 1),

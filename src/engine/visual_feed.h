@@ -32,8 +32,7 @@ struct EncodedGroup {
 struct FeedOptions {
   int64_t frames_per_group = 16;
   bool overlap = true;
-  int decode_threads = 0;    // 0: one for every core
-  double steady_groups = 0;  // see ReadOptions
+  int decode_threads = 0;  // 0: one for every core
 };
 
 class VisualFeed {

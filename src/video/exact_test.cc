@@ -159,7 +159,6 @@ class HashReader {
     read.options.threads = threads;
     read.options.frames_per_group = group;
     read.options.queue_groups = queue;
-    read.options.steady_groups = steady_groups_;
     read.make_convert = [] {
       return [](const AVFrame& frame, TensorView out) {
         const uint64_t hash = hash_frame(frame);
@@ -194,7 +193,6 @@ class HashReader {
   const ReadReport& report() const { return report_; }
   bool gave_up_seeking() const { return gave_up_seeking_; }
   void seek_always() { policy_ = {0, 1}; }
-  void come_evenly(double groups) { steady_groups_ = groups; }
 
  private:
   std::unique_ptr<Demuxer> open() const {
@@ -206,7 +204,6 @@ class HashReader {
   std::shared_ptr<VideoIndex> index_;
   ReadReport report_;
   SeekPolicy policy_;
-  double steady_groups_ = 0;
   const StreamFeed* feed_ = nullptr;
   bool gave_up_seeking_ = false;
 };
@@ -241,9 +238,6 @@ void check_file(const std::string& path) {
     compare(path, reader, plain, reader.sample(SamplingRule::all_frames()), threads);
     compare(path, reader, plain, reader.sample(SamplingRule::every(2)), threads);
   }
-  reader.come_evenly(0.01);
-  compare(path, reader, plain, reader.sample(SamplingRule::all_frames()), 5);
-  reader.come_evenly(0);
   compare(path, reader, plain, reader.sample(SamplingRule::every(0.7)), 2);
   compare(path, reader, plain, reader.sample(SamplingRule::qwen(2)), 2);
   compare(path, reader, plain, reader.sample(SamplingRule::uniform(7)), 2);

@@ -13,8 +13,6 @@ namespace {
 // is read; so long a one leaves little to do in parallel anyway.
 constexpr int64_t batch_bytes = int64_t{32} << 20;
 
-constexpr auto stop_poll = std::chrono::milliseconds(20);
-
 }  // namespace
 
 double thread_cpu_seconds() {
@@ -29,7 +27,7 @@ IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert, int num
 bool IntervalWorker::decode_next() {
   std::unique_lock feed_lock(shared_.feed_mutex);
   const std::vector<Interval>& intervals = shared_.plan.intervals;
-  if (!wait_for_core(feed_lock)) return false;
+  if (shared_.next_interval >= intervals.size() || shared_.stopped()) return false;
   working_since_ = std::chrono::steady_clock::now();
   const size_t number = shared_.next_interval++;
   const Interval& interval = intervals[number];
@@ -38,7 +36,6 @@ bool IntervalWorker::decode_next() {
   int64_t from = interval.begin;
   std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   begin(number, shared_.feed->parameters());
-  if (shared_.busy_cores < shared_.plan.threads) shared_.freed.notify_one();  // room for another
   const auto began = std::chrono::steady_clock::now();
   while (true) {
     const bool complete = from > interval.end;
@@ -51,10 +48,7 @@ bool IntervalWorker::decode_next() {
     }
     packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
   }
-  if (!feed_lock.owns_lock()) feed_lock.lock();
-  shared_.busy_cores -= cores_of(threads_);
-  feed_lock.unlock();
-  shared_.freed.notify_one();
+  if (feed_lock.owns_lock()) feed_lock.unlock();
   end();
   const auto ended = std::chrono::steady_clock::now();
   if (threads_ > 1) {
@@ -63,17 +57,6 @@ bool IntervalWorker::decode_next() {
   }
   note_span(ended);
   return !shared_.stopped();
-}
-
-bool IntervalWorker::wait_for_core(std::unique_lock<std::mutex>& feed_lock) {
-  const auto over = [this] {
-    return shared_.next_interval >= shared_.plan.intervals.size() || shared_.stopped();
-  };
-  const auto full = [this] { return shared_.busy_cores >= shared_.plan.threads; };
-  while (shared_.plan.steady_packets > 0 && full() && !over()) {
-    shared_.freed.wait_for(feed_lock, stop_poll);
-  }
-  return !over();
 }
 
 void IntervalWorker::wait_for_turn() {
@@ -100,7 +83,6 @@ void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
   packets_ = 0;
   done_.assign(interval.targets.size(), false);
   open_ = interval.targets.size();
-  shared_.busy_cores += cores_of(threads);
   if (decoder_ && parameters_ == &parameters && threads_ == threads) {
     decoder_->restart();
     return;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,14 +25,11 @@ struct SharedWork {
   FrameQueue& queue;
   CancelToken stop;
 
-  std::mutex feed_mutex;  // guards the feed, the next interval and the busy cores
+  std::mutex feed_mutex;  // guards the two below
   std::unique_ptr<PacketFeed> feed;
   size_t next_interval = 0;
 
   std::atomic<int64_t> packets_left = 0;  // to be decoded by anyone
-
-  double busy_cores = 0;            // that decoders of intervals under way keep busy
-  std::condition_variable freed{};  // some of them
 
   bool stopped() const { return stop.cancelled() || options.cancel.cancelled() || queue.stopped(); }
 };
@@ -60,8 +56,6 @@ class IntervalWorker {
   const Tally& tally() const { return tally_; }
 
  private:
-  // In a steady plan: until a core is free. False when there is nothing left to wait for.
-  bool wait_for_core(std::unique_lock<std::mutex>& feed_lock);
   void begin(size_t number, const AVCodecParameters& parameters);
   Decoder::Result decode(std::vector<NumberedPacket>& packets);
   bool take(int64_t number, const AVFrame& frame);

@@ -29,7 +29,7 @@ class ParallelJob final : public FrameStream::Job {
   explicit ParallelJob(ParallelRead read)
       : read_(std::move(read)),
         plan_(make_plan(*read_.index, read_.samples, choose_threads(read_.options),
-                        read_.options.frames_per_group, read_.options.steady_groups)),
+                        read_.options.frames_per_group)),
         queue_(read_.samples, read_.size, read_.options.frames_per_group,
                choose_window(read_, plan_)),
         shared_{*read_.index, plan_, read_.limits, read_.options, queue_, {}, {},

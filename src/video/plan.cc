@@ -23,9 +23,6 @@ constexpr double share_tolerance = 0.1;
 // Of the cores, for the first group; the others begin with what comes after it.
 constexpr double urgent_share = 0.5;
 
-// Below so many packets a second thread hardly begins before the interval ends.
-constexpr double least_steady_packets = 24;
-
 void sort_targets(Interval& interval) {
   std::sort(interval.targets.begin(), interval.targets.end(),
             [](const Target& a, const Target& b) { return a.packet < b.packet; });
@@ -75,7 +72,7 @@ bool Interval::wants(int64_t packet) const {
 }
 
 ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
-                   int64_t frames_per_group, double steady_groups) {
+                   int64_t frames_per_group) {
   ReadPlan plan;
   for (auto& [start, interval] : intervals_by_start(index, samples)) {
     sort_targets(interval);
@@ -106,12 +103,6 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
   plan.threads = std::max(threads, 1);
   const int count = static_cast<int>(std::min<size_t>(plan.intervals.size(), 1u << 20));
   plan.workers = std::clamp(count, 1, plan.threads);
-  const double groups = static_cast<double>(samples.size()) /
-                        static_cast<double>(std::max<int64_t>(1, frames_per_group));
-  if (steady_groups > 0 && groups > 0) {
-    const double share = steady_groups * static_cast<double>(plan.packets) / groups / plan.threads;
-    plan.steady_packets = std::max(share, least_steady_packets);
-  }
   return plan;
 }
 
@@ -123,7 +114,6 @@ int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left) {
     const double whole = static_cast<double>(std::max<int64_t>(plan.urgent_packets, 1));
     share = std::max(share, urgent_share * plan.threads * own / whole - share_tolerance);
   }
-  if (plan.steady_packets > 0) share = std::max(share, own / plan.steady_packets - share_tolerance);
   return std::clamp(static_cast<int>(std::ceil(share)), 1, plan.threads);
 }
 

@@ -34,25 +34,17 @@ struct ReadPlan {
   size_t urgent = 0;                // so many of the first hold the first group
   int64_t urgent_packets = 0;       // of those, to be decoded
   int threads = 1;                  // that may be busy at once
-  double steady_packets = 0;        // an interval with more of them gets another thread; 0: any
   int workers = 1;
 };
 
-// With `steady_groups`, an interval that would keep one thread busy for longer than all threads
-// need for so many groups of frames gets more of them. Groups come evenly then, and not late by the
-// time of the longest intervals, at the price of what threads lose on one interval; 0: never.
 ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
-                   int64_t frames_per_group = 16, double steady_groups = 0);
+                   int64_t frames_per_group = 16);
 
 // Threads that interval number `number` gets when it is taken while `packets_left` packets of the
 // whole read, its own among them, are not decoded. More than one where it would otherwise outlast
-// the rest of the work (the last intervals, or all of them when they are few), with many cores for
-// the first group, which somebody waits for, and where the plan is steady.
+// the rest of the work (the last intervals, or all of them when they are few) and, with many cores,
+// for the first group, which somebody waits for.
 int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left);
-
-// Cores that FFmpeg keeps busy with so many threads on one interval: pictures wait for those that
-// they refer to, so that a second thread works half of the time.
-inline double cores_of(int threads) { return 1 + 0.5 * (threads - 1); }
 
 // Whether decoding the interval needs this packet of it. Exact: what is left out is referred to by
 // nothing.

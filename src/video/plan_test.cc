@@ -136,30 +136,6 @@ TEST(PlanTest, ManyCoresHurryTheFirstGroup) {
   EXPECT_EQ(make_plan(index, frames(index, picks), 8, 6).urgent, 1u);
 }
 
-TEST(PlanTest, LongIntervalsGetMoreThreadsWhereGroupsShouldComeEvenly) {
-  const VideoIndex index = make_groups(60, 240, false);
-  std::vector<int64_t> picks;
-  for (int64_t i = 0; i < index.frames(); i += 24) picks.push_back(i);  // ten in each
-  const auto threads = [&](int cores, int64_t group, double steady) {
-    const ReadPlan plan = make_plan(index, frames(index, picks), cores, group, steady);
-    return threads_for(plan, 30, plan.packets / 2);
-  };
-  EXPECT_EQ(threads(16, 20, 0), 1);
-  // Two of them make a group: one thread needs the time in which sixteen decode eight groups.
-  EXPECT_EQ(threads(16, 20, 8), 1);
-  EXPECT_EQ(threads(16, 20, 4), 2);
-  EXPECT_EQ(threads(16, 20, 2), 4);
-  EXPECT_EQ(threads(16, 40, 4), 1);
-  EXPECT_EQ(threads(2, 20, 4), 1);
-  EXPECT_EQ(threads(2, 20, 0.01), 2);
-  // Short ones stay with one.
-  const VideoIndex small = make_groups(60, 16, false);
-  std::vector<int64_t> some;
-  for (int64_t i = 0; i < small.frames(); i += 4) some.push_back(i);
-  const ReadPlan plan = make_plan(small, frames(small, some), 16, 4, 0.01);
-  EXPECT_EQ(threads_for(plan, 30, plan.packets / 2), 1);
-}
-
 TEST(PlanTest, EverySampleIsATargetOnce) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {

@@ -94,9 +94,6 @@ struct ReadOptions {
   int64_t frames_per_group = 16;
   int64_t queue_groups = 0;  // groups that may be under way; 0: enough to keep the threads busy
   int threads = 0;           // 0: one for every core this process may use
-  // Above 0: groups should come evenly, for somebody works on each while the next are decoded. An
-  // interval that would keep one thread busy for longer than all need for so many groups gets more.
-  double steady_groups = 0;
   CancelToken cancel;
   Progress* progress = nullptr;  // stage "decode", in frames
   // Called by a worker (from 0) before every packet; may wait, so that others get the cores.
