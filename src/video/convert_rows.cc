@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "video/ffmpeg_compat.h"
+
 namespace kinora {
 namespace {
 
@@ -13,7 +15,8 @@ bool has_flag(const AVPixFmtDescriptor& description, uint64_t flag) {
 }
 
 bool is_full_range(const AVFrame& frame, bool gray) {
-  if (frame.color_range != AVCOL_RANGE_UNSPECIFIED) return frame.color_range == AVCOL_RANGE_JPEG;
+  const int range = raw_value(frame.color_range);
+  if (range != AVCOL_RANGE_UNSPECIFIED) return range == AVCOL_RANGE_JPEG;
   switch (frame.format) {
     case AV_PIX_FMT_YUVJ420P:
     case AV_PIX_FMT_YUVJ422P:
@@ -33,7 +36,7 @@ struct LumaWeights {
 LumaWeights luma_weights(const AVFrame& frame) {
   constexpr LumaWeights bt601 = {0.299, 0.114};
   constexpr LumaWeights bt709 = {0.2126, 0.0722};
-  switch (frame.colorspace) {
+  switch (raw_value(frame.colorspace)) {
     case AVCOL_SPC_BT709:
       return bt709;
     case AVCOL_SPC_FCC:

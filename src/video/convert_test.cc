@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -202,6 +203,21 @@ TEST(Convert, ReadsEveryFormat) {
     }
   }
   EXPECT_LE(differences.mean(), 0.01);
+}
+
+// Files may hold numbers of matrices and ranges that have no name: as if they said nothing.
+TEST(Convert, UnknownMatricesAndRangesAreAsIfUnsaid) {
+  KINORA_FRESH_RANDOM(random);
+  const FramePtr frame = random_frame(random, AV_PIX_FMT_YUV420P, 33, 17);
+  frame->colorspace = AVCOL_SPC_UNSPECIFIED;
+  frame->color_range = AVCOL_RANGE_MPEG;
+  FrameConverter converter({33, 17, ResizeFilter::bicubic});
+  const Pixels expected = converted(converter, *frame, 33, 17);
+  for (const int number : {65, -1, 1 << 30}) {
+    std::memcpy(&frame->colorspace, &number, sizeof(number));
+    std::memcpy(&frame->color_range, &number, sizeof(number));
+    EXPECT_EQ(converted(converter, *frame, 33, 17), expected) << number;
+  }
 }
 
 // The common formats through resize and all eight orientations.

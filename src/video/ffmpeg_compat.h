@@ -1,4 +1,4 @@
-// The differences between FFmpeg 5.1 and 7.x, in one place.
+// The differences between FFmpeg 5.1 and 7.x, and between C and C++, in one place.
 #pragma once
 
 extern "C" {
@@ -8,8 +8,19 @@ extern "C" {
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace kinora {
+
+// An enumeration that FFmpeg filled in from a file. Hostile files hold numbers that have no name,
+// and C++ must not read such as the enumeration.
+template <class Enumeration>
+int raw_value(const Enumeration& field) {
+  static_assert(sizeof(Enumeration) == sizeof(int));
+  int value;
+  std::memcpy(&value, &field, sizeof(value));
+  return value;
+}
 
 // The nine numbers of the stream's display matrix, or null. Side data of streams moved into the
 // codec parameters with 6.1.

@@ -59,11 +59,14 @@ VideoInfo describe(const Demuxer& demuxer, const Orientation& orientation,
     info.pixel_format = pixels->name;
     info.bit_depth = pixels->comp[0].depth;
   }
-  const char* matrix = av_color_space_name(parameters.color_space);
+  const int space = raw_value(parameters.color_space), range = raw_value(parameters.color_range);
+  const char* matrix = space >= 0 && space < AVCOL_SPC_NB
+                           ? av_color_space_name(static_cast<AVColorSpace>(space))
+                           : nullptr;
   info.color_matrix = matrix != nullptr ? matrix : "unknown";
-  info.color_range = parameters.color_range == AVCOL_RANGE_MPEG   ? "limited"
-                     : parameters.color_range == AVCOL_RANGE_JPEG ? "full"
-                                                                  : "unknown";
+  info.color_range = range == AVCOL_RANGE_MPEG   ? "limited"
+                     : range == AVCOL_RANGE_JPEG ? "full"
+                                                 : "unknown";
   info.has_audio = demuxer.has_audio();
   set_size(info, {parameters.width, parameters.height}, orientation);
   return info;
