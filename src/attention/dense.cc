@@ -7,15 +7,8 @@
 #include "attention/runner_cuda.h"
 
 namespace kinora {
-namespace {
 
-// Rows of one tile in units of (query, head): enough to pay for staging a block of keys, few enough
-// that packed queries and scores stay in the first-level caches.
-constexpr int64_t tile_rows = 256;
-
-}  // namespace
-
-Plan dense_plan(const QueryView& queries, const RowsView& rows) {
+Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows) {
   PlanBuilder builder(queries, rows);
   const auto heads = static_cast<int>(queries.queries.size(1));
   const auto kv_heads = static_cast<int>(rows.keys.size(1));

@@ -7,7 +7,9 @@
 
 namespace kinora {
 
-Plan dense_plan(const QueryView& queries, const RowsView& rows);
+// A tile has up to `tile_rows` rows in units of (query, head): enough to pay for staging a block of
+// keys, few enough that packed queries and scores stay in the first-level caches.
+Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows = 256);
 
 class DenseAttention final : public Attention {
  public:

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/delta.h"
+#include "attention/dense.h"
 #include "attention/runner.h"
 #include "base/error.h"
 
@@ -61,20 +62,9 @@ class TopKObserver final : public BlockObserver {
 // Dense attention of few queries: tiles so small that every thread gets some. A query's result does
 // not depend on its tile.
 Plan measuring_plan(const Context& context, const QueryView& queries, const RowsView& rows) {
-  const auto heads = static_cast<int>(queries.queries.size(1));
-  const auto kv_heads = static_cast<int>(rows.keys.size(1));
-  const int group = heads / kv_heads;
-  const int64_t share = queries.count() * heads / (2 * context.threads->threads());
-  const int64_t step = std::max<int64_t>(1, std::clamp<int64_t>(share, 48, 256) / group);
-  PlanBuilder builder(queries, rows);
-  for (int64_t begin = 0; begin < queries.count(); begin += step) {
-    builder.begin_queries();
-    builder.add_query_range(begin, std::min(begin + step, queries.count()));
-    builder.begin_segments();
-    builder.add_rows(0, rows.count());
-    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) builder.add_tile(kv_head * group, group);
-  }
-  return builder.take();
+  const int64_t share =
+      queries.count() * queries.queries.size(1) / (2 * context.threads->threads());
+  return dense_plan(queries, rows, std::clamp<int64_t>(share, 48, 256));
 }
 
 }  // namespace

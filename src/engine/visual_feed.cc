@@ -141,6 +141,9 @@ class OverlappedFeed final : public VisualFeed {
       throw Error(ErrorKind::resource,
                   "no thread can be started: end other programs or raise the "
                   "limit of this one");
+    } catch (...) {
+      end();
+      throw;
     }
   }
   ~OverlappedFeed() override { end(); }
