@@ -67,7 +67,10 @@ SMALL = {
 }
 # whether the text at the end of a group reads everything
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
-        (("MMInference", "mminference:last=0"), ("MOMO", "momo:last=0"))}
+        (("MMInference", "mminference:last=0"), ("A-shape, as dear", "a-shape:sink=128,local=7000,last=0"),
+         ("SparseTransformer fixed, as dear", "sf-fixed:stride=3,last=0"), ("SparseTransformer strided, as dear", "sf-strided:stride=3,last=0"),
+         ("MOMO", "momo:last=0"), ("tri-shape, as dear", "tri-shape:sink=128,local=7000,last=0"), ("grid, as dear", "grid:stride=8,last=0"),
+         ("MInference (vertical-slash)", "vertical-slash:last=0"))}
 # what is left when the budget is small: the same policies with less
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
@@ -76,6 +79,7 @@ TIGHT = {
 }
 MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e in
                  ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
+WIDER = {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")}
 MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
               ((8, 128), (9, 128), (16, 128), (17, 64), (17, 128), (17, 256), (32, 128), (33, 128), (33, 256))}
 MOMO_TRIM = {"trim on": sparse("momo:trim=1"), "trim off": sparse("momo:trim=0")}
@@ -133,10 +137,11 @@ def rows():
     add("attention", ("mixed-1024",), some(few) | MATCHED)
     add("attention", ("text-10240",), some(few) | MATCHED)
     add("attention", ("needle-1024",), some(few) | MATCHED)
-    add("small budget", ("mixed-1024", "needle-1024"), SMALL)
-    add("attention", ("long-4096", "mixed-1024", "needle-1024", "text-10240"), some(("MOMO, delta off", "mean-pool block top-k")))
-    add("attention", ("mixed-1024", "needle-1024", "text-10240", "long-4096"), some(("oracle block top-k",)))
+    add("attention", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), some(("MOMO, delta off",)))
+    add("small budget", ("needle-1024", "mixed-1024"), SMALL)
     add("sparse questions", ("mixed-1024",), dense | LAST)
+    add("attention", ("needle-1024", "text-10240", "mixed-1024", "long-4096"), some(("mean-pool block top-k",)))
+    add("attention", ("needle-1024", "text-10240", "mixed-1024", "long-4096"), some(("oracle block top-k",)))
     add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | PUBLISHED)
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
     add("retention", ("retain-256",), RETENTION)
@@ -146,7 +151,7 @@ def rows():
     add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
-    add("momo", ("long-4096",), {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")})
+    add("momo k", ("long-4096", "mixed-1024", "needle-1024"), WIDER)
     add("tight", ("needle-1024", "needle-4096"), TIGHT)
     add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
     return out

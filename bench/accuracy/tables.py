@@ -1,4 +1,5 @@
 """Turns the answers of bench/accuracy/run into Markdown tables. Only rows with every answer are shown."""
+import functools
 import json
 import math
 import re
@@ -9,7 +10,9 @@ import plan
 SKILLS = ["what", "colour", "motion", "order", "count", "presence", "card", "group", "compare", "when", "none", "text", "chat", "image", "binding", "caption"]
 
 
-SPARSE_TABLES = ("attention", "small budget", "sparse questions", "published sizes", "tight", "momo")
+SPARSE_TABLES = ("attention", "small budget", "sparse questions", "published sizes", "tight", "momo", "momo k")
+# tables whose rows are compared with one of them too, beside dense attention
+VERSUS = {"attention": "MMInference", "small budget": "MMInference", "sparse questions": "MMInference, question sparse"}
 
 
 def slug(text):
@@ -31,6 +34,17 @@ def mcnemar(one, two):
     return min(1.0, 2 * tail)
 
 
+@functools.lru_cache(maxsize=None)
+def video_of(data):
+    """Question -> number of its video, text or mixed prompt, of a set's file."""
+    numbers, found = {}, {}
+    for line in open(data):
+        item = json.loads(line)
+        key = json.dumps([item.get("video"), item.get("image"), item.get("parts"), item.get("end")])
+        found[item["id"]] = numbers.setdefault(key, len(numbers))
+    return found
+
+
 class Answers:
     """Every answer of a row, by id, and whether none is missing."""
 
@@ -46,8 +60,8 @@ class Answers:
                     continue
                 record = json.loads(line)
                 self.by_id[record["id"]] = record
-        wanted = sum(1 for _ in open(sets / row.set / "DATA.jsonl"))
-        self.complete = len(self.by_id) == wanted
+        self.videos = video_of(sets / row.set / "DATA.jsonl")
+        self.complete = self.by_id.keys() == self.videos.keys()
 
     def of(self, keep=lambda r: True):
         return [r for r in self.by_id.values() if keep(r)]
@@ -111,9 +125,56 @@ def needle_table(read):
     return "### Needles, dense attention\n\n" + markdown(["frames", "answers", "right, %", "prefill, s"], rows) if rows else ""
 
 
+class Comparison:
+    """Answers that are right only with one of two policies, of one set or added up over several."""
+
+    def __init__(self):
+        self.lost, self.won, self.worse, self.better = 0, 0, 0, 0
+
+    def add(self, found, other):
+        by_video = {}
+        for i, record in found.by_id.items():
+            difference = record["score"] - other.by_id[i]["score"]
+            self.lost += difference < 0
+            self.won += difference > 0
+            by_video[found.videos[i]] = by_video.get(found.videos[i], 0) + difference
+        self.worse += sum(d < 0 for d in by_video.values())
+        self.better += sum(d > 0 for d in by_video.values())
+        return self
+
+    def cells(self, by_video=False):
+        out = [f"{self.lost} / {self.won}", f"{mcnemar(self.lost, self.won):.2g}"]
+        return [*out, f"{self.worse} / {self.better}", f"{mcnemar(self.worse, self.better):.2g}"] if by_video else out
+
+
+AGAINST = ["lost / won against MMInference", "p", "videos worse / better", "p"]
+
+
+def all_sets_table(read, table, sets, names):
+    """The answers of several sets added up: policies that are complete in all of them."""
+    if len(sets) < 2:
+        return ""
+    rows = []
+    for name, policy in names.items():
+        found = [(read(table, s, policy), read(table, s), read(table, s, names[VERSUS[table]])) for s in sets]
+        if not all(one and dense and other for one, dense, other in found):
+            continue
+        dense, other = Comparison(), Comparison()
+        for one, full, best in found:
+            dense.add(one, full)
+            other.add(one, best)
+        records = [r for one, _, _ in found for r in one.of()]
+        shares = [statistics.mean(r["share"] for r in one.of() if r.get("prefill")) for one, _, _ in found]
+        rows.append([name, str(len(records)), cell(records), *dense.cells(), *other.cells(by_video=True),
+                     "–".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares))))])
+    return f"### {table}: {', '.join(sets)} together\n\n" + markdown(
+        ["policy", "answers", "right, %", "lost / won against dense", "p", *AGAINST, "attention FLOPs, %"], rows) if rows else ""
+
+
 def policy_table(read, table, set_name, names, recalls):
-    """A line per policy: accuracy, pairs lost and won against dense, cost."""
+    """A line per policy: accuracy, pairs lost and won against dense (and against MMInference), cost."""
     dense = read("attention", set_name) or read("retention", set_name) or read("presets", set_name, plan.PRESETS["exact"])
+    other = read(table, set_name, names[VERSUS[table]]) if table in VERSUS else None
     rows = []
     for name, policy in names.items():
         found = read(table, set_name, policy)
@@ -121,12 +182,8 @@ def policy_table(read, table, set_name, names, recalls):
             continue
         records = found.of()
         first = [r for r in records if r.get("prefill")]
-        lost = won = 0
-        if dense:
-            for i, r in found.by_id.items():
-                lost += dense.by_id[i]["score"] > r["score"]
-                won += dense.by_id[i]["score"] < r["score"]
-        line = [name, str(len(records)), cell(records), f"{lost} / {won}", f"{mcnemar(lost, won):.2g}",
+        line = [name, str(len(records)), cell(records), *(Comparison().add(found, dense) if dense else Comparison()).cells(),
+                *(Comparison().add(found, other).cells(by_video=True) if other else []),
                 f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else ""]
         if table in SPARSE_TABLES:
             recall, error, _, seconds = recalls.get((set_name, policy), ["100", "0", "", "100"] if policy == plan.DENSE else [""] * 4)
@@ -138,7 +195,7 @@ def policy_table(read, table, set_name, names, recalls):
         return ""
     tokens = statistics.median(r["tokens"] for r in dense.of() if r.get("prefill")) if dense else 0
     return f"### {table}: {set_name}, {tokens:.0f} tokens\n\n" + markdown(
-        ["policy", "answers", "right, %", "lost / won against dense", "p", "attention FLOPs, %",
+        ["policy", "answers", "right, %", "lost / won against dense", "p", *(AGAINST if other else []), "attention FLOPs, %",
          *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
@@ -183,9 +240,13 @@ def report(out, sets, rows):
     parts = [skill_table(read), picture_table(read, sets), needle_table(read)]
     for table, names in (("attention", plan.ATTENTION | plan.MATCHED), ("small budget", plan.SMALL), ("sparse questions", {"dense": plan.DENSE} | plan.LAST),
                          ("published sizes", {"dense": plan.DENSE} | plan.PUBLISHED), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
+                         ("momo k", plan.WIDER),
                          ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", {"all": plan.DENSE} | plan.BY_QUESTION), ("groups", plan.GROUPS),
                          ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
+        if table in VERSUS:
+            complete = [s for s in dict.fromkeys(r.set for r in rows if r.table == table) if read(table, s, names[VERSUS[table]])]
+            parts.append(all_sets_table(read, table, complete, names))
     parts += [recall_table(out, name) for name in plan.SETS]
     return "\n".join(p for p in parts if p)
