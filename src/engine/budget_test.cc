@@ -3,6 +3,7 @@
 #include <kinora/session.h>
 
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -56,6 +57,26 @@ TEST_F(SessionBudget, TheForecastIsWhatTheAnswerCosts) {
       EXPECT_EQ(cost.row_bytes + (made - 1) * token_bytes, answer.row_bytes) << retain;
     }
   }
+}
+
+TEST_F(SessionBudget, TheForecastCountsTheActivationsOfAGroup) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  const auto memory = [&](const char* retain, int64_t group_tokens) {
+    SessionOptions options;
+    options.retain = retain;
+    options.frames_per_group = 2;
+    options.max_group_tokens = group_tokens;
+    Session session(engine_, options);
+    session.add(film, every());
+    const Forecast cost = session.forecast("What is it?");
+    EXPECT_GT(cost.visual_tokens, 60);
+    return cost.memory_bytes;
+  };
+  const int64_t endless = std::numeric_limits<int64_t>::max();
+  EXPECT_LT(memory("all", 1), memory("all", 30));
+  EXPECT_LT(memory("all", 30), memory("all", endless));
+  EXPECT_EQ(memory("key-norm:0.5", 1), memory("key-norm:0.5", endless));  // never joined
 }
 
 TEST_F(SessionBudget, PreparedInputsGiveTheSameAnswer) {

@@ -19,6 +19,9 @@ constexpr int64_t unlimited = std::numeric_limits<int64_t>::max();
 // Room that is left for the answer when frames are given up: a short one.
 constexpr int64_t answer_tokens = 64;
 
+// Of a picture in the index of its file and in FFmpeg's tables.
+constexpr int64_t picture_bytes = 128;
+
 // A pruner that the person chose may be made this much stricter before frames are given up.
 constexpr double ratio_share = 0.5;
 
@@ -67,23 +70,30 @@ int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
   return rows * layout.bytes_per_token() / layout.layers;
 }
 
-// What the road holds beside rows and weights: decoders with their reference pictures, frames on
-// their way, and the activations of one group.
+// What the road holds beside rows and weights: the index, decoders with their reference pictures,
+// frames on their way, and the activations of one group.
 int64_t SessionState::working_bytes() const {
   const int threads =
       options_.decode_threads > 0 ? options_.decode_threads : engine_->threads.threads();
   int64_t most = 0;
+  int64_t indexes = 0;
   for (const VisualInput& input : inputs_) {
     const VisualPlan& plan = input.plan;
     const int64_t group = frames_in_group(plan, options_.frames_per_group);
     const int64_t frames = group * plan.frame_size.width * plan.frame_size.height * 3;
     const FrameSize coded = input.video->info().coded_size;
     const int64_t decoders = threads * 20 * (coded.width * coded.height * 3 / 2);
-    const int64_t tokens = std::min(plan.tokens(), group * plan.tokens_per_unit) + 512;
+    int64_t tokens = group * plan.tokens_per_unit;
+    if (!retention_.prunes()) {  // then groups of frames are joined
+      const int64_t before = std::min(options_.max_group_tokens, plan.tokens());
+      tokens = std::max(tokens, before + tokens / plan.frames_per_unit);
+    }
+    tokens = std::min(tokens, plan.tokens()) + 512;
     const int64_t activations = tokens * 8 * model().decoder().hidden_size() * 4;
     most = std::max(most, decoders + 8 * frames + activations);
+    indexes += input.video->info().frames * picture_bytes;
   }
-  return most + (int64_t{16} << 20);
+  return most + indexes + (int64_t{16} << 20);
 }
 
 int64_t SessionState::row_budget() const {
