@@ -48,6 +48,11 @@ std::optional<TensorView> FrameQueue::reserve(int64_t sample) {
   return TensorView(group.pixels->data(), DType::u8, whole)[sample % frames_per_group_];
 }
 
+int64_t FrameQueue::samples_open() const {
+  const std::lock_guard lock(mutex_);
+  return (taken_ + window_groups_) * frames_per_group_;
+}
+
 bool FrameQueue::beyond_window(int64_t sample) const {
   const std::lock_guard lock(mutex_);
   return sample / frames_per_group_ >= taken_ + window_groups_;

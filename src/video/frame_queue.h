@@ -1,7 +1,8 @@
 // Where workers put frames and the consumer takes groups. Frames come in any order and leave in
 // order of presentation. Only the groups within a window past the last one taken exist in memory; a
 // worker that is ahead of the window waits. The worker with the earliest frames is always inside
-// it, so there is always progress.
+// it, so there is always progress as long as workers begin out of order only what lies inside
+// whole.
 #pragma once
 
 #include <condition_variable>
@@ -29,6 +30,8 @@ class FrameQueue {
   // Room for sample number `sample`, u8 [height, width, 3], or nothing once the queue is stopped.
   // Waits until the sample is inside the window.
   std::optional<TensorView> reserve(int64_t sample);
+  // Samples below this one can be reserved without waiting, now and later.
+  int64_t samples_open() const;
   // True when reserve would wait now.
   bool beyond_window(int64_t sample) const;
   // The sample's pixels are complete, or will never come.

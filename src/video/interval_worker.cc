@@ -2,18 +2,9 @@
 
 #include <algorithm>
 #include <ctime>
-#include <limits>
 #include <utility>
 
 namespace kinora {
-
-namespace {
-
-// Compressed bytes that one worker takes at a time. An interval beyond this keeps the feed until it
-// is read; so long a one leaves little to do in parallel anyway.
-constexpr int64_t batch_bytes = int64_t{32} << 20;
-
-}  // namespace
 
 double thread_cpu_seconds() {
   timespec time{};
@@ -25,30 +16,25 @@ IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert, int num
     : shared_(shared), convert_(std::move(convert)), number_(number) {}
 
 bool IntervalWorker::decode_next() {
-  std::unique_lock feed_lock(shared_.feed_mutex);
-  const std::vector<Interval>& intervals = shared_.plan.intervals;
-  if (shared_.next_interval >= intervals.size() || shared_.stopped()) return false;
+  std::unique_lock source_lock(shared_.source_mutex);
+  if (shared_.stopped()) return false;
   working_since_ = std::chrono::steady_clock::now();
-  const size_t number = shared_.next_interval++;
-  const Interval& interval = intervals[number];
-  const int64_t next_begin = number + 1 < intervals.size() ? intervals[number + 1].begin
-                                                           : std::numeric_limits<int64_t>::max();
-  int64_t from = interval.begin;
-  std::vector<NumberedPacket> packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
-  begin(number, shared_.feed->parameters());
+  std::optional<IntervalSource::Work> work = shared_.source->take(shared_.queue.samples_open());
+  if (!work) return false;
+  begin(work->number, *work->parameters);
   const auto began = std::chrono::steady_clock::now();
   while (true) {
-    const bool complete = from > interval.end;
-    if (complete && feed_lock.owns_lock()) feed_lock.unlock();
-    if (decode(packets) == Decoder::Result::enough) break;
+    const bool complete = work->from > interval_->end;
+    if (complete && source_lock.owns_lock()) source_lock.unlock();
+    if (decode(work->packets) == Decoder::Result::enough) break;
     if (complete) {
       decoder_->finish(
           [this](int64_t packet, const AVFrame& frame) { return take(packet, frame); });
       break;
     }
-    packets = shared_.feed->read(interval, from, next_begin, batch_bytes);
+    shared_.source->read_on(*work);
   }
-  if (feed_lock.owns_lock()) feed_lock.unlock();
+  if (source_lock.owns_lock()) source_lock.unlock();
   end();
   const auto ended = std::chrono::steady_clock::now();
   if (threads_ > 1) {

@@ -1,17 +1,18 @@
 // Decodes one interval after another and puts its sampled frames into the queue. The work of one
-// thread; parallel_read.cc starts several over one feed and one queue.
+// thread; parallel_read.cc starts several over one source and one queue.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "video/decoder.h"
 #include "video/frame_queue.h"
 #include "video/frame_stream.h"
-#include "video/packet_feed.h"
+#include "video/interval_source.h"
 #include "video/plan.h"
 
 namespace kinora {
@@ -25,9 +26,8 @@ struct SharedWork {
   FrameQueue& queue;
   CancelToken stop;
 
-  std::mutex feed_mutex;  // guards the two below
-  std::unique_ptr<PacketFeed> feed;
-  size_t next_interval = 0;
+  std::mutex source_mutex;  // guards the next
+  std::optional<IntervalSource> source;
 
   std::atomic<int64_t> packets_left = 0;  // to be decoded by anyone
 

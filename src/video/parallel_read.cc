@@ -18,10 +18,7 @@ int64_t choose_window(const ParallelRead& read, const ReadPlan& plan) {
   const int64_t group = read.options.frames_per_group;
   const int64_t group_bytes = group * read.size.width * read.size.height * 3;
   const int64_t affordable = std::max<int64_t>(1, read.limits.max_queue_bytes / group_bytes);
-  const int64_t samples = static_cast<int64_t>(read.samples.size());
-  const int64_t intervals = std::max<int64_t>(1, static_cast<int64_t>(plan.intervals.size()));
-  const int64_t busy = (samples + intervals - 1) / intervals * (2 * plan.workers + 1);
-  return std::min(affordable, std::max<int64_t>(4, busy / group + 2));
+  return std::min(affordable, std::max<int64_t>(4, samples_under_way(plan) / group + 2));
 }
 
 class ParallelJob final : public FrameStream::Job {
@@ -32,9 +29,9 @@ class ParallelJob final : public FrameStream::Job {
                         read_.options.frames_per_group)),
         queue_(read_.samples, read_.size, read_.options.frames_per_group,
                choose_window(read_, plan_)),
-        shared_{*read_.index, plan_, read_.limits, read_.options, queue_, {}, {},
-                nullptr,      0,     plan_.packets} {
-    shared_.feed = read_.open_feed(shared_.stop);
+        shared_{*read_.index, plan_, read_.limits, read_.options, queue_,
+                {},           {},    {},           plan_.packets} {
+    shared_.source.emplace(plan_, read_.open_feed(shared_.stop));
     report_.intervals = static_cast<int64_t>(plan_.intervals.size());
     report_.workers = plan_.workers;
     try {
@@ -107,9 +104,9 @@ class ParallelJob final : public FrameStream::Job {
       queue_.fail(std::current_exception());
       shared_.stop.cancel();
     }
-    const std::lock_guard feed_lock(shared_.feed_mutex);
+    const std::lock_guard source_lock(shared_.source_mutex);
     const std::lock_guard lock(report_mutex_);
-    report_.seeks = shared_.feed->seeks();
+    report_.seeks = shared_.source->seeks();
     report_.decoded_packets += tally.decoded;
     report_.lost += tally.lost;
     threaded_packets_ += tally.threaded_packets;

@@ -28,12 +28,26 @@ void sort_targets(Interval& interval) {
             [](const Target& a, const Target& b) { return a.packet < b.packet; });
 }
 
-int64_t count_needed(const VideoIndex& index, const Interval& interval, int64_t begin) {
-  int64_t count = 0;
+// Adds what `interval` needs from packet `begin` on to `total`.
+void add_needed(const VideoIndex& index, const Interval& interval, int64_t begin, Interval& total) {
   for (int64_t i = begin; i <= interval.end; ++i) {
-    if (is_needed(index, interval, i)) ++count;
+    if (!is_needed(index, interval, i)) continue;
+    ++total.packets;
+    total.bytes += index.packet(i).size;
   }
-  return count;
+}
+
+// With all workers busy, the intervals before this one are decoded at time `before / workers`, in
+// packets of one worker; to end when they and its own share are, it begins its own length earlier.
+// What belongs to the first group cannot wait for that.
+void set_beginnings(ReadPlan& plan) {
+  int64_t before = 0;
+  for (size_t i = 0; i < plan.intervals.size(); ++i) {
+    Interval& interval = plan.intervals[i];
+    const int64_t earlier = (plan.workers - 1) * interval.packets;
+    interval.begin_at = i < plan.urgent ? 0 : std::max<int64_t>(0, before - earlier);
+    before += interval.packets;
+  }
 }
 
 std::map<int64_t, Interval> intervals_by_start(const VideoIndex& index,
@@ -76,13 +90,13 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
   ReadPlan plan;
   for (auto& [start, interval] : intervals_by_start(index, samples)) {
     sort_targets(interval);
-    interval.packets = count_needed(index, interval, interval.begin);
+    add_needed(index, interval, interval.begin, interval);
     const bool overlaps = !plan.intervals.empty() && plan.intervals.back().end >= interval.begin;
     if (overlaps) {
       Interval& before = plan.intervals.back();
       const int64_t twice = before.end - interval.begin + 1;
       if (threads == 1 || before.packets < worthwhile_ratio * twice) {
-        before.packets += count_needed(index, interval, before.end + 1);
+        add_needed(index, interval, before.end + 1, before);
         before.end = std::max(before.end, interval.end);
         before.targets.insert(before.targets.end(), interval.targets.begin(),
                               interval.targets.end());
@@ -94,6 +108,9 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
   for (Interval& interval : plan.intervals) {
     sort_targets(interval);
     plan.packets += interval.packets;
+    for (const Target& target : interval.targets) {
+      interval.samples_end = std::max(interval.samples_end, target.first + target.count);
+    }
     const auto early = [&](const Target& target) { return target.first < frames_per_group; };
     if (std::any_of(interval.targets.begin(), interval.targets.end(), early)) {
       ++plan.urgent;
@@ -103,7 +120,27 @@ ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> sample
   plan.threads = std::max(threads, 1);
   const int count = static_cast<int>(std::min<size_t>(plan.intervals.size(), 1u << 20));
   plan.workers = std::clamp(count, 1, plan.threads);
+  set_beginnings(plan);
   return plan;
+}
+
+int64_t samples_under_way(const ReadPlan& plan) {
+  if (plan.intervals.empty()) return 0;
+  const int64_t samples = plan.intervals.back().samples_end;
+  const auto intervals = static_cast<int64_t>(plan.intervals.size());
+  const int64_t each = (samples + intervals - 1) / intervals;
+  int64_t reach = 0;
+  size_t open = 0;  // the interval that is being decoded when `i` begins
+  int64_t before = 0;
+  for (size_t i = 0; i < plan.intervals.size(); ++i) {
+    const Interval& interval = plan.intervals[i];
+    while (before + plan.intervals[open].packets <= interval.begin_at) {
+      before += plan.intervals[open++].packets;
+    }
+    const int64_t complete = open > 0 ? plan.intervals[open - 1].samples_end : 0;
+    reach = std::max(reach, interval.samples_end - complete);
+  }
+  return std::max(each * (2 * plan.workers + 1), reach + each * plan.workers);
 }
 
 int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left) {

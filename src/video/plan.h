@@ -1,6 +1,6 @@
 // Who decodes what. A plan cuts the sampled frames into intervals that begin at a keyframe and end
-// with their last sampled picture; what lies between two intervals is not even read. Workers take
-// intervals from the first to the last.
+// with their last sampled picture; what lies between two intervals is not even read. Frames leave
+// in order, so intervals should end in order: a long one is begun before its shorter neighbours.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,10 @@ struct Interval {
   int64_t begin = 0;            // first packet: a start
   int64_t end = 0;              // last packet
   int64_t packets = 0;          // of those, to be decoded
+  int64_t bytes = 0;            // of these
   std::vector<Target> targets;  // ascending by packet
+  int64_t samples_end = 0;      // one past its last sample
+  int64_t begin_at = 0;         // packets of the whole read that are decoded when it should begin
 
   bool wants(int64_t packet) const;
 };
@@ -39,6 +42,10 @@ struct ReadPlan {
 
 ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
                    int64_t frames_per_group = 16);
+
+// Samples from the first that is missing to the last that workers may have begun, when intervals
+// begin as planned and take about as long as expected.
+int64_t samples_under_way(const ReadPlan& plan);
 
 // Threads that interval number `number` gets when it is taken while `packets_left` packets of the
 // whole read, its own among them, are not decoded. More than one where it would otherwise outlast
