@@ -79,7 +79,8 @@ TIGHT = {
 }
 MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e in
                  ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
-WIDER = {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")}
+MOMO_RANK = {"ranked by mass": sparse("momo:rank=mass"), "ranked by mass, delta off": sparse("momo:rank=mass,delta=0")}
+WIDER = {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")} | MOMO_RANK
 MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
               ((8, 128), (9, 128), (16, 128), (17, 64), (17, 128), (17, 256), (32, 128), (33, 128), (33, 256))}
 MOMO_TRIM = {"trim on": sparse("momo:trim=1"), "trim off": sparse("momo:trim=0")}

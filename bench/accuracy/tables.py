@@ -220,7 +220,7 @@ def recall_table(out, name):
     recalls = read_recalls(out)
     small = {f"{label}, small budget": policy for label, policy in plan.SMALL.items()}
     rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.PUBLISHED | plan.MATCHED | small | plan.TIGHT | plan.MOMO_SETTINGS
-                                                                  | plan.MOMO_TILES | plan.MOMO_TRIM).items() if (name, policy) in recalls]
+                                                                  | plan.MOMO_TILES | plan.MOMO_TRIM | plan.MOMO_RANK).items() if (name, policy) in recalls]
     return f"### Attention captured on the first videos of {name}\n\n" + markdown(["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %"], rows) if rows else ""
 
 

@@ -96,14 +96,14 @@ void check(const MomoOptions& options) {
 
 BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
                            int64_t samples, int64_t heads, int64_t stride, int64_t tile_size,
-                           int64_t tiles, int64_t blocks_kept) {
+                           int64_t tiles, int64_t blocks_kept, BlockRank rank) {
   BlockChoice choice(static_cast<size_t>(heads * tiles));
   context.threads->parallel_for(heads * tiles, 1, [&](int64_t begin, int64_t finish) {
-    std::vector<BlockScore> all, means;
+    std::vector<BlockScore> all, united;
     for (int64_t at = begin; at < finish; ++at) {
       const int64_t head = at / tiles, tile = at % tiles;
       all.clear();
-      means.clear();
+      united.clear();
       // The measured queries of a tile are those with s · stride in it.
       const auto first_from = [&](int64_t query) { return (query + stride - 1) / stride; };
       const int64_t end = std::min(samples, first_from((tile + 1) * tile_size));
@@ -117,12 +117,13 @@ BlockChoice union_and_trim(const Context& context, const std::vector<std::vector
         const size_t first = i;
         double sum = 0;
         for (; i < all.size() && all[i].block == all[first].block; ++i) {
-          sum += static_cast<double>(all[i].score);
+          const auto score = static_cast<double>(all[i].score);
+          sum += rank == BlockRank::mass ? std::exp2(score) : score;
         }
-        means.push_back(
-            {all[first].block, static_cast<float>(sum / static_cast<double>(i - first))});
+        if (rank == BlockRank::mean) sum /= static_cast<double>(i - first);
+        united.push_back({all[first].block, static_cast<float>(sum)});
       }
-      choice[static_cast<size_t>(at)] = strongest_blocks(means, blocks_kept);
+      choice[static_cast<size_t>(at)] = strongest_blocks(united, blocks_kept);
     }
   });
   return choice;
@@ -162,7 +163,8 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
   const int64_t blocks = rows.count() / momo_.layout.block + 1;
   return union_and_trim(context, kept, samples, heads, momo_.query_stride, momo_.layout.tile,
                         momo_.layout.tiles(queries.count()),
-                        momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks);
+                        momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks,
+                        momo_.rank);
 }
 
 std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, int,

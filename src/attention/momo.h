@@ -9,6 +9,12 @@
 
 namespace kinora {
 
+// What the trim ranks the blocks of a tile by.
+enum class BlockRank {
+  mean,  // the mean score over the measured queries that chose the block, as published
+  mass,  // the attention that all its measured queries together gave it
+};
+
 struct MomoOptions {
   BlockLayout layout{};       // χ, β, sink, window
   int64_t query_stride = 16;  // γ; see spread_stride
@@ -17,6 +23,7 @@ struct MomoOptions {
   int64_t k_exact = 64;        // of these, exactly (hybrid)
   int64_t sparse_keys = 4096;  // keys a tile keeps after the trim; scaled below 25k rows
   bool trim = true;            // false: the whole union
+  BlockRank rank = BlockRank::mean;
   bool delta = true;
 };
 
@@ -32,7 +39,7 @@ void check(const MomoOptions& options);
 //   attention; sample s is query s · stride, and tiles have `tile` queries
 BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
                            int64_t samples, int64_t heads, int64_t stride, int64_t tile,
-                           int64_t tiles, int64_t blocks_kept);
+                           int64_t tiles, int64_t blocks_kept, BlockRank rank);
 
 class MomoAttention final : public SparseAttention {
  public:

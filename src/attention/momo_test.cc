@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -181,21 +182,25 @@ TEST(Momo, UnionAndTrimFollowTheDefinition) {
         }
       }
     }
+    const BlockRank rank = round % 2 ? BlockRank::mass : BlockRank::mean;
     const BlockChoice choice =
-        union_and_trim(context, kept, samples, heads, stride, size, tiles, kept_blocks);
+        union_and_trim(context, kept, samples, heads, stride, size, tiles, kept_blocks, rank);
     for (int64_t head = 0; head < heads; ++head) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         std::map<int32_t, std::pair<double, int>> sums;
         for (int64_t s = 0; s < samples; ++s) {
           if (s * stride / size != tile) continue;
           for (const BlockScore& score : kept[static_cast<size_t>(s * heads + head)]) {
-            sums[score.block].first += static_cast<double>(score.score);
+            sums[score.block].first += rank == BlockRank::mass
+                                           ? std::pow(2.0, static_cast<double>(score.score))
+                                           : static_cast<double>(score.score);
             ++sums[score.block].second;
           }
         }
-        std::vector<std::pair<float, int32_t>> ranked;  // −mean first, then block
+        std::vector<std::pair<float, int32_t>> ranked;  // −mean or −mass first, then block
         for (const auto& [block, sum] : sums) {
-          ranked.push_back({-static_cast<float>(sum.first / sum.second), block});
+          const double divisor = rank == BlockRank::mass ? 1 : sum.second;
+          ranked.push_back({-static_cast<float>(sum.first / divisor), block});
         }
         std::sort(ranked.begin(), ranked.end());
         std::vector<int32_t> expected;

@@ -163,6 +163,10 @@ std::unique_ptr<Attention> make_momo(Request request, const AttentionOptions& op
   settings.count("exact", momo.k_exact);
   settings.count("keys", momo.sparse_keys);
   settings.flag("trim", momo.trim);
+  if (const auto name = settings.take("rank")) {
+    if (*name != "mean" && *name != "mass") refuse(fmt::format("rank={}: mean or mass", *name));
+    momo.rank = *name == "mass" ? BlockRank::mass : BlockRank::mean;
+  }
   settings.flag("delta", momo.delta);
   if (const auto name = settings.take("top-k")) momo.top_k = parse_top_k(*name);
   settings.finish();

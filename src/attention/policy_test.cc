@@ -119,8 +119,9 @@ TEST(Policy, ReadsSettings) {
   EXPECT_EQ(make_attention("a-shape:sink=4,local=100", options)->name(), "a-shape");
   EXPECT_EQ(make_attention("grid:stride=64,lines=vs,boundary=query+delta", options)->name(),
             "grid");
-  EXPECT_EQ(make_attention("momo:k=64,exact=64,block=64,keys=2048,top-k=tournament,trim=0,delta=0",
-                           options)
+  EXPECT_EQ(make_attention(
+                "momo:k=64,exact=64,block=64,keys=2048,top-k=tournament,trim=0,rank=mass,delta=0",
+                options)
                 ->name(),
             "momo");
   EXPECT_EQ(make_attention("oracle:keys=128", options)->name(), "oracle");
@@ -147,6 +148,7 @@ TEST(Policy, ReadsSettings) {
                           "sf-fixed:stride=0",
                           "grid:boundary=up",
                           "momo:top-k=bogo",
+                          "momo:rank=best",
                           "mminference"}) {
     EXPECT_THROW(make_attention(bad, options), Error) << bad;
   }
