@@ -171,10 +171,25 @@ def all_sets_table(read, table, sets, names):
         ["policy", "answers", "right, %", "lost / won against dense", "p", *AGAINST, "attention FLOPs, %"], rows) if rows else ""
 
 
+def kind_table(read, table, set_name, names, sets):
+    """Answers lost by kind of question, where a set has several: which of them a policy cannot do."""
+    kinds = {}
+    for line in open(sets / set_name / "DATA.jsonl"):
+        item = json.loads(line)
+        kinds.setdefault(item.get("kind", item["type"]), []).append(item["id"])
+    rows = []
+    for name, policy in names.items():
+        found = read(table, set_name, policy)
+        if found and len(kinds) > 1:
+            rows.append([name, *(f"{sum(found.by_id[i]['score'] for i in ids):g} of {len(ids)}" for ids in kinds.values())])
+    return f"### {table}: {set_name}: right by kind of question\n\n" + markdown(["policy", *kinds], rows) if len(rows) > 1 else ""
+
+
 def policy_table(read, table, set_name, names, recalls):
     """A line per policy: accuracy, pairs lost and won against dense (and against MMInference), cost."""
     dense = read("attention", set_name) or read("retention", set_name) or read("presets", set_name, plan.PRESETS["exact"])
     other = read(table, set_name, names[VERSUS[table]]) if table in VERSUS else None
+    by_video = table == "small budget"
     rows = []
     for name, policy in names.items():
         found = read(table, set_name, policy)
@@ -183,7 +198,7 @@ def policy_table(read, table, set_name, names, recalls):
         records = found.of()
         first = [r for r in records if r.get("prefill")]
         line = [name, str(len(records)), cell(records), *(Comparison().add(found, dense) if dense else Comparison()).cells(),
-                *(Comparison().add(found, other).cells(by_video=True) if other else []),
+                *(Comparison().add(found, other).cells(by_video) if other else []),
                 f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else ""]
         if table in SPARSE_TABLES:
             recall, error, _, seconds = recalls.get((set_name, policy), ["100", "0", "", "100"] if policy == plan.DENSE else [""] * 4)
@@ -195,7 +210,7 @@ def policy_table(read, table, set_name, names, recalls):
         return ""
     tokens = statistics.median(r["tokens"] for r in dense.of() if r.get("prefill")) if dense else 0
     return f"### {table}: {set_name}, {tokens:.0f} tokens\n\n" + markdown(
-        ["policy", "answers", "right, %", "lost / won against dense", "p", *(AGAINST if other else []), "attention FLOPs, %",
+        ["policy", "answers", "right, %", "lost / won against dense", "p", *((AGAINST if by_video else AGAINST[:2]) if other else []), "attention FLOPs, %",
          *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
@@ -245,6 +260,7 @@ def report(out, sets, rows):
                          ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
+            parts.append(kind_table(read, table, set_name, names, sets) if table in VERSUS else "")
         if table in VERSUS:
             complete = [s for s in dict.fromkeys(r.set for r in rows if r.table == table) if read(table, s, names[VERSUS[table]])]
             parts.append(all_sets_table(read, table, complete, names))
