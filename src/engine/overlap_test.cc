@@ -198,6 +198,56 @@ TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
   EXPECT_EQ(again.row_bytes, expected.row_bytes);
 }
 
+TEST_P(Overlap, ACancelledQuestionAboutAVideoCanBeAskedAgain) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 12);
+  std::atomic<int64_t> events = 0, stop_at = -1;
+  CancelToken token;
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 20;
+  options.progress = [&](std::string_view, int64_t, int64_t) {
+    if (++events == stop_at) token.cancel();
+  };
+  const auto ask = [&](Session& session, const char* question) {
+    AnswerOptions answer = greedy();
+    answer.cancel = token = CancelToken();
+    events = 0;
+    return session.ask(question, answer, [&](std::string_view) {
+      if (++events == stop_at) token.cancel();
+    });
+  };
+  InputOptions every;
+  every.all_frames = true;
+  Session untouched(engine_, options);
+  untouched.add(film, every);
+  const Answer first = ask(untouched, "What is it?");
+  const int64_t all_events = events;
+  const Answer second = ask(untouched, "And then?");
+
+  for (int round = 0; round < 10; ++round) {
+    Session session(engine_, options);
+    session.add(film, every);
+    for (int times = 0; times < 3; ++times) {
+      stop_at = 1 + random.below(all_events - 1);
+      try {
+        ask(session, "Something else, which is never answered?");
+        session.clear();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
+      }
+    }
+    stop_at = -1;
+    EXPECT_EQ(ask(session, "What is it?").ids, first.ids) << "round " << round;
+    stop_at = 1;
+    EXPECT_THROW(ask(session, "Why?"), Error);
+    stop_at = -1;
+    const Answer answer = ask(session, "And then?");
+    EXPECT_EQ(answer.ids, second.ids) << "round " << round;
+    EXPECT_EQ(answer.row_bytes, second.row_bytes);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, Overlap, ::testing::ValuesIn(devices()), [](const auto& test) {
   return test.param.substr(0, test.param.find(':')) + std::to_string(test.index);
 });

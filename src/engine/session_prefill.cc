@@ -82,6 +82,7 @@ std::unique_ptr<VisualFeed> SessionState::start_feed(const Prompt& prompt, size_
 void SessionState::end_input(VisualInput& input, const ReadReport& report, Answer& answer) {
   input.read = true;
   answer.timings.decode += report.decode_cpu_seconds;
+  if (!input.shortfall.empty()) answer.warnings.push_back(input.shortfall);
   for (const DamagedSpan& span : report.damaged) {
     answer.warnings.push_back(
         fmt::format("{} is damaged from {:.2f} s to {:.2f} s; {} sampled frame(s) there were lost",

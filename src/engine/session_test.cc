@@ -134,6 +134,32 @@ TEST_P(SessionOnFixtures, AnswersTokenForToken) {
   EXPECT_EQ(answer.stop, "max-tokens");
 }
 
+TEST_P(SessionOnFixtures, EveryGroupSizeGivesTheSameTokens) {
+  const Engine engine({.model = model(), .gpu_exact = true});
+  AnswerOptions greedy;
+  greedy.temperature = 0;
+  greedy.repetition_penalty = 1;
+  greedy.ignore_stop_tokens = true;
+  greedy.max_tokens = 8;
+  std::vector<int32_t> expected = json_.at("greedy").get<std::vector<int32_t>>();
+  expected.resize(8);
+  const auto ask = [&](int64_t frames, int64_t tokens) {
+    SessionOptions options;
+    options.system = system();
+    options.row_type = "f32";
+    options.frames_per_group = frames;
+    options.max_group_tokens = tokens;
+    Session session(engine, options);
+    const auto parts = prepare(session);
+    const Answer answer = session.ask(parts, greedy);
+    EXPECT_EQ(answer.ids, expected) << "groups of " << frames << " frames, " << tokens << " tokens";
+    return std::make_pair(answer.frames, answer.prompt_tokens);
+  };
+  const auto [frames, tokens] = ask(1 << 20, 1 << 20);  // in one shot
+  for (int64_t size = 1; size <= frames; ++size) ask(size, 1);
+  for (int64_t size = 1; size < tokens; size += 1 + size / 4) ask(1, size);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, SessionOnFixtures, ::testing::ValuesIn(single_turn_cases()),
                          [](const auto& test) { return test.param.model + "_" + test.param.name; });
 

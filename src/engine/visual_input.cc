@@ -36,6 +36,17 @@ FrameRange frames_within(Video& video, double start, double end) {
   return {first - times.begin(), last - first};
 }
 
+// A header rounds, and sound may last a little longer than pictures.
+constexpr double shortfall_seconds = 1, shortfall_share = 0.02;
+
+std::string describe_shortfall(const VisualRequest& request, const VideoInfo& info) {
+  const double missing = std::min(info.promised_duration, request.end) - info.duration;
+  if (missing <= std::max(shortfall_seconds, shortfall_share * info.promised_duration)) return "";
+  return fmt::format(
+      "{} ends after {:.2f} s, but its header promises {:.2f} s: the rest is missing",
+      request.source, info.duration, info.promised_duration);
+}
+
 // The family's own choice of frames, as far as the person leaves it to the family.
 SamplingRule choose_rule(const Model& model, const VisualRequest& request, FrameRange range,
                          double source_fps) {
@@ -117,6 +128,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     source.modality = Modality::image;
     input.samples = input.video->sample(SamplingRule::all_frames());
   } else {
+    input.shortfall = describe_shortfall(request, info);
     const FrameRange range = frames_within(*input.video, request.start, request.end);
     if (range.count > 0) {
       const SamplingRule rule = choose_rule(model, request, range, info.fps);

@@ -36,6 +36,7 @@ struct VisualInput {
   VisualPlan plan;
   std::vector<Subtitle> subtitles;  // within the part asked for
   int64_t sampled = 0;              // frames that were to be looked at, before any budget
+  std::string shortfall;            // what a file cut short does not have; empty: nothing
   bool read = false;                // its rows are, or were, in memory: it stays as it is
 
   // Looks at so many of the sampled frames, evenly spread, and plans anew.

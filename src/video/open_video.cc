@@ -47,6 +47,15 @@ void set_size(VideoInfo& info, FrameSize stored, const Orientation& orientation)
   info.rotation = clockwise_degrees(orientation);
 }
 
+// What was estimated from sizes and rates is no promise.
+double promised_duration(const Demuxer& demuxer) {
+  const AVFormatContext& format = demuxer.format();
+  const AVStream& stream = demuxer.stream();
+  if (format.duration_estimation_method == AVFMT_DURATION_FROM_BITRATE) return 0;
+  if (stream.duration > 0) return static_cast<double>(stream.duration) * av_q2d(stream.time_base);
+  return format.duration > 0 ? static_cast<double>(format.duration) / AV_TIME_BASE : 0;
+}
+
 VideoInfo describe(const Demuxer& demuxer, const Orientation& orientation,
                    const std::string& source) {
   VideoInfo info;
@@ -68,6 +77,7 @@ VideoInfo describe(const Demuxer& demuxer, const Orientation& orientation,
                      : range == AVCOL_RANGE_JPEG ? "full"
                                                  : "unknown";
   info.has_audio = demuxer.has_audio();
+  info.promised_duration = promised_duration(demuxer);
   set_size(info, {parameters.width, parameters.height}, orientation);
   return info;
 }

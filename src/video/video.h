@@ -65,16 +65,17 @@ struct VideoInfo {
 
   // Exact once the index is made; for a live source frames and duration are 0.
   int64_t frames = 0;
-  double duration = 0;          // seconds, from the first frame to the end of the last
-  double fps = 0;               // average
-  double start_offset = 0;      // container time of the first frame, seconds
-  bool variable_rate = false;   // some frame lasts 1.5 times as long as another
-  int64_t keyframes = 0;        // that decoding can start at
-  double keyframe_gap = 0;      // longest distance between two of them, seconds
-  int64_t disposable = 0;       // frames that no other frame needs
-  int64_t hidden = 0;           // packets that show nothing: edit lists, alternate references
-  int64_t bytes = 0;            // of compressed video
-  bool repaired_times = false;  // the file lacked presentation times; order was recovered
+  double duration = 0;           // seconds, from the first frame to the end of the last
+  double promised_duration = 0;  // by the container's header; 0: it does not say
+  double fps = 0;                // average
+  double start_offset = 0;       // container time of the first frame, seconds
+  bool variable_rate = false;    // some frame lasts 1.5 times as long as another
+  int64_t keyframes = 0;         // that decoding can start at
+  double keyframe_gap = 0;       // longest distance between two of them, seconds
+  int64_t disposable = 0;        // frames that no other frame needs
+  int64_t hidden = 0;            // packets that show nothing: edit lists, alternate references
+  int64_t bytes = 0;             // of compressed video
+  bool repaired_times = false;   // the file lacked presentation times; order was recovered
 };
 
 // What one worker did between two waits, for traces.
