@@ -174,17 +174,22 @@ class CudaDecode : public OnGpu, public ::testing::WithParamInterface<Case> {
                  std::to_string(splits) + " parts");
     EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected));
     const auto last = static_cast<size_t>((c.rows - c.tokens) * c.kv_heads * c.head_size);
-    const auto compare = [&](ConstTensorView rows, const std::vector<bf16>& wanted) {
+    // Turning there and back in f32 moves a number by its partner's rounding; beside a partner of
+    // ten thousand times its size that shows even in bf16.
+    constexpr float f32_rounding = 1e-6f;
+    const auto compare = [&](ConstTensorView rows, const std::vector<bf16>& wanted, bool turned) {
       std::vector<bf16> there(wanted.size());
       copy_bytes(there.data(), Device::cpu(), rows.raw(), device_, there.size() * sizeof(bf16));
       size_t different = 0;
       for (size_t i = last; i < there.size(); ++i) {
-        different += there[i].to_float() != wanted[i].to_float();
+        const size_t partner = i ^ static_cast<size_t>(half);
+        const float slack = turned ? f32_rounding * std::abs(wanted[partner].to_float()) : 0;
+        different += !(std::abs(there[i].to_float() - wanted[i].to_float()) <= slack);
       }
       EXPECT_EQ(different, 0u);
     };
-    compare(placed.memory().keys, problem.key_narrow);
-    compare(placed.memory().values, problem.value_narrow);
+    compare(placed.memory().keys, problem.key_narrow, true);
+    compare(placed.memory().values, problem.value_narrow, false);
   }
 };
 
