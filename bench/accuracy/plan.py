@@ -43,7 +43,7 @@ def sparse(text):
 ATTENTION = {
     "dense": DENSE, "MMInference": MMINFERENCE, "MOMO": MOMO, "MInference (vertical-slash)": sparse("vertical-slash"),
     "MMInference, no boundaries": f"{MMINFERENCE} (no boundaries)",
-    "MOMO, delta off": sparse("momo:delta=0"),
+    "MOMO, delta off": sparse("momo:delta=0"), "MOMO, ranked by mass": sparse("momo:rank=mass"),
     "mean-pool block top-k": sparse("mean-pool"), "oracle block top-k": sparse("oracle"),
 }
 PUBLISHED = {
@@ -69,8 +69,8 @@ SMALL = {
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
         (("MMInference", "mminference:last=0"), ("A-shape, as dear", "a-shape:sink=128,local=7000,last=0"),
          ("SparseTransformer fixed, as dear", "sf-fixed:stride=3,last=0"), ("SparseTransformer strided, as dear", "sf-strided:stride=3,last=0"),
-         ("MOMO", "momo:last=0"), ("tri-shape, as dear", "tri-shape:sink=128,local=7000,last=0"), ("grid, as dear", "grid:stride=8,last=0"),
-         ("MInference (vertical-slash)", "vertical-slash:last=0"))}
+         ("tri-shape, as dear", "tri-shape:sink=128,local=7000,last=0"), ("grid, as dear", "grid:stride=8,last=0"),
+         ("MOMO", "momo:last=0"), ("MInference (vertical-slash)", "vertical-slash:last=0"))}
 # what is left when the budget is small: the same policies with less
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
@@ -79,7 +79,7 @@ TIGHT = {
 }
 MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e in
                  ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
-MOMO_RANK = {"ranked by mass": sparse("momo:rank=mass"), "ranked by mass, delta off": sparse("momo:rank=mass,delta=0")}
+MOMO_RANK = {"MOMO, ranked by mass, delta off": sparse("momo:rank=mass,delta=0")}
 WIDER = {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")} | MOMO_RANK
 MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
               ((8, 128), (9, 128), (16, 128), (17, 64), (17, 128), (17, 256), (32, 128), (33, 128), (33, 256))}
@@ -140,8 +140,10 @@ def rows():
     add("attention", ("needle-1024",), some(few) | MATCHED)
     add("attention", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), some(("MOMO, delta off",)))
     add("small budget", ("needle-1024", "mixed-1024"), SMALL)
+    add("attention", ("needle-1024", "text-10240"), some(("MOMO, ranked by mass", "mean-pool block top-k")))
     add("sparse questions", ("mixed-1024",), dense | LAST)
-    add("attention", ("needle-1024", "text-10240", "mixed-1024", "long-4096"), some(("mean-pool block top-k",)))
+    add("attention", ("mixed-1024", "long-4096"), some(("MOMO, ranked by mass",)))
+    add("attention", ("mixed-1024", "long-4096"), some(("mean-pool block top-k",)))
     add("attention", ("needle-1024", "text-10240", "mixed-1024", "long-4096"), some(("oracle block top-k",)))
     add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | PUBLISHED)
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
