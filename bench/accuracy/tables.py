@@ -189,7 +189,7 @@ def policy_table(read, table, set_name, names, recalls):
     """A line per policy: accuracy, pairs lost and won against dense (and against MMInference), cost."""
     dense = read("attention", set_name) or read("retention", set_name) or read("presets", set_name, plan.PRESETS["exact"])
     other = read(table, set_name, names[VERSUS[table]]) if table in VERSUS else None
-    by_video = table == "small budget"
+    by_video = table != "attention"
     rows = []
     for name, policy in names.items():
         found = read(table, set_name, policy)
