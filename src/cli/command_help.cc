@@ -57,7 +57,7 @@ std::string attention_help() {
          "  mean-pool, oracle      yardsticks: blocks chosen by their mean key, by the true "
          "scores\n\n"
          "Settings follow a colon, '+delta' corrects any of them by exact samples:\n"
-         "  --attention momo:keys=2048   --attention a-shape:sink=64,local=2048+delta\n\n"
+         "  --attention momo:rank=mass   --attention a-shape:sink=64,local=2048+delta\n\n"
          "A question itself always reads everything, and so do groups with fewer rows in memory "
          "than\n"
          "--dense-below. Sparse attention runs on the CPU. 'kinora inspect attention' draws it,\n"
