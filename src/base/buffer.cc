@@ -1,5 +1,7 @@
 #include "base/buffer.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -12,14 +14,26 @@ namespace {
 
 constexpr size_t alignment = 64;
 
+// Aligned by hand: glibc before 2.38 seldom gives a freed block of aligned_alloc to the next one of
+// the same size, and a long video then leaves ever more of them. The block's own address stands
+// right before the data; malloc's alignment leaves room for it.
 std::byte* allocate_host(size_t bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* data = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (data == nullptr) {
+  auto* block = static_cast<std::byte*>(std::malloc(rounded + alignment));
+  if (block == nullptr) {
     throw Error(ErrorKind::resource,
                 "out of memory: could not allocate " + std::to_string(bytes) + " bytes");
   }
-  return static_cast<std::byte*>(data);
+  static_assert(alignof(std::max_align_t) >= sizeof(block));
+  std::byte* data = block + alignment - reinterpret_cast<uintptr_t>(block) % alignment;
+  std::memcpy(data - sizeof block, &block, sizeof block);
+  return data;
+}
+
+void release_host(std::byte* data) {
+  std::byte* block = nullptr;
+  std::memcpy(&block, data - sizeof block, sizeof block);
+  std::free(block);
 }
 
 }  // namespace
@@ -42,7 +56,7 @@ std::shared_ptr<Buffer> Buffer::borrow(const void* data, size_t bytes,
 Buffer::~Buffer() {
   if (owner_ != nullptr) return;
   if (device_.is_cpu()) {
-    std::free(data_);
+    release_host(data_);
   } else {
     cuda::release(device_.index, data_, size_);
   }

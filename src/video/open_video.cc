@@ -265,10 +265,12 @@ class FileVideo final : public IndexedVideo {
 
   std::unique_ptr<PacketFeed> open_feed(const CancelToken& cancel,
                                         const CancelToken& stop) override {
-    return std::make_unique<StreamFeed>(
-        *index_, [origin = origin_, options = options_, cancel, stop] {
+    auto feed =
+        std::make_unique<StreamFeed>(*index_, [origin = origin_, options = options_, cancel, stop] {
           return std::make_unique<Demuxer>(origin, options, cancel, stop, false);
         });
+    give_back_freed_memory();  // of the tables that FFmpeg made its own from
+    return feed;
   }
 
  private:
