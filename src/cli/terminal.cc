@@ -79,13 +79,14 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
   auto found = std::find_if(stages_.begin(), stages_.end(),
                             [&](const StageProgress& known) { return known.name == stage; });
   if (stages_.empty()) begun_ = now();
-  if (found == stages_.end()) {
+  const bool first = found == stages_.end();
+  if (first) {
     found = stages_.insert(stages_.end(), StageProgress{std::string(stage), 0, 0});
   }
   found->done = done;
   found->total = total;
-  // Ten lines a second are enough for eyes, and the last one of a stage must not be lost.
-  if (now() - last_drawn_ < 0.1 && done != total) return;
+  // Ten lines a second are enough for eyes; the first and the last one of a stage must not be lost.
+  if (now() - last_drawn_ < 0.1 && done != total && !first) return;
   last_drawn_ = now();
   std::string line = progress_text(stages_, last_drawn_ - begun_);
   line.resize(std::min(line.size(), terminal_columns() - 1));

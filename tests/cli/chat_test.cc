@@ -218,5 +218,48 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgram) {
   EXPECT_NE(remembered.find("Go\\040on"), std::string::npos) << remembered;
 }
 
+TEST_F(Chat, EarlierQuestionsAreOneKeyAway) {
+  const std::string state = directory_->file("recalled");
+  const std::vector<std::string> command{KINORA_PROGRAM, "chat",         "-m", model,
+                                         "-q",           "--max-tokens", "2"};
+  {
+    Terminal terminal(command, state);
+    ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+    terminal.type("What is thisx\x7f, then?\n");  // edited before it is sent
+    ASSERT_TRUE(terminal.asks()) << terminal.shown();
+    terminal.type("/quit\n");
+    EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+  }
+  Terminal terminal(command, state);
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("\x10\x10");  // past /quit
+  ASSERT_TRUE(terminal.sees("What is this, then?")) << terminal.shown();
+  terminal.type("\n");
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  terminal.type("/stats\n");
+  ASSERT_TRUE(terminal.sees("1 answers")) << terminal.shown();
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  terminal.type("\x04");  // Ctrl-D
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+}
+
+TEST_F(Chat, ATerminalShowsHowFarReadingIs) {
+  const std::vector<std::vector<std::string>> commands{
+      {KINORA_PROGRAM, "chat", clip(), "-m", model},
+      {KINORA_PROGRAM, "ask", clip(), "What?", "-m", model, "--max-tokens", "2"}};
+  for (const std::vector<std::string>& command : commands) {
+    Terminal terminal(command, directory_->file("state"));
+    ASSERT_TRUE(terminal.sees("4 frames, ")) << terminal.shown();  // what it will cost
+    ASSERT_TRUE(terminal.sees("decode 4/4 frames")) << terminal.shown();
+    ASSERT_TRUE(terminal.sees("prefill ")) << terminal.shown();
+    ASSERT_TRUE(terminal.sees(" tokens")) << terminal.shown();
+    if (command[1] == "chat") {
+      ASSERT_TRUE(terminal.asks()) << terminal.shown();
+      terminal.type("/quit\n");
+    }
+    EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+  }
+}
+
 }  // namespace
 }  // namespace kinora::testing
