@@ -20,7 +20,7 @@ def watch():
         with open("/proc/self/statm") as status:
             held = int(status.read().split()[1]) * resource.getpagesize()
         if held > arguments.limit * 2**30:
-            print(f"over {arguments.limit:g} GiB", file=sys.stderr, flush=True)
+            print(f"stopped at {arguments.limit:g} GiB", file=sys.stderr, flush=True)
             os._exit(3)
         time.sleep(0.02)
 
