@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -47,6 +50,18 @@ TEST(Tensor, CopiesShareAndClonesDoNot) {
   tensor.data<float>()[1] = 7;
   EXPECT_EQ(shared.data<float>()[1], 7);
   EXPECT_EQ(cloned.data<float>()[1], 0);
+}
+
+TEST(BufferTest, HostMemoryIsAlignedAtEverySize) {
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  for (const size_t bytes : {0, 1, 63, 64, 65, 127, 129, 4097, 1 << 20, (1 << 22) + 1}) {
+    for (int i = 0; i < 3; ++i) {
+      buffers.push_back(Buffer::allocate(Device::cpu(), bytes));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffers.back()->data()) % 64, 0u) << bytes;
+      std::memset(buffers.back()->data(), i, bytes);
+    }
+    buffers.erase(buffers.end() - 2);
+  }
 }
 
 TEST(Tensor, CannotReachPastItsBuffer) {
