@@ -155,6 +155,6 @@ def rows():
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("momo k", ("long-4096", "mixed-1024", "needle-1024"), WIDER)
-    add("tight", ("needle-1024", "needle-4096"), TIGHT)
+    add("tight", ("needle-1024", "long-4096", "text-10240", "needle-4096"), TIGHT)
     add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
     return out
