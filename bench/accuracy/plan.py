@@ -74,6 +74,7 @@ LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
 # what is left when the budget is small: the same policies with less
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
+    "MOMO, 1024 keys, ranked by mass": sparse("momo:keys=1024,rank=mass"),
     "oracle, 1024 keys": sparse("oracle:keys=1024"), "mean-pool, 1024 keys": sparse("mean-pool:keys=1024"),
     **{f"vertical-slash, {v} + {s}": sparse(f"vertical-slash:verticals={v},slashes={s}") for v, s in ((740, 4550), (500, 3072), (390, 2400), (250, 1536), (125, 768))},
 }
