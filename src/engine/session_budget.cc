@@ -22,6 +22,9 @@ constexpr int64_t answer_tokens = 64;
 // Of a picture in the index of its file and in FFmpeg's tables.
 constexpr int64_t picture_bytes = 128;
 
+// The program itself, its libraries and what they set up.
+constexpr int64_t program_bytes = int64_t{28} << 20;
+
 // A pruner that the person chose may be made this much stricter before frames are given up.
 constexpr double ratio_share = 0.5;
 
@@ -70,8 +73,8 @@ int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
   return rows * layout.bytes_per_token() / layout.layers;
 }
 
-// What the road holds beside rows and weights: the index, decoders with their reference pictures,
-// frames on their way, and the activations of one group.
+// What is held beside rows and weights: the program, the index, decoders with their reference
+// pictures, frames on their way, and the activations of one group.
 int64_t SessionState::working_bytes() const {
   const int threads =
       options_.decode_threads > 0 ? options_.decode_threads : engine_->threads.threads();
@@ -93,7 +96,7 @@ int64_t SessionState::working_bytes() const {
     most = std::max(most, decoders + 8 * frames + activations);
     indexes += input.video->info().frames * picture_bytes;
   }
-  return most + indexes + (int64_t{16} << 20);
+  return most + indexes + program_bytes;
 }
 
 int64_t SessionState::row_budget() const {
