@@ -47,10 +47,14 @@ void set_size(VideoInfo& info, FrameSize stored, const Orientation& orientation)
   info.rotation = clockwise_degrees(orientation);
 }
 
-// What was estimated from sizes and rates is no promise.
+// What was estimated from sizes and rates is no promise, and where only the file has a length, it
+// may be that of the sound.
 double promised_duration(const Demuxer& demuxer) {
   const AVFormatContext& format = demuxer.format();
   const AVStream& stream = demuxer.stream();
+  const std::string_view container = format.iformat->name;
+  const bool own_length = container.starts_with("mov,") || container == "avi";
+  if (format.nb_streams > 1 && !own_length) return 0;
   if (format.duration_estimation_method == AVFMT_DURATION_FROM_BITRATE) return 0;
   if (stream.duration > 0) return static_cast<double>(stream.duration) * av_q2d(stream.time_base);
   return format.duration > 0 ? static_cast<double>(format.duration) / AV_TIME_BASE : 0;

@@ -269,6 +269,17 @@ TEST_F(Road, AFileCutInTheMiddleIsAnsweredFromWhatIsThere) {
   EXPECT_TRUE(missing(cut)) << cut.at("warnings");
   EXPECT_FALSE(missing(ask_cut({"--end", "5"})));
   EXPECT_FALSE(missing(ask_json({})));
+  // Sound that lasts longer than the pictures is nothing missing.
+  for (const char* name : {"song.mp4", "song.mkv", "song.ts"}) {
+    make_media(
+        "-f lavfi -i testsrc2=size=64x48:rate=8:duration=2 -f lavfi -i sine=duration=8 "
+        "-pix_fmt yuv420p " +
+        file(name));
+    const Finished sung =
+        kinora({"ask", file(name), "What?", "-m", model, "--max-tokens", "1", "--json"});
+    ASSERT_EQ(sung.code, 0) << sung.err;
+    EXPECT_TRUE(nlohmann::json::parse(sung.out).at("warnings").empty()) << sung.out;
+  }
 }
 
 TEST_F(Road, ACorruptStretchIsNamedAndWhatFollowsArrives) {
