@@ -52,6 +52,41 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   }
 }
 
+// Too few queries to choose for: every policy reads what there is.
+TEST(Policy, OneTokenIsReadWhole) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  AttentionOptions options;
+  options.sparse.dense_below = 0;
+  HeadTable table;
+  table.shape = {"m", 1, 2, 1, 16};
+  HeadChoice choice;
+  choice.patterns.push_back({{}, {}, {.kind = PatternKind::a_shape, .sink = 1, .local = 1}});
+  table.heads.assign(2, choice);
+  options.table = std::make_shared<const HeadTable>(table);
+  for (const int64_t queries : {1, 63}) {
+    for (const int64_t earlier : {0, 1, 300}) {
+      Problem problem = make_problem(
+          random,
+          {.queries = queries, .earlier = earlier, .heads = 2, .kv_heads = 1, .head_size = 16});
+      std::ranges::fill(problem.query_modalities, Modality::video);
+      std::ranges::fill(problem.row_modalities, Modality::video);
+      const auto dense = testing::reference(problem, [&](int64_t q, int64_t, int64_t row) {
+        return testing::causal(problem, q, row);
+      });
+      for (const std::string_view name : attention_names()) {
+        std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
+        make_attention(name, options)
+            ->attend(context, 0, problem.queries(), problem.memory(), problem.scale,
+                     TensorView::of(out.data(), problem.out_shape()));
+        EXPECT_LT(testing::relative_error(std::span<const float>(out), std::span(dense.out)), 3e-6)
+            << name << ", " << queries << " after " << earlier;
+      }
+    }
+  }
+}
+
 // Text at the end of a group is a question: its rows are as dense ones under every policy, and what
 // the policy does to the others does not depend on it.
 TEST(Policy, TheLastTextOfAGroupReadsEverything) {
