@@ -17,6 +17,16 @@ namespace {
 using testing::make_problem;
 using testing::Problem;
 
+// For one layer of two heads of 16.
+std::shared_ptr<const HeadTable> a_shape_table(int32_t sink, int32_t local) {
+  HeadTable table;
+  table.shape = {"m", 1, 2, 1, 16};
+  HeadChoice choice;
+  choice.patterns.push_back({{}, {}, {.kind = PatternKind::a_shape, .sink = sink, .local = local}});
+  table.heads.assign(2, choice);
+  return std::make_shared<const HeadTable>(table);
+}
+
 TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
@@ -26,12 +36,7 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   testing::mix_modalities(random, problem, 2, 50);
   AttentionOptions options;
   options.sparse.dense_below = 0;
-  HeadTable table;
-  table.shape = {"m", 1, 2, 1, 16};
-  HeadChoice choice;
-  choice.patterns.push_back({{}, {}, {.kind = PatternKind::a_shape, .sink = 100, .local = 2000}});
-  table.heads.assign(2, choice);
-  options.table = std::make_shared<const HeadTable>(table);
+  options.table = a_shape_table(100, 2000);
   for (const std::string_view name : attention_names()) {
     const auto policy = make_attention(name, options);
     EXPECT_EQ(policy->name(), name);
@@ -59,12 +64,7 @@ TEST(Policy, OneTokenIsReadWhole) {
   const Context context(pool);
   AttentionOptions options;
   options.sparse.dense_below = 0;
-  HeadTable table;
-  table.shape = {"m", 1, 2, 1, 16};
-  HeadChoice choice;
-  choice.patterns.push_back({{}, {}, {.kind = PatternKind::a_shape, .sink = 1, .local = 1}});
-  table.heads.assign(2, choice);
-  options.table = std::make_shared<const HeadTable>(table);
+  options.table = a_shape_table(1, 1);
   for (const int64_t queries : {1, 63}) {
     for (const int64_t earlier : {0, 1, 300}) {
       Problem problem = make_problem(

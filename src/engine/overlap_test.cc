@@ -67,6 +67,43 @@ class Overlap : public ::testing::TestWithParam<std::string> {
     options.ignore_stop_tokens = true;
     return options;
   }
+
+  // Counts what happens on the way to an answer and cancels it at the moment that is asked for.
+  struct Interrupter {
+    std::atomic<int64_t> events = 0, stop_at = -1;
+    CancelToken token;
+
+    void happened() {
+      if (++events == stop_at) token.cancel();
+    }
+    // In small groups, so that there is much to count.
+    SessionOptions session_options() {
+      SessionOptions options;
+      options.frames_per_group = 2;
+      options.max_group_tokens = 20;
+      options.progress = [this](std::string_view, int64_t, int64_t) { happened(); };
+      return options;
+    }
+    void begin() {
+      token = CancelToken();
+      events = 0;
+    }
+    Answer finish(Session& session, const char* question) {
+      AnswerOptions options = greedy();
+      options.cancel = token;
+      return session.ask(question, options, [this](std::string_view) { happened(); });
+    }
+    Answer ask(Session& session, const char* question) {
+      begin();
+      return finish(session, question);
+    }
+  };
+  static Session& add_all(Session& session, const std::string& film) {
+    InputOptions every;
+    every.all_frames = true;
+    session.add(film, every);
+    return session;
+  }
 };
 
 TEST_P(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
@@ -124,29 +161,12 @@ TEST_P(Overlap, TellsWhatWasDoneWhen) {
 TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 12);
-  std::atomic<int64_t> events = 0, stop_at = -1;
-  CancelToken token;
-  SessionOptions options;
-  options.frames_per_group = 2;
-  options.max_group_tokens = 20;
-  options.progress = [&](std::string_view, int64_t, int64_t) {
-    if (++events == stop_at) token.cancel();
-  };
+  Interrupter interrupter;
+  const SessionOptions options = interrupter.session_options();
   Session session(engine_, options);
-  InputOptions every;
-  every.all_frames = true;
-  session.add(film, every);
-  const auto ask = [&] {
-    AnswerOptions answer = greedy();
-    answer.cancel = token = CancelToken();
-    events = 0;
-    return session.ask("What is it?", answer, [&](std::string_view) {
-      if (++events == stop_at) token.cancel();
-    });
-  };
-  const Answer expected = ask();
+  const Answer expected = interrupter.ask(add_all(session, film), "What is it?");
   session.clear();
-  const int64_t all_events = events;
+  const int64_t all_events = interrupter.events;
   const int64_t files = entries("/proc/self/fd");
   const int64_t here = entries(directory_.file("film").c_str());
 
@@ -155,24 +175,20 @@ TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
   for (int round = 0; round < 200; ++round) {
     if (round == 21) bytes_there = gpu_bytes();
     Session fresh(engine_, options);
-    fresh.add(film, every);
-    AnswerOptions answer = greedy();
-    answer.cancel = token = CancelToken();
-    events = 0;
+    add_all(fresh, film);
+    interrupter.begin();
     // Half of them at a moment of the work, half at a moment of the clock.
     const bool by_clock = round % 2 == 1;
-    stop_at = by_clock ? -1 : 1 + random.below(all_events);
+    interrupter.stop_at = by_clock ? -1 : 1 + random.below(all_events);
     std::thread clock;
     if (by_clock) {
-      clock = std::thread([cancel = token, after = random.below(30'000)] {
+      clock = std::thread([cancel = interrupter.token, after = random.below(30'000)] {
         std::this_thread::sleep_for(std::chrono::microseconds(after));
         cancel.cancel();
       });
     }
     try {
-      fresh.ask("What is it?", answer, [&](std::string_view) {
-        if (++events == stop_at) token.cancel();
-      });
+      interrupter.finish(fresh, "What is it?");
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
       ++cancelled;
@@ -192,8 +208,8 @@ TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
   EXPECT_EQ(gpu_bytes(), bytes_there);
   EXPECT_EQ(entries(directory_.file("film").c_str()), here);
 
-  stop_at = -1;
-  const Answer again = ask();
+  interrupter.stop_at = -1;
+  const Answer again = interrupter.ask(session, "What is it?");
   EXPECT_EQ(again.ids, expected.ids);
   EXPECT_EQ(again.row_bytes, expected.row_bytes);
 }
@@ -201,48 +217,31 @@ TEST_P(Overlap, CancellingAnywhereLeavesNothingBehind) {
 TEST_P(Overlap, ACancelledQuestionAboutAVideoCanBeAskedAgain) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 12);
-  std::atomic<int64_t> events = 0, stop_at = -1;
-  CancelToken token;
-  SessionOptions options;
-  options.frames_per_group = 2;
-  options.max_group_tokens = 20;
-  options.progress = [&](std::string_view, int64_t, int64_t) {
-    if (++events == stop_at) token.cancel();
-  };
-  const auto ask = [&](Session& session, const char* question) {
-    AnswerOptions answer = greedy();
-    answer.cancel = token = CancelToken();
-    events = 0;
-    return session.ask(question, answer, [&](std::string_view) {
-      if (++events == stop_at) token.cancel();
-    });
-  };
-  InputOptions every;
-  every.all_frames = true;
+  Interrupter interrupter;
+  const SessionOptions options = interrupter.session_options();
   Session untouched(engine_, options);
-  untouched.add(film, every);
-  const Answer first = ask(untouched, "What is it?");
-  const int64_t all_events = events;
-  const Answer second = ask(untouched, "And then?");
+  const Answer first = interrupter.ask(add_all(untouched, film), "What is it?");
+  const int64_t all_events = interrupter.events;
+  const Answer second = interrupter.ask(untouched, "And then?");
 
   for (int round = 0; round < 10; ++round) {
     Session session(engine_, options);
-    session.add(film, every);
+    add_all(session, film);
     for (int times = 0; times < 3; ++times) {
-      stop_at = 1 + random.below(all_events - 1);
+      interrupter.stop_at = 1 + random.below(all_events - 1);
       try {
-        ask(session, "Something else, which is never answered?");
+        interrupter.ask(session, "Something else, which is never answered?");
         session.clear();
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
       }
     }
-    stop_at = -1;
-    EXPECT_EQ(ask(session, "What is it?").ids, first.ids) << "round " << round;
-    stop_at = 1;
-    EXPECT_THROW(ask(session, "Why?"), Error);
-    stop_at = -1;
-    const Answer answer = ask(session, "And then?");
+    interrupter.stop_at = -1;
+    EXPECT_EQ(interrupter.ask(session, "What is it?").ids, first.ids) << "round " << round;
+    interrupter.stop_at = 1;
+    EXPECT_THROW(interrupter.ask(session, "Why?"), Error);
+    interrupter.stop_at = -1;
+    const Answer answer = interrupter.ask(session, "And then?");
     EXPECT_EQ(answer.ids, second.ids) << "round " << round;
     EXPECT_EQ(answer.row_bytes, second.row_bytes);
   }
