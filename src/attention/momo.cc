@@ -198,7 +198,7 @@ void MomoAttention::attend_sparsely(const Context& context, int, const QueryView
   std::vector<LabelledPlan> planned;
   planned.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
   report_.index_seconds += index_watch.seconds();
-  run(context, planned, queries, rows, scale, out);
+  run(context, std::move(planned), queries, rows, scale, out);
   if (momo_.delta) apply_delta(context, exact, momo_.query_stride, out);
 }
 

@@ -149,6 +149,13 @@ void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& s
   }
 }
 
+void run_timed(const Context& context, const attention_cpu::Run& run, std::span<const Job> jobs) {
+  double* tile_seconds = run.options.tile_seconds;
+  std::vector<double> seconds(tile_seconds != nullptr ? jobs.size() : 0);
+  attention_cpu::run_jobs(context, run, jobs, seconds);
+  for (size_t i = 0; i < seconds.size(); ++i) tile_seconds[jobs[i].tile] += seconds[i];
+}
+
 // Runs the tiles of one pass.
 void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
   std::vector<Job> jobs = cut_jobs(run.plan, pass);
@@ -159,7 +166,7 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
     run.partials.out = buffer.data();
     run.partials.max = run.partials.out + partial_rows * head_size;
     run.partials.sum = run.partials.max + partial_rows;
-    attention_cpu::run_jobs(context, run, jobs);
+    run_timed(context, run, jobs);
     merge_parts(run, jobs);
     return;
   }
@@ -167,7 +174,7 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
     return (a.row_end - a.row_begin) * a.key_end > (b.row_end - b.row_begin) * b.key_end;
   });
-  attention_cpu::run_jobs(context, run, jobs);
+  run_timed(context, run, jobs);
 }
 
 }  // namespace

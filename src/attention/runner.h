@@ -32,6 +32,7 @@ struct RunOptions {
   SoftmaxState state{};               // filled when its pointers are set
   BlockObserver* observer = nullptr;  // CPU only
   bool clear = true;                  // false leaves queries that no tile mentions as they are
+  double* tile_seconds = nullptr;     // [tiles]: what threads spent on each is added; CPU only
 };
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where

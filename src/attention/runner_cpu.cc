@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -292,13 +293,19 @@ class Worker {
   int64_t block_rows_[block_keys];
 };
 
-void run_jobs_here(const Context& context, const Run& run, std::span<const Job> jobs) {
+void run_jobs_here(const Context& context, const Run& run, std::span<const Job> jobs,
+                   std::span<double> seconds) {
   std::atomic<size_t> next{0};
   const auto workers =
       std::min<int64_t>(context.threads->threads(), static_cast<int64_t>(jobs.size()));
   context.threads->parallel_for(workers, 1, [&](int64_t, int64_t) {
     Worker worker(run);
-    for (size_t i = next++; i < jobs.size(); i = next++) worker.work(jobs[i]);
+    for (size_t i = next++; i < jobs.size(); i = next++) {
+      const auto begin = std::chrono::steady_clock::now();
+      worker.work(jobs[i]);
+      if (seconds.empty()) continue;
+      seconds[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
   });
 }
 
@@ -311,8 +318,9 @@ namespace kinora::attention_cpu {
 
 HWY_EXPORT(run_jobs_here);
 
-void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs) {
-  HWY_DYNAMIC_DISPATCH(run_jobs_here)(context, run, jobs);
+void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs,
+              std::span<double> seconds) {
+  HWY_DYNAMIC_DISPATCH(run_jobs_here)(context, run, jobs, seconds);
 }
 
 }  // namespace kinora::attention_cpu

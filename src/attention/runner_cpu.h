@@ -46,7 +46,9 @@ constexpr int64_t few_job_rows = 8;
 // Keys are worked on in blocks of this many; splits of a list fall on multiples of it.
 constexpr int64_t job_block = 192;
 
-// Runs the jobs in their order, on all threads.
-void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs);
+// Runs the jobs in their order, on all threads. `seconds`, where it is not empty, gets the time of
+// each job.
+void run_jobs(const Context& context, const Run& run, std::span<const Job> jobs,
+              std::span<double> seconds);
 
 }  // namespace kinora::attention_cpu

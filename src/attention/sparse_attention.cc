@@ -131,9 +131,9 @@ void SparseAttention::attend_densely(const Context& context, int layer, const ch
 void SparseAttention::attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                       const RowsView& rows, float scale, TensorView out) {
   const RunTimer index_watch;
-  const std::vector<LabelledPlan> planned = sparse_plans(context, layer, queries, rows, scale);
+  std::vector<LabelledPlan> planned = sparse_plans(context, layer, queries, rows, scale);
   report_.index_seconds += index_watch.seconds();
-  run(context, planned, queries, rows, scale, out);
+  run(context, std::move(planned), queries, rows, scale, out);
   if (options_.delta_stride == 0) return;
   const RunTimer watch;
   const SampledQueries sampled(queries, options_.delta_stride);
@@ -150,21 +150,45 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
   report_.run_seconds += watch.seconds();
 }
 
-void SparseAttention::run(const Context& context, const std::vector<LabelledPlan>& planned,
+// All plans in one go: with many cores each by itself would have too few tiles for them.
+void SparseAttention::run(const Context& context, std::vector<LabelledPlan> planned,
                           const QueryView& queries, const RowsView& rows, float scale,
                           TensorView out) {
-  for (const LabelledPlan& labelled : planned) {
-    const RunTimer watch;
-    // A plan of all heads may leave queries that read nothing; plans of some heads must not touch
-    // the others.
-    run_plan(context, labelled.plan, queries, rows, scale, out, {.clear = planned.size() == 1});
+  const RunTimer watch;
+  struct Share {
+    AttentionReport::Part* part;
+    size_t tiles_end;
+    double seconds = 0;
+  };
+  std::vector<Share> shares;
+  Plan joined;
+  for (LabelledPlan& labelled : planned) {
     AttentionReport::Part& part = report_.parts[labelled.label];
     const int64_t pairs = attended_pairs(labelled.plan, queries, rows);
     part.heads += static_cast<int64_t>(heads_of(labelled.plan).size());
     part.pairs += pairs;
-    part.seconds += watch.seconds();
     report_.pairs += pairs;
-    report_.run_seconds += watch.seconds();
+    if (shares.empty()) {
+      joined = std::move(labelled.plan);
+    } else {
+      append(joined, labelled.plan);
+    }
+    shares.push_back({&part, joined.tiles.size()});
+  }
+  if (shares.empty()) return;
+  std::vector<double> tile_seconds(joined.tiles.size());
+  run_plan(context, joined, queries, rows, scale, out, {.tile_seconds = tile_seconds.data()});
+  // A pattern's part of the whole is its part of what the threads did.
+  size_t tile = 0;
+  double total = 0;
+  for (Share& share : shares) {
+    for (; tile < share.tiles_end; ++tile) share.seconds += tile_seconds[tile];
+    total += share.seconds;
+  }
+  const double passed = watch.seconds();
+  report_.run_seconds += passed;
+  for (const Share& share : shares) {
+    if (total > 0) share.part->seconds += passed * share.seconds / total;
   }
 }
 

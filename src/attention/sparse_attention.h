@@ -60,7 +60,7 @@ class SparseAttention : public Attention {
   virtual void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                const RowsView& rows, float scale, TensorView out);
   // Runs plans that together cover all heads and books their time and pairs.
-  void run(const Context& context, const std::vector<LabelledPlan>& plans, const QueryView& queries,
+  void run(const Context& context, std::vector<LabelledPlan> planned, const QueryView& queries,
            const RowsView& rows, float scale, TensorView out);
 
   SparseOptions options_;
