@@ -81,16 +81,4 @@ __global__ void clear_output(Output target, int64_t queries, int32_t head_size) 
   }
 }
 
-// The same for the rows of some jobs.  grid: jobs
-template <int = 0>
-__global__ void clear_jobs(const CudaJob* jobs, CudaPlanView plan, Output target,
-                           int32_t head_size) {
-  const CudaJob& job = jobs[blockIdx.x];
-  for (int row = static_cast<int>(threadIdx.x / 32); row < job.rows;
-       row += static_cast<int>(blockDim.x / 32)) {
-    const RowPlace found = find_row(plan, job, row);
-    clear_row(target, found.query, found.head, head_size);
-  }
-}
-
 }  // namespace kinora::cuda_attention

@@ -180,7 +180,14 @@ TEST(PatternAttention, EveryHeadFollowsItsChoice) {
   EXPECT_LT(
       testing::relative_error(std::span<const float>(out), std::span<const double>(expected.out)),
       3e-6);
+  // All heads run together; what each pattern took is told apart.
   EXPECT_EQ(policy.report().parts.size(), 4u);
+  double seconds = 0;
+  for (const auto& [label, part] : policy.report().parts) {
+    EXPECT_GT(part.seconds, 0) << label;
+    seconds += part.seconds;
+  }
+  EXPECT_NEAR(seconds, policy.report().run_seconds, 1e-9);
   EXPECT_LT(policy.report().share(), 1.0);
   EXPECT_NE(to_string(policy.report()).find("a-shape"), std::string::npos);
 }

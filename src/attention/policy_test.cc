@@ -57,60 +57,6 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   }
 }
 
-// Heads with different patterns run together, in as many passes as the most divided needs; what
-// each pattern took is told apart.
-TEST(Policy, HeadsOfDifferentPatternsRunTogether) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(2);
-  const Context context(pool);
-  Problem problem = make_problem(
-      random, {.queries = 300, .earlier = 129, .heads = 4, .kv_heads = 2, .head_size = 16});
-  testing::mix_modalities(random, problem, 2, 50);
-  problem.query_modalities.back() = problem.row_modalities.back() = Modality::video;
-  HeadTable table;
-  table.shape = {"m", 1, 4, 2, 16};
-  table.heads.assign(4, HeadChoice{});
-  const auto choose = [&](size_t head, Boundary boundary, const PatternSpec& spec) {
-    table.heads[head] = HeadChoice{};
-    table.heads[head]->boundary = boundary;
-    table.heads[head]->patterns.push_back({{}, {}, spec});
-  };
-  choose(0, Boundary::none, {.kind = PatternKind::a_shape, .sink = 3, .local = 17});
-  choose(1, Boundary::key, {.kind = PatternKind::a_shape, .sink = 2, .local = 9});
-  choose(2, Boundary::both, {.kind = PatternKind::grid, .stride = 7, .vertical = true});
-  choose(3, Boundary::query, {.kind = PatternKind::sf_strided, .stride = 11});
-  AttentionOptions options;
-  options.sparse.dense_below = 0;
-  options.table = std::make_shared<const HeadTable>(table);
-  const auto policy = make_attention("mminference", options);
-  auto& sparse = dynamic_cast<SparseAttention&>(*policy);
-  const auto plans = sparse.plans(context, 0, problem.queries(), problem.memory(), problem.scale);
-  EXPECT_EQ(plans.size(), 4u);
-  std::vector<std::vector<uint8_t>> reads(4, std::vector<uint8_t>(300 * 429));
-  for (const LabelledPlan& labelled : plans) {
-    for (int head = 0; head < 4; ++head) {
-      const auto mask = expand(labelled.plan, problem.queries(), problem.memory(), head);
-      for (size_t i = 0; i < mask.size(); ++i) reads[static_cast<size_t>(head)][i] |= mask[i];
-    }
-  }
-  const auto expected = testing::reference(problem, [&](int64_t q, int64_t head, int64_t row) {
-    return reads[static_cast<size_t>(head)][static_cast<size_t>(q * 429 + row)] != 0;
-  });
-  std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
-  policy->attend(context, 0, problem.queries(), problem.memory(), problem.scale,
-                 TensorView::of(out.data(), problem.out_shape()));
-  EXPECT_LT(testing::relative_error(std::span<const float>(out), std::span(expected.out)), 3e-6);
-  const AttentionReport& report = sparse.report();
-  EXPECT_EQ(report.parts.size(), 4u);
-  double seconds = 0;
-  for (const auto& [label, part] : report.parts) {
-    EXPECT_GT(part.seconds, 0) << label;
-    EXPECT_EQ(part.heads, 1) << label;
-    seconds += part.seconds;
-  }
-  EXPECT_NEAR(seconds, report.run_seconds, 1e-9);
-}
-
 // Too few queries to choose for: every policy reads what there is.
 TEST(Policy, OneTokenIsReadWhole) {
   KINORA_FRESH_RANDOM(random);

@@ -125,20 +125,8 @@ void clear_pair(const Plan& plan, const TensorView& out, const SoftmaxState& sta
   if (state.sum) state.sum[place] = 0;
 }
 
-// What has read nothing yet: with `everything` all queries, of which the first pass overwrites
-// those that it covers; otherwise only those that some tile mentions.
-void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state,
-                  bool everything) {
-  if (!everything) {
-    for (const Tile& tile : plan.tiles) {
-      for (int64_t i = tile.query_begin; i < tile.query_end; ++i) {
-        for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
-          clear_pair(plan, out, state, plan.query_rows[static_cast<size_t>(i)], head);
-        }
-      }
-    }
-    return;
-  }
+// What has read nothing yet; the first pass overwrites those that it covers.
+void clear_output(const Plan& plan, const TensorView& out, const SoftmaxState& state) {
   int64_t covered = 0;
   for (const Tile& tile : plan.tiles) {
     if (tile.pass == 0) covered += tile.queries() * tile.heads;
@@ -236,7 +224,7 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
     if (run.options.state.max == nullptr) run.options.state.max = state.data();
     if (run.options.state.sum == nullptr) run.options.state.sum = state.data() + pairs;
   }
-  if (options.clear || last_pass > 0) clear_output(plan, out, run.options.state, options.clear);
+  clear_output(plan, out, run.options.state);
   for (int32_t pass = 0; pass <= last_pass; ++pass) {
     run.merge = pass > 0;
     run_pass(context, run, pass);

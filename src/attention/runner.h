@@ -31,12 +31,11 @@ class BlockObserver {
 struct RunOptions {
   SoftmaxState state{};               // filled when its pointers are set
   BlockObserver* observer = nullptr;  // CPU only
-  bool clear = true;                  // false leaves queries that no tile mentions as they are
   double* tile_seconds = nullptr;     // [tiles]: what threads spent on each is added; CPU only
 };
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where
-// it gives none (see `clear`). Checks shapes and validates the plan before any arithmetic. Results
+// it gives none. Checks shapes and validates the plan before any arithmetic. Results
 // do not depend on the number of threads.
 //   queries [count, heads, d] f32; rows [n, kv heads, d] f32 or bf16; out [count, heads, d] f32
 // On a GPU queries and output may be bf16 too, the state lies in device memory, and the call

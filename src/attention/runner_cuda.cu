@@ -246,7 +246,7 @@ void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, con
 }
 
 void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem problem,
-         const RowsView& rows, int64_t query_count, bool clear) {
+         const RowsView& rows, int64_t query_count) {
   const cudaStream_t stream = cuda::enter(context);
   const DevicePlan device = upload(context, stream, plan);
   problem.plan = device.view;
@@ -271,16 +271,9 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
     problem.parts.sum = problem.parts.max + count;
   }
   const unsigned int clear_blocks = cuda::strided_blocks(context, static_cast<int64_t>(pairs), 8);
-  if (clear && (!plan.covers_all || plan.passes.size() > 1)) {
+  if (!plan.covers_all || plan.passes.size() > 1) {
     cuda::launch({clear_blocks, 256, 0, stream}, "clearing attention", clear_output<>,
                  problem.target, query_count, problem.head_size);
-  } else if (!clear && plan.passes.size() > 1) {
-    for (const CudaPass& pass : plan.passes) {
-      if (pass.job_end == pass.job_begin) continue;
-      cuda::launch({static_cast<unsigned int>(pass.job_end - pass.job_begin), 256, 0, stream},
-                   "clearing attention", clear_jobs<>, device.view.jobs + pass.job_begin,
-                   device.view, problem.target, problem.head_size);
-    }
   }
   for (size_t i = 0; i < plan.passes.size(); ++i) {
     const CudaPass& pass = plan.passes[i];
@@ -307,7 +300,7 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
   const CudaPlan compiled =
       compile_plan(plan, queries.ordinals, rows.ordinals, cut_for(context, kernel));
   run(context, kernel, compiled, describe(queries.queries, rows, scale, out, options), rows,
-      queries.count(), options.clear);
+      queries.count());
 }
 
 void run_dense(const Context& context, const QueryView& queries, const RowsView& rows, float scale,
@@ -318,7 +311,7 @@ void run_dense(const Context& context, const QueryView& queries, const RowsView&
       compile_dense({queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()},
                     queries.ordinals, rows.ordinals, cut_for(context, kernel));
   run(context, kernel, compiled, describe(queries.queries, rows, scale, out, {}), rows,
-      queries.count(), true);
+      queries.count());
 }
 
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,
@@ -328,7 +321,7 @@ void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, C
   const Kernel kernel = choose(context, q, rows, out);
   const CudaPlan compiled = compile_windows({q.size(1), k.size(1), q.size(0), q.size(0)}, offsets,
                                             cut_for(context, kernel));
-  run(context, kernel, compiled, describe(q, rows, scale, out, {}), rows, q.size(0), true);
+  run(context, kernel, compiled, describe(q, rows, scale, out, {}), rows, q.size(0));
 }
 
 }  // namespace kinora::cuda_attention
