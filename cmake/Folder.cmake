@@ -1,22 +1,37 @@
 set(KINORA_RUN_ROOT ${CMAKE_SOURCE_DIR} CACHE STRING
   "Where the tests find the checkout's files when they run: a path, or . for their working directory")
 
-# kinora_folder(NAME SOURCES … [CUDA …] [KNOWS folder…] [USES library…] [TESTS …] [TEST_USES …])
+# kinora_folder(NAME [KNOWS folder…] [USES library…] [TEST_USES library…])
 #
-# Makes the target kinora_NAME from the folder src/NAME, and NAME_test from its tests.
+# Makes the target kinora_NAME from the folder src/NAME and all below it, and NAME_test from its
+# tests. A file's name says where it belongs:
+#
+#   *_test.cc, test_*.cc   the test program
+#   *.cu, *_cuda.cc        builds with CUDA
+#   no_cuda.cc             builds without CUDA: what is left of the folder's CUDA functions
+#   main.cc                none of these; the folder's own CMakeLists.txt uses it
+#
 # A folder sees the headers of the folders it KNOWS and of no others: every folder gets an
 # include root of its own that holds nothing but a link to that folder, and only the roots of
 # known folders are on the include path. A wrong include is therefore a missing file.
 function(kinora_folder name)
-  cmake_parse_arguments(FOLDER "" "" "SOURCES;CUDA;KNOWS;USES;TESTS;TEST_USES" ${ARGN})
+  cmake_parse_arguments(FOLDER "" "" "KNOWS;USES;TEST_USES" ${ARGN})
 
   set(root ${CMAKE_BINARY_DIR}/include/${name})
   file(MAKE_DIRECTORY ${root})
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/${name} SYMBOLIC)
 
-  set(sources ${FOLDER_SOURCES})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc *.cu)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "/(test_[^/]*|[^/]*_test)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/(test_[^/]*|[^/]*_test|main)\\.cc$")
   if(KINORA_HAS_CUDA)
-    list(APPEND sources ${FOLDER_CUDA})
+    list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "(\\.cu|_cuda\\.cc)$")
+    # "no_cuda.cc" ends like the files it stands for.
+    file(GLOB_RECURSE without_cuda CONFIGURE_DEPENDS no_cuda.cc)
+    list(APPEND sources ${without_cuda})
   endif()
   add_library(kinora_${name} STATIC ${sources})
   target_include_directories(kinora_${name} PUBLIC ${root})
@@ -28,8 +43,8 @@ function(kinora_folder name)
   endif()
   set_property(GLOBAL APPEND PROPERTY KINORA_FOLDERS kinora_${name})
 
-  if(KINORA_TESTS AND FOLDER_TESTS)
-    add_executable(${name}_test ${FOLDER_TESTS})
+  if(KINORA_TESTS AND tests)
+    add_executable(${name}_test ${tests})
     target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_compile_definitions(${name}_test PRIVATE
       KINORA_FIXTURES="${KINORA_RUN_ROOT}/tests/fixtures" KINORA_SOURCE="${KINORA_RUN_ROOT}")

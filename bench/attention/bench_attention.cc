@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/policy.h"
-#include "attention/search.h"
+#include "attention/policies/policy.h"
+#include "attention/search/search.h"
 #include "base/error.h"
 #include "common/samples.h"
 #include "input.h"

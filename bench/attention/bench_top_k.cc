@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "attention/delta.h"
-#include "attention/dense.h"
-#include "attention/policy.h"
+#include "attention/policies/delta.h"
+#include "attention/policies/dense.h"
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "common/samples.h"
 #include "input.h"

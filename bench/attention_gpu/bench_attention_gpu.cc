@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "attention/decode_cuda.h"
-#include "attention/dense.h"
+#include "attention/cuda/decode_cuda.h"
+#include "attention/policies/dense.h"
 #include "attention/runner.h"
 #include "attention/window_attention.h"
 #include "base/error.h"

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/tensor.h"
-#include "video/convert.h"
-#include "video/decoder.h"
-#include "video/index.h"
-#include "video/packet_feed.h"
-#include "video/plan.h"
+#include "video/convert/convert.h"
+#include "video/decode/interval_plan.h"
+#include "video/decode/packet_feed.h"
+#include "video/decode/picture_decoder.h"
+#include "video/index/index.h"
 
 namespace kinora {
 
@@ -50,17 +50,17 @@ class Stages {
     const ReadPlan plan = make_plan(index_, samples, 1);
     costs_.samples = static_cast<int64_t>(samples.size());
     StreamFeed feed(index_, [this] { return open(); });
-    Decoder decoder(feed.parameters(), 1, index_.reorder_depth, true, options_.limits);
+    PictureDecoder decoder(feed.parameters(), 1, index_.reorder_depth, true, options_.limits);
     FrameConverter converter({size, size, filter});
     Tensor pixels(DType::u8, {size, size, 3});
     for (size_t number = 0; number < plan.intervals.size(); ++number) {
-      const Interval& interval = plan.intervals[number];
+      const KeyframeInterval& interval = plan.intervals[number];
       const bool last = number + 1 == plan.intervals.size();
       const int64_t next =
           last ? std::numeric_limits<int64_t>::max() : plan.intervals[number + 1].begin;
       int64_t from = interval.begin;
       double converting = 0;
-      const Decoder::Take take = [&](int64_t packet, const AVFrame& frame) {
+      const PictureDecoder::Take take = [&](int64_t packet, const AVFrame& frame) {
         if (interval.wants(packet)) {
           charge(converting, [&] { converter.convert(frame, pixels.view()); });
         }
@@ -83,9 +83,9 @@ class Stages {
 
   void decode_all() {
     const auto demuxer = open();
-    Decoder decoder(demuxer->parameters(), 1, index_.reorder_depth, false, options_.limits);
+    PictureDecoder decoder(demuxer->parameters(), 1, index_.reorder_depth, false, options_.limits);
     const PacketPtr packet = make_packet();
-    const Decoder::Take take = [](int64_t, const AVFrame&) { return true; };
+    const PictureDecoder::Take take = [](int64_t, const AVFrame&) { return true; };
     for (int64_t i = 0; demuxer->read(*packet); ++i) {
       charge(costs_.decode_all, [&] { decoder.send(*packet, i, take); });
     }

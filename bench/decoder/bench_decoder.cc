@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/dense.h"
+#include "attention/policies/dense.h"
 #include "base/random.h"
 #include "common/ceilings.h"
 #include "common/report.h"

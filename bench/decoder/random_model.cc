@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "common/samples.h"
-#include "model/safetensors.h"
-#include "model/safetensors_writer.h"
+#include "model/weights/safetensors.h"
+#include "model/weights/safetensors_writer.h"
 
 namespace kinora::bench {
 namespace {

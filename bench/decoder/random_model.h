@@ -7,8 +7,8 @@
 
 #include "base/context.h"
 #include "model/config.h"
-#include "model/transformer_decoder.h"
-#include "model/weights.h"
+#include "model/decoder/transformer_decoder.h"
+#include "model/weights/weights.h"
 
 namespace kinora::bench {
 

@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "attention/dense.h"
+#include "attention/policies/dense.h"
 #include "attention/window_attention.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
-#include "model/gpu_decoder.h"
+#include "model/decoder/gpu_decoder.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/layer_norm.h"

@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "corpora.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace kinora::bench {
 namespace {

@@ -6,10 +6,10 @@
 #include <limits>
 #include <string>
 
+#include "attention/cpu/runner_cpu.h"
+#include "attention/cuda/runner_cuda.h"
 #include "attention/merge.h"
 #include "attention/runner_checks.h"
-#include "attention/runner_cpu.h"
-#include "attention/runner_cuda.h"
 #include "base/error.h"
 
 namespace kinora {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "attention/attention.h"
-#include "attention/plan.h"
+#include "attention/plan/plan.h"
 
 namespace kinora {
 

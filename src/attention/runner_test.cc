@@ -7,9 +7,9 @@
 #include <limits>
 #include <mutex>
 
-#include "attention/dense.h"
-#include "attention/device_test_support.h"
+#include "attention/cuda/device_test_support.h"
 #include "attention/merge.h"
+#include "attention/policies/dense.h"
 #include "attention/test_support.h"
 #include "attention/window_attention.h"
 #include "base/error.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "attention/plan.h"
+#include "attention/plan/plan.h"
 #include "base/random.h"
 #include "support/compare.h"
 #include "support/random_data.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "attention/cuda/runner_cuda.h"
 #include "attention/runner.h"
 #include "attention/runner_checks.h"
-#include "attention/runner_cuda.h"
 #include "base/error.h"
 
 namespace kinora {

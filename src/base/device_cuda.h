@@ -1,5 +1,5 @@
 // The CUDA runtime calls that plain C++ needs, kept behind plain types so that only .cu files see
-// the CUDA headers. Without a CUDA compiler device_no_cuda.cc stands in their place. People use
+// the CUDA headers. Without a CUDA compiler no_cuda.cc stands in their place. People use
 // base/gpu.h; this is what buffers and gpu.h are made of.
 #pragma once
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/attention_map.h"
+#include "attention/search/attention_map.h"
 #include "base/modality.h"
 #include "draw/image.h"
 

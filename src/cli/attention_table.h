@@ -1,7 +1,7 @@
 // How attention tables tell models apart.
 #pragma once
 
-#include "attention/head_table.h"
+#include "attention/policies/head_table.h"
 #include "model/model.h"
 
 namespace kinora::cli {

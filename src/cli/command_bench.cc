@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/threads.h"
+#include "bench/model_bench.h"
 #include "cli/command_line.h"
-#include "cli/model_bench.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {

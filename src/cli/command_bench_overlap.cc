@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "base/gpu.h"
+#include "bench/model_bench.h"
+#include "bench/overlap_bench.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
-#include "cli/model_bench.h"
-#include "cli/overlap_bench.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
 #include "engine/engine_state.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "attention/head_view.h"
-#include "attention/metrics.h"
-#include "attention/policy.h"
+#include "attention/policies/policy.h"
+#include "attention/search/metrics.h"
 #include "base/error.h"
 #include "cli/attention_picture.h"
 #include "cli/attention_table.h"

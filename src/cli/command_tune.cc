@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "attention/head_table.h"
-#include "attention/search.h"
+#include "attention/policies/head_table.h"
+#include "attention/search/search.h"
 #include "base/error.h"
 #include "cli/attention_table.h"
 #include "cli/command_line.h"

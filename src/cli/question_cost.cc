@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "base/error.h"
-#include "model/processor_llava.h"
-#include "model/processor_qwen.h"
+#include "model/families/llava_onevision/processor.h"
+#include "model/families/qwen2_5_vl/processor.h"
 
 namespace kinora::cli {
 namespace {

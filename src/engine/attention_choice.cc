@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "attention/policy.h"
+#include "attention/policies/policy.h"
 #include "base/error.h"
 
 namespace kinora {

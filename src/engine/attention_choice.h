@@ -5,7 +5,7 @@
 
 #include <kinora/session.h>
 
-#include "attention/head_table.h"
+#include "attention/policies/head_table.h"
 #include "engine/engine_state.h"
 
 namespace kinora {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/sparse_attention.h"
+#include "attention/policies/sparse_attention.h"
 #include "base/error.h"
 #include "engine/attention_choice.h"
 #include "engine/stopwatch.h"

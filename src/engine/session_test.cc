@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "model/safetensors.h"
+#include "model/weights/safetensors.h"
 #include "support/film.h"
 #include "support/procedural_pixels.h"
 #include "support/random_data.h"

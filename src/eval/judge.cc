@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "attention/metrics.h"
+#include "attention/search/metrics.h"
 
 namespace kinora {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "attention/dense.h"
-#include "attention/sparse_attention.h"
+#include "attention/policies/dense.h"
+#include "attention/policies/sparse_attention.h"
 
 namespace kinora {
 

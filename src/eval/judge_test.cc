@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "attention/policy.h"
+#include "attention/policies/policy.h"
 #include "base/threads.h"
 #include "support/random_data.h"
 

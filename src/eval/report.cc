@@ -33,7 +33,7 @@ double median(std::vector<double> values) {
 }
 
 std::vector<std::string> tally_cells(const Tally& tally) {
-  const Interval interval = wilson_interval(tally.score, tally.count);
+  const ConfidenceInterval interval = wilson_interval(tally.score, tally.count);
   return {fmt::format("{}", tally.count),
           percent(tally.score / static_cast<double>(std::max<int64_t>(1, tally.count))),
           fmt::format("{}–{}", percent(interval.low), percent(interval.high)),

@@ -105,7 +105,7 @@ double score_answer(const EvalItem& item, const std::string& answer) {
              : 0;
 }
 
-Interval wilson_interval(double successes, int64_t tries) {
+ConfidenceInterval wilson_interval(double successes, int64_t tries) {
   if (tries <= 0) return {};
   constexpr double z = 1.959964;
   const auto n = static_cast<double>(tries);

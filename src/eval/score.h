@@ -27,11 +27,11 @@ int chosen_option(const std::vector<std::string>& options, const std::string& an
 double event_f1(const std::vector<std::string>& events, const std::string& text);
 
 // The Wilson interval of a share at 95 %: what the share may be, given so many tries.
-struct Interval {
+struct ConfidenceInterval {
   double low = 0;
   double high = 1;
 };
-Interval wilson_interval(double successes, int64_t tries);
+ConfidenceInterval wilson_interval(double successes, int64_t tries);
 
 // The two-sided probability that two methods of equal quality differ in this many paired answers:
 // `only_first` right by the first alone, `only_second` by the second alone (exact McNemar test).

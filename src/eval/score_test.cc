@@ -51,7 +51,7 @@ TEST(Score, TheWilsonIntervalCoversTheTruth) {
     const double truth = random.uniform(0.05, 0.95);
     int successes = 0;
     for (int i = 0; i < 60; ++i) successes += random.uniform() < truth;
-    const Interval interval = wilson_interval(successes, 60);
+    const ConfidenceInterval interval = wilson_interval(successes, 60);
     covered += interval.low <= truth && truth <= interval.high;
   }
   EXPECT_NEAR(covered / double{rounds}, 0.95, 0.025);

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "attention/head_table.h"
+#include "attention/policies/head_table.h"
 
 namespace kinora {
 namespace {

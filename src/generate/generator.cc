@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "generate/stop_filter.h"
-#include "model/text_stream.h"
+#include "text/text_stream.h"
 
 namespace kinora {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/gpu_decoder.h"
-#include "model/gpu_weights.h"
+#include "model/decoder/gpu_decoder.h"
+#include "model/weights/gpu_weights.h"
 
 namespace kinora {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "model/chat_template.h"
 #include "model/config.h"
+#include "model/decoder/transformer_decoder.h"
 #include "model/model.h"
-#include "model/tokenizer.h"
-#include "model/transformer_decoder.h"
-#include "model/weights.h"
+#include "model/weights/weights.h"
+#include "text/tokenizer.h"
 
 namespace kinora {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/gpu_decoder.h"
+#include "model/decoder/gpu_decoder.h"
 #include "model/reference_case.h"
 #include "support/random_data.h"
 #include "support/sanitized.h"

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "model/family_model.h"
-#include "model/safetensors.h"
+#include "model/weights/safetensors.h"
 
 namespace kinora {
 

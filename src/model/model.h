@@ -17,10 +17,10 @@
 #include "base/tensor.h"
 #include "memory/row_store.h"
 #include "model/conversation.h"
-#include "model/decoder.h"
+#include "model/decoder/decoder.h"
 #include "model/generation_defaults.h"
-#include "model/tokenizer.h"
 #include "model/visual_plan.h"
+#include "text/tokenizer.h"
 
 namespace kinora {
 

@@ -1,8 +1,8 @@
 // This build has no CUDA compiler: no model can be loaded for a GPU.
 #include "base/error.h"
-#include "model/gpu_decoder.h"
-#include "model/gpu_patches.h"
-#include "model/random_weights.h"
+#include "model/decoder/gpu_decoder.h"
+#include "model/vision/gpu_patches.h"
+#include "model/weights/random_weights.h"
 
 namespace kinora {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "model/family_model.h"
-#include "model/random_weights.h"
+#include "model/weights/random_weights.h"
 
 namespace kinora {
 

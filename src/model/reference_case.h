@@ -11,16 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "attention/dense.h"
+#include "attention/policies/dense.h"
 #include "base/context.h"
 #include "base/file.h"
 #include "base/threads.h"
 #include "memory/row_store.h"
 #include "model/config.h"
+#include "model/decoder/transformer_decoder.h"
 #include "model/model.h"
-#include "model/safetensors.h"
-#include "model/transformer_decoder.h"
-#include "model/weights.h"
+#include "model/weights/safetensors.h"
+#include "model/weights/weights.h"
 #include "ops/top_k.h"
 #include "support/compare.h"
 

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "video/convert.h"
-#include "video/frame_stream.h"
+#include "video/convert/convert.h"
+#include "video/decode/frame_stream.h"
 #include "video/test_media.h"
 #include "video/video.h"
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "video/frame_stream.h"
-#include "video/index.h"
-#include "video/packet_feed.h"
+#include "video/decode/frame_stream.h"
+#include "video/decode/packet_feed.h"
+#include "video/index/index.h"
 #include "video/test_media.h"
 #include "video/video.h"
 

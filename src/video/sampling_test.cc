@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "video/live_read.h"
+#include "video/source/live_read.h"
 
 namespace kinora {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "video/convert.h"
+#include "video/convert/convert.h"
 #include "video/test_media.h"
 
 namespace kinora {

@@ -1,0 +1,222 @@
+// The decode kernel (decode_cuda.h) for bf16 rows: a block reads one part of the rows of one kv
+// head once, through tiles of 128 rows in shared memory, for up to 16 · RowWarps (token, head)
+// pairs. Its eight warps share out pairs and rows. With few pairs the block that finishes last for
+// a kv head joins the parts, otherwise a second kernel does.
+#pragma once
+
+#include "attention/cuda/decode_join_cuda.cuh"
+
+namespace kinora::cuda_attention {
+
+constexpr int decode_stages = 3;
+
+template <int HeadSize>
+constexpr size_t decode_shared_bytes = size_t{decode_stages} * decode_tile* HeadSize * 2 * 2;
+
+// grid: (splits, kv heads, row tiles)
+template <int HeadSize, int RowWarps>
+__global__ void __launch_bounds__(decode_warps * 32, 1)
+    decode_rows(const __grid_constant__ DecodeArguments a) {
+  constexpr int pieces = HeadSize / 8;
+  constexpr int steps = HeadSize / 16;
+  constexpr int key_warps = decode_warps / RowWarps;
+  constexpr int warp_keys = decode_tile / key_warps;  // of a tile
+  constexpr int chunk = warp_keys < 32 ? warp_keys : 32;
+  constexpr int tile_rows = 16 * RowWarps;
+  constexpr uint32_t tile_bytes = decode_tile * HeadSize * 2;
+  extern __shared__ __align__(128) char memory[];
+  const uint32_t shared = address_of(memory);
+  cuda::let_next_start();
+
+  const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const int group = a.heads / a.kv_heads;
+  const int first_pair = static_cast<int>(blockIdx.z) * tile_rows;
+  const int pair_count = min(tile_rows, a.tokens * group - first_pair);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread & 31;
+  const int row_warp = (thread >> 5) % RowWarps;
+  const int key_warp = (thread >> 5) / RowWarps;
+
+  const LayerRows layer = *a.layer;
+  int64_t begin, end;
+  decode_range(layer.rows, part, parts, begin, end);
+  const int64_t old_rows = layer.rows - a.tokens;
+  const int64_t row_stride = int64_t{a.kv_heads} * HeadSize;
+  const auto* keys = static_cast<const __nv_bfloat16*>(layer.keys) + kv_head * HeadSize;
+  const auto* values = static_cast<const __nv_bfloat16*>(layer.values) + kv_head * HeadSize;
+
+  const auto load = [&](int64_t tile_begin, int stage) {
+    const uint32_t key_tile = shared + static_cast<uint32_t>(stage) * 2 * tile_bytes;
+    if (tile_begin < end) {
+#pragma unroll
+      for (int i = thread; i < decode_tile * pieces; i += decode_warps * 32) {
+        const int row = i / pieces, piece = i % pieces;
+        const bool inside = tile_begin + row < end;
+        const int64_t offset = (inside ? tile_begin + row : begin) * row_stride + piece * 8;
+        const uint32_t at = piece_offset<pieces>(row, piece);
+        copy_piece(key_tile + at, keys + offset, inside ? 16 : 0);
+        copy_piece(key_tile + tile_bytes + at, values + offset, inside ? 16 : 0);
+      }
+    }
+    commit_copies();
+  };
+  // Old rows were there before the kernel that makes this one's queries and new rows.
+  int early = 0;
+  for (; early < decode_stages - 1 && begin + (early + 1) * decode_tile <= old_rows; ++early) {
+    load(begin + early * decode_tile, early);
+  }
+  cuda::wait_for_previous();
+  for (; early < decode_stages - 1; ++early) load(begin + early * decode_tile, early);
+
+  // This warp's 16 pairs: a lane sees rows lane / 4 and lane / 4 + 8.
+  uint32_t q[steps][4];
+  uint64_t mask[2];  // of new tokens
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int pair = first_pair + row_warp * 16 + (lane >> 2) + 8 * r;
+    const bool inside = pair < first_pair + pair_count;
+    const int token = inside ? pair / group : 0;
+    const int64_t at = token * a.query_stride +
+                       (kv_head * group + (inside ? pair % group : 0)) * a.query_head_stride;
+    mask[r] = a.tree_mask != nullptr ? a.tree_mask[token] : ~uint64_t{0} >> (63 - min(token, 63));
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int64_t from = at + s * 16 + half * 8 + (lane & 3) * 2;
+        uint32_t value = 0;
+        if (inside) {
+          if (a.queries_f32) {
+            const float2 x =
+                *reinterpret_cast<const float2*>(static_cast<const float*>(a.queries) + from);
+            value = pack_bf16(x.x, x.y);
+          } else {
+            value = *reinterpret_cast<const uint32_t*>(
+                static_cast<const __nv_bfloat16*>(a.queries) + from);
+          }
+        }
+        q[s][half * 2 + r] = value;
+      }
+    }
+  }
+
+  float out[2 * steps][4] = {};
+  float max[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};
+  int stage = 0;
+  for (int64_t tile_begin = begin; tile_begin < end; tile_begin += decode_tile) {
+    wait_copies<decode_stages - 2>();
+    __syncthreads();
+    load(tile_begin + (decode_stages - 1) * decode_tile,
+         (stage + decode_stages - 1) % decode_stages);
+    const uint32_t key_tile = shared + static_cast<uint32_t>(stage) * 2 * tile_bytes;
+    const uint32_t value_tile = key_tile + tile_bytes;
+    stage = (stage + 1) % decode_stages;
+#pragma unroll 1
+    for (int at = 0; at < warp_keys; at += chunk) {
+      const int first_key = key_warp * warp_keys + at;
+      if (tile_begin + first_key >= end) break;
+      float s[chunk / 8][4] = {};
+#pragma unroll
+      for (int c = 0; c < chunk / 16; ++c) {
+#pragma unroll
+        for (int k = 0; k < steps; ++k) {
+          multiply_keys16<pieces>(s[2 * c], s[2 * c + 1], q[k], key_tile, first_key + c * 16, k,
+                                  lane);
+        }
+      }
+      const int64_t first_row = tile_begin + first_key;
+      if (first_row + chunk > old_rows) {  // new tokens, or beyond the last row
+#pragma unroll
+        for (int i = 0; i < chunk / 8; ++i) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const int64_t fresh = first_row + i * 8 + (lane & 3) * 2 + (j & 1) - old_rows;
+            const bool seen = fresh < 0 || (fresh < a.tokens && (mask[j >> 1] >> fresh & 1));
+            if (!seen) s[i][j] = -INFINITY;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float high = max[r];
+#pragma unroll
+        for (int i = 0; i < chunk / 8; ++i) {
+          s[i][2 * r] *= a.factor;
+          s[i][2 * r + 1] *= a.factor;
+          high = fmaxf(high, fmaxf(s[i][2 * r], s[i][2 * r + 1]));
+        }
+        high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, 2));
+        const float base = high == -INFINITY ? 0 : high;
+        const float correction = exp2_fast(max[r] - base);
+        max[r] = high;
+        float part_sum = 0;
+#pragma unroll
+        for (int i = 0; i < chunk / 8; ++i) {
+          s[i][2 * r] = exp2_fast(s[i][2 * r] - base);
+          s[i][2 * r + 1] = exp2_fast(s[i][2 * r + 1] - base);
+          part_sum += s[i][2 * r] + s[i][2 * r + 1];
+        }
+        sum[r] = sum[r] * correction + part_sum;
+        if (correction != 1) {
+#pragma unroll
+          for (int i = 0; i < 2 * steps; ++i) {
+            out[i][2 * r] *= correction;
+            out[i][2 * r + 1] *= correction;
+          }
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int c = 0; c < chunk / 16; ++c) {
+        const uint32_t p[4] = {pack_bf16(s[2 * c][0], s[2 * c][1]),
+                               pack_bf16(s[2 * c][2], s[2 * c][3]),
+                               pack_bf16(s[2 * c + 1][0], s[2 * c + 1][1]),
+                               pack_bf16(s[2 * c + 1][2], s[2 * c + 1][3])};
+#pragma unroll
+        for (int n = 0; n < steps; ++n) {
+          multiply_values16<pieces>(out[2 * n], out[2 * n + 1], p, value_tile, first_key + c * 16,
+                                    n, lane);
+        }
+      }
+    }
+  }
+  wait_copies<0>();
+  __syncthreads();
+
+  // Warps that shared the keys of a pair join their results through shared memory.
+  constexpr int pitch = HeadSize + 8;                 // eight rows of a warp in different banks
+  auto* warp_out = reinterpret_cast<float*>(memory);  // [key warps, tile rows, pitch]
+  float* warp_max = warp_out + key_warps * tile_rows * pitch;
+  float* warp_sum = warp_max + key_warps * tile_rows;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 1);
+    sum[r] += __shfl_xor_sync(0xffffffff, sum[r], 2);
+    const int row = row_warp * 16 + (lane >> 2) + 8 * r;
+    const int slot = key_warp * tile_rows + row;
+    if (row < pair_count) {
+#pragma unroll
+      for (int i = 0; i < 2 * steps; ++i) {
+        *reinterpret_cast<float2*>(warp_out + slot * pitch + i * 8 + (lane & 3) * 2) =
+            float2{out[i][2 * r], out[i][2 * r + 1]};
+      }
+      if ((lane & 3) == 0) {
+        warp_max[slot] = max[r];
+        warp_sum[slot] = sum[r];
+      }
+    }
+  }
+  __syncthreads();
+  join_warps<key_warps, tile_rows, HeadSize, pitch>(a, kv_head, first_pair, pair_count, part, parts,
+                                                    warp_out, warp_max, warp_sum);
+  if (parts == 1 || RowWarps > 1) return;
+  if (last_to_arrive(a.arrived + blockIdx.z * gridDim.y + blockIdx.y, parts)) {
+    join_parts(a, kv_head, first_pair, pair_count, parts, HeadSize,
+               reinterpret_cast<float*>(memory));
+  }
+}
+
+}  // namespace kinora::cuda_attention

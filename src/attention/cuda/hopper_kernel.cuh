@@ -1,0 +1,52 @@
+// Attention over a plan on Hopper (sm_90a), head size 128, bf16 keys and values: a persistent
+// kernel of one producer warpgroup, which copies keys and values into shared memory, and two
+// consumer warpgroups of 64 rows each, which do all arithmetic. runner_hopper.cu launches it.
+//
+//   S = Q Kᵀ (shared memory × shared memory), P = exp2(c S − c max), O = O · correction + P V
+//   (registers × shared memory); f32 everywhere but in P, Q, K, V.
+//
+// While the tensor cores multiply P(i) with V(i), S(i + 1) is computed and turned into P(i + 1).
+#pragma once
+
+#include "attention/cuda/hopper_consumer.cuh"
+#include "attention/cuda/hopper_producer.cuh"
+
+namespace kinora::hopper {
+
+template <typename V>
+__global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // other architectures get an empty kernel
+  extern __shared__ char memory[];
+  auto& shared = *reinterpret_cast<Shared<V::stages>*>(
+      memory + (1024 - (shared_address(memory) & 1023)) % 1024);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(&shared.full_query[i], 128 - V::key_warps * 32);
+      barrier_init(&shared.empty_query[i], 256 + V::key_arrivals);
+    }
+    for (int i = 0; i < V::stages; ++i) {
+      barrier_init(&shared.full_key[i], V::key_arrivals);
+      barrier_init(&shared.empty_key[i], 8);
+      barrier_init(&shared.full_value[i], V::key_arrivals);
+      barrier_init(&shared.empty_value[i], 8);
+    }
+    barrier_init_visible();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    registers_fewer<V::producer_registers>();
+    if (threadIdx.x >= V::key_warps * 32) {
+      load_queries<V>(a.problem, shared);
+    } else if constexpr (V::gather) {
+      load_any<V>(a, shared);
+    } else if (threadIdx.x == 0) {
+      load_contiguous<V>(a, shared);
+    }
+  } else {
+    registers_more<V::consumer_registers>();
+    consume<V>(a.problem, shared);
+  }
+#endif
+}
+
+}  // namespace kinora::hopper

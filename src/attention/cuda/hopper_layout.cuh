@@ -1,0 +1,83 @@
+// What the two halves of the Hopper kernel (hopper_kernel.cuh) agree on: arguments, shared memory
+// and its barriers, sizes.
+#pragma once
+
+#include "attention/cuda/cuda_problem.cuh"
+#include "attention/cuda/hopper_instructions.cuh"
+#include "attention/cuda/mma_cuda.cuh"
+#include "attention/cuda/runner_hopper.h"
+
+namespace kinora::hopper {
+
+using namespace cuda_attention;
+
+constexpr int block_keys = 128;
+constexpr int group_rows = 64;  // of one consumer warpgroup
+constexpr int job_rows = 2 * group_rows;
+constexpr int threads = 384;
+constexpr int half_tile = 128 * 64;  // elements of 64 columns of 128 rows
+constexpr int tile_bytes = 2 * half_tile * 2;
+
+struct Arguments {
+  CUtensorMap keys;  // (64 columns, rows, 2 halves, kv heads)
+  CUtensorMap values;
+  Problem problem;
+};
+
+struct JobSlot {
+  CudaJob job;
+  int2 place[job_rows];  // query, head
+  int32_t limit[job_rows];
+};
+
+template <int Stages>
+struct Shared {
+  __nv_bfloat16 queries[2][2 * half_tile];
+  __nv_bfloat16 keys[Stages][2 * half_tile];
+  __nv_bfloat16 values[Stages][2 * half_tile];
+  int32_t listed[Stages][block_keys];  // what is compared with a limit
+  JobSlot slots[2];
+  BlockInfo blocks[Stages];
+  uint64_t full_query[2], empty_query[2];
+  uint64_t full_key[Stages], empty_key[Stages];
+  uint64_t full_value[Stages], empty_value[Stages];
+};
+
+// Variants of the kernel; the defaults are what the library runs.
+template <bool GatherKeys, bool OverlapProducts = true, bool PingPong = true,
+          bool WatchTime = false, int StageCount = 2, bool SkipRescale = true>
+struct Variant {
+  static constexpr bool gather = GatherKeys;  // plans with strided or gathered segments
+  static constexpr bool overlap = OverlapProducts;
+  static constexpr bool ping_pong = PingPong;
+  static constexpr bool watch = WatchTime;
+  static constexpr int stages = StageCount;
+  static constexpr bool skip_rescale = SkipRescale;     // where no maximum of a warp has grown
+  static constexpr int key_warps = GatherKeys ? 3 : 1;  // the other producer warps load queries
+  static constexpr int key_arrivals = GatherKeys ? key_warps * 32 : 1;
+  static constexpr int producer_registers = GatherKeys ? 72 : 40;
+  static constexpr int consumer_registers = GatherKeys ? 216 : 232;
+};
+
+// A place in a ring of buffers.
+template <int Size>
+struct Ring {
+  int index = 0;
+  uint32_t phase = 0;
+  __device__ void next() {
+    if (++index == Size) {
+      index = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+enum NamedBarrier : int { barrier_first_group = 1, barrier_queries = 3, barrier_keys = 4 };
+
+// Byte offset of 16-byte piece `piece` (0 … 15) of a row of a tile.
+__device__ inline uint32_t swizzled(int row, int piece) {
+  return static_cast<uint32_t>((piece >> 3) * half_tile * 2 + row * 128 +
+                               (((piece & 7) ^ (row & 7)) << 4));
+}
+
+}  // namespace kinora::hopper

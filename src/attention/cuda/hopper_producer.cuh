@@ -1,0 +1,222 @@
+// The producer warpgroup of the Hopper kernel: takes jobs, and brings queries, keys and values into
+// shared memory.
+#pragma once
+
+#include "attention/cuda/hopper_layout.cuh"
+
+namespace kinora::hopper {
+
+// Takes jobs, finds their rows and loads their queries, one job ahead of the consumers.
+template <typename V>
+__device__ void load_queries(const Problem& a, Shared<V::stages>& shared) {
+  constexpr int first = V::key_warps * 32;
+  constexpr int count = 128 - first;
+  const int thread = static_cast<int>(threadIdx.x) - first;
+  for (Ring<2> slot;; slot.next()) {
+    barrier_wait<V::watch>(&shared.empty_query[slot.index], slot.phase ^ 1);
+    JobSlot& target = shared.slots[slot.index];
+    if (thread == 0) {
+      const int index = atomicAdd(a.plan.next, 1);
+      if (index < a.plan.job_count) {
+        target.job = a.plan.jobs[index];
+      } else {
+        target.job.blocks = -1;
+      }
+    }
+    named_sync(barrier_queries, count);
+    if (target.job.blocks < 0) {
+      barrier_arrive(&shared.full_query[slot.index]);
+      return;
+    }
+    const CudaJob& job = target.job;
+    for (int row = thread; row < job_rows; row += count) {
+      RowPlace found{-1, 0, 0};
+      if (row < job.rows) found = find_row(a.plan, job, row);
+      target.place[row] = {found.query, found.head};
+      target.limit[row] = found.limit;
+    }
+    named_sync(barrier_queries, count);
+    const uint32_t base = shared_address(shared.queries[slot.index]);
+    for (int i = thread; i < job_rows * 16; i += count) {
+      const int row = i >> 4, piece = i & 15;
+      const int2 place = target.place[row];
+      const int64_t offset =
+          place.x < 0 ? 0 : place.x * a.query_stride + place.y * a.query_head_stride + piece * 8;
+      if (!a.queries_f32) {
+        copy_16(base + swizzled(row, piece), static_cast<const __nv_bfloat16*>(a.queries) + offset,
+                place.x < 0 ? 0 : 16);
+      } else {
+        uint4 packed{};
+        if (place.x >= 0) {
+          const auto* from =
+              reinterpret_cast<const float4*>(static_cast<const float*>(a.queries) + offset);
+          const float4 low = from[0], high = from[1];
+          packed = {pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
+                    pack_bf16(high.z, high.w)};
+        }
+        *reinterpret_cast<uint4*>(reinterpret_cast<char*>(shared.queries[slot.index]) +
+                                  swizzled(row, piece)) = packed;
+      }
+    }
+    copy_commit();
+    copy_wait<0>();
+    fence_async();
+    barrier_arrive(&shared.full_query[slot.index]);
+  }
+}
+
+// Copies contiguous keys and values with the copy engine; one thread.
+template <typename V>
+__device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& shared) {
+  const Problem& a = arguments.problem;
+  Ring<V::stages> stage;
+  for (Ring<2> slot;; slot.next()) {
+    barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
+    const CudaJob& job = shared.slots[slot.index].job;
+    const int32_t blocks = job.blocks;
+    if (blocks < 0) return;
+    const int kv_head = job.head / a.group;
+    Cursor<block_keys> cursor(a.plan, job);
+    barrier_arrive(&shared.empty_query[slot.index]);
+    for (int32_t block = 0; block < blocks; ++block) {
+      const BlockInfo info = cursor.info();
+      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
+      shared.blocks[stage.index] = info;
+      barrier_arrive_expect(&shared.full_key[stage.index], tile_bytes);
+      copy_box(shared.keys[stage.index], &arguments.keys, &shared.full_key[stage.index], 0,
+               info.begin, 0, kv_head);
+      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
+      barrier_arrive_expect(&shared.full_value[stage.index], tile_bytes);
+      copy_box(shared.values[stage.index], &arguments.values, &shared.full_value[stage.index], 0,
+               info.begin, 0, kv_head);
+      stage.next();
+      cursor.advance();
+    }
+  }
+}
+
+// Copies any keys and values: contiguous ones as above, others row by row. Three warps, of which
+// every thread announces what it has copied.
+template <typename V>
+__device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) {
+  const Problem& a = arguments.problem;
+  constexpr int count = V::key_warps * 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int piece = thread & 15;
+  // Columns whose rows of memory this thread looks up: `thread`, and one more in the last warp.
+  const int second = thread >= count - (block_keys - count) ? thread + block_keys - count : -1;
+  Ring<V::stages> stage;
+  // Row-wise copies that have not been announced yet; a third one may be under way beside them.
+  // Addresses of their barriers in shared memory, 0 for none.
+  uint32_t older = 0;
+  uint32_t newer = 0;
+  const auto announce = [&](uint32_t& barrier) {
+    fence_async();
+    barrier_arrive(barrier);
+    barrier = 0;
+  };
+  const auto flush = [&] {
+    if (older != 0) {
+      copy_wait<1>();
+      announce(older);
+    }
+    if (newer != 0) {
+      copy_wait<0>();
+      announce(newer);
+    }
+  };
+  // Waits for a free buffer without keeping a finished copy back.
+  const auto wait_free = [&](uint64_t* barrier, uint32_t parity) {
+    if (barrier_try(barrier, parity)) return;
+    flush();
+    barrier_wait<V::watch>(barrier, parity);
+  };
+  const auto copy_rows = [&](const int32_t* rows, __nv_bfloat16* tile, const void* data,
+                             int64_t offset, int64_t stride, int32_t valid, uint64_t* barrier) {
+    const uint32_t base = shared_address(tile);
+    const auto* from = static_cast<const __nv_bfloat16*>(data) + offset + piece * 8;
+#pragma unroll 4
+    for (int row = thread >> 4; row < block_keys; row += count / 16) {
+      copy_16(base + swizzled(row, piece), from + rows[row] * stride, row < valid ? 16 : 0);
+    }
+    copy_commit();
+    if (older != 0) {
+      copy_wait<2>();
+      announce(older);
+    }
+    older = newer;
+    newer = shared_address(barrier);
+  };
+  const auto copy_tile = [&](void* tile, const CUtensorMap* map, uint64_t* barrier, int32_t begin,
+                             int kv_head) {
+    if (thread == 0) {
+      barrier_arrive_expect(barrier, tile_bytes);
+      copy_box(tile, map, barrier, 0, begin, 0, kv_head);
+    } else {
+      barrier_arrive(barrier);
+    }
+  };
+  __shared__ int32_t rows[2][block_keys];
+  int turn = 0;
+  for (Ring<2> slot;; slot.next()) {
+    barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
+    const CudaJob& job = shared.slots[slot.index].job;
+    const int32_t blocks = job.blocks;
+    if (blocks < 0) break;
+    const int kv_head = job.head / a.group;
+    Cursor<block_keys> cursor(a.plan, job);
+    barrier_arrive(&shared.empty_query[slot.index]);
+    // Rows of the next block are looked up while the present one is copied.
+    BlockInfo info = cursor.info();
+    int32_t found[2] = {0, 0};
+    const auto look_up = [&] {
+      if (info.stride == 1 || info.valid == 0) return;
+      found[0] = cursor.row_of(a.plan, info, thread);
+      if (second >= 0) found[1] = cursor.row_of(a.plan, info, second);
+    };
+    look_up();
+    for (int32_t block = 0; block < blocks; ++block) {
+      const BlockInfo now = info;
+      const bool contiguous = now.stride == 1;
+      if (!contiguous) {
+        rows[turn][thread] = found[0];
+        if (second >= 0) rows[turn][second] = found[1];
+      }
+      if (block + 1 < blocks) {
+        cursor.advance();
+        info = cursor.info();
+        look_up();
+      }
+      if (!contiguous) named_sync(barrier_keys, count);
+      wait_free(&shared.empty_key[stage.index], stage.phase ^ 1);
+      if (thread == 0) shared.blocks[stage.index] = now;
+      if (now.kind == block_listed) {
+        for (int i = thread; i < block_keys; i += count) {
+          shared.listed[stage.index][i] =
+              i < now.full ? -1 : (i < now.valid ? rows[turn][i] : 0x7fffffff);
+        }
+      }
+      if (contiguous) {
+        flush();
+        copy_tile(shared.keys[stage.index], &arguments.keys, &shared.full_key[stage.index],
+                  now.begin, kv_head);
+      } else {
+        copy_rows(rows[turn], shared.keys[stage.index], a.keys, kv_head * a.key_head_stride,
+                  a.key_stride, now.valid, &shared.full_key[stage.index]);
+      }
+      wait_free(&shared.empty_value[stage.index], stage.phase ^ 1);
+      if (contiguous) {
+        copy_tile(shared.values[stage.index], &arguments.values, &shared.full_value[stage.index],
+                  now.begin, kv_head);
+      } else {
+        copy_rows(rows[turn], shared.values[stage.index], a.values, kv_head * a.value_head_stride,
+                  a.value_stride, now.valid, &shared.full_value[stage.index]);
+        turn ^= 1;
+      }
+      stage.next();
+    }
+    flush();
+  }
+}
+
+}  // namespace kinora::hopper

@@ -1,0 +1,88 @@
+#include "attention/cuda/runner_hopper.h"
+
+#include <cuda.h>
+
+#include "attention/cuda/hopper_kernel.cuh"
+#include "base/cuda_support.h"
+
+namespace kinora::hopper {
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function, found at run time: programs do not link with the driver.
+Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  cuda::check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                               cudaEnableDefault, &found),
+              "looking for cuTensorMapEncodeTiled");
+  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+    throw Error(ErrorKind::unsupported, "the NVIDIA driver is too old for tensor maps (CUDA 12)");
+  }
+  return reinterpret_cast<Encode>(function);
+}
+
+// rows [n, kv heads, 128] as (64 columns, rows, 2 halves, kv heads): a box is 128 rows of one head,
+// each half swizzled as the tensor cores want it. Rows beyond the last are read as zeros.
+CUtensorMap describe_rows(const ConstTensorView& view) {
+  static const Encode encode = find_encode();
+  const auto count = [](int64_t value) { return static_cast<cuuint64_t>(value); };
+  const cuuint64_t sizes[4] = {64, count(view.size(0)), 2, count(view.size(1))};
+  const cuuint64_t strides[3] = {count(view.stride(0) * 2), 128, count(view.stride(1) * 2)};
+  const cuuint32_t box[4] = {64, block_keys, 2, 1};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult status =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<std::byte*>(view.raw()), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw Error(ErrorKind::internal, "describing attention rows to the GPU failed with code " +
+                                         std::to_string(static_cast<int>(status)));
+  }
+  return map;
+}
+
+template <typename V>
+void launch_variant(const Context& context, const Arguments& arguments) {
+  constexpr size_t bytes = sizeof(Shared<V::stages>) + 1024;
+  const cudaStream_t stream = cuda::enter(context);
+  cuda::check(
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(attend<V>),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+      "preparing attention");
+  const int jobs = arguments.problem.plan.job_count;
+  const int blocks = std::min(jobs, cuda::multiprocessors(context.device.index));
+  cuda::launch({static_cast<unsigned int>(blocks), threads, bytes, stream}, "attention", attend<V>,
+               arguments);
+}
+
+}  // namespace
+
+bool runs_on(int device) {
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  if (major != 9) return false;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, attend<Variant<false>>) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.binaryVersion == 90;
+}
+
+void launch(const Context& context, const cuda_attention::Problem& problem, const RowsView& rows,
+            bool row_lists) {
+  Arguments arguments{describe_rows(rows.keys), describe_rows(rows.values), problem};
+  if (row_lists) {
+    launch_variant<Variant<true>>(context, arguments);
+  } else {
+    launch_variant<Variant<false>>(context, arguments);
+  }
+}
+
+}  // namespace kinora::hopper

@@ -1,0 +1,48 @@
+// Patterns made of lines and bands: A-shape, tri-shape, the two of SparseTransformer,
+// vertical-slash and grid are all one index with different parts set. The index is what is left
+// once everything that depends on the input (which columns, which stride) has been decided; this
+// turns it into tiles.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/plan/plan.h"
+#include "attention/plan/region.h"
+
+namespace kinora {
+
+// Which keys a query reads, in coordinates of a region (c: the query's, j: a key's, j ≤ c):
+struct LineIndex {
+  bool everything = false;       // all of them
+  int32_t sink = 0;              // the first `sink` rows of the region
+  int32_t local = 0;             // c − j < local
+  int32_t segment = 0;           // ⌊c / segment⌋ = ⌊j / segment⌋; 0: off
+  int32_t bottom = 0;            // the region's last `bottom` queries read everything
+  std::vector<int32_t> columns;  // j is one of these; increasing
+  std::vector<int32_t> slashes;  // c − j is one of these; increasing, not negative
+  int32_t stride = 0;            // of the grid; 0: none
+  int32_t vertical = -1;         // j ≡ vertical (mod stride); −1: off
+  int32_t slash = -1;            // c − j ≡ slash (mod stride)
+  int32_t horizontal = -1;       // queries with c ≡ horizontal (mod stride) read everything
+
+  bool operator==(const LineIndex&) const = default;
+};
+
+// Queries of one tile. A tile reads what any of its queries asks for, so that slashes cost
+// `slash_tile` more keys each, and bands around queries that lie a stride apart join up to
+// `comb_tile` strides; everything else is better off with tall tiles.
+constexpr int64_t line_tile = 128;
+constexpr int64_t slash_tile = 64;
+constexpr int64_t comb_tile = 16;
+
+// The queries of a region in the order and tiles in which they are run: those that read everything
+// first, then the others; with a slash phase, queries of equal c mod stride together, which makes
+// every line affine. Places in region.queries.
+std::vector<std::vector<int32_t>> group_queries(const Region& region, const LineIndex& index);
+
+// Adds the tiles of one region for heads [head, head + heads) of one kv head.
+void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex& index, int head,
+                    int heads = 1);
+
+}  // namespace kinora

@@ -1,0 +1,277 @@
+#include "attention/plan/plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+constexpr int32_t max_passes = 8;  // bits of the map of what was seen
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorKind::bad_input, "attention plan: " + what);
+}
+
+void check_tile(const Plan& plan, size_t index, int32_t group) {
+  const Tile& tile = plan.tiles[index];
+  if (tile.head < 0 || tile.heads < 1 || tile.head > plan.heads - tile.heads) {
+    refuse(fmt::format("tile {} has heads [{}, {}) of {}", index, tile.head,
+                       int64_t{tile.head} + tile.heads, plan.heads));
+  }
+  if (tile.head / group != (tile.head + tile.heads - 1) / group) {
+    refuse(fmt::format("tile {} has heads [{}, {}) of different kv heads", index, tile.head,
+                       tile.head + tile.heads));
+  }
+  if (tile.pass < 0 || tile.pass >= max_passes) {
+    refuse(fmt::format("tile {} is in pass {} of at most {}", index, tile.pass, max_passes));
+  }
+  const auto query_rows = static_cast<int64_t>(plan.query_rows.size());
+  if (tile.query_begin < 0 || tile.query_begin > tile.query_end || tile.query_end > query_rows) {
+    refuse(fmt::format("tile {} has query list [{}, {}) of {}", index, tile.query_begin,
+                       tile.query_end, query_rows));
+  }
+  const auto segments = static_cast<int64_t>(plan.segments.size());
+  if (tile.segment_begin < 0 || tile.segment_begin > tile.segment_end ||
+      tile.segment_end > segments) {
+    refuse(fmt::format("tile {} has segments [{}, {}) of {}", index, tile.segment_begin,
+                       tile.segment_end, segments));
+  }
+}
+
+void check_segment(const Plan& plan, size_t index) {
+  const Segment& segment = plan.segments[index];
+  if (segment.begin < 0 || segment.count < 0 || segment.stride < 0) {
+    refuse(fmt::format("segment {} is negative", index));
+  }
+  if (segment.count == 0) return;
+  if (segment.gathered()) {
+    const auto size = static_cast<int64_t>(plan.gathered.size());
+    if (segment.begin > size - segment.count || segment.count > size) {
+      refuse(fmt::format("segment {} has gathered rows [{}, {} + {}) of {}", index, segment.begin,
+                         segment.begin, segment.count, size));
+    }
+    return;
+  }
+  // last = begin + (count - 1) · stride < rows, without overflow
+  if (segment.begin >= plan.row_count ||
+      segment.count - 1 > (plan.row_count - 1 - segment.begin) / segment.stride) {
+    refuse(fmt::format("segment {} (begin {}, count {}, stride {}) points outside the {} rows",
+                       index, segment.begin, segment.count, segment.stride, plan.row_count));
+  }
+}
+
+// Calls visit(row) for the rows of a segment, in order.
+template <typename Visit>
+void for_rows(const Plan& plan, const Segment& segment, Visit&& visit) {
+  for (int64_t i = 0; i < segment.count; ++i) {
+    visit(segment.gathered() ? int64_t{plan.gathered[static_cast<size_t>(segment.begin + i)]}
+                             : segment.begin + i * segment.stride);
+  }
+}
+
+std::span<const int32_t> tile_queries(const Plan& plan, const Tile& tile) {
+  return {plan.query_rows.data() + tile.query_begin, static_cast<size_t>(tile.queries())};
+}
+
+std::span<const Segment> tile_segments(const Plan& plan, const Tile& tile) {
+  return {plan.segments.data() + tile.segment_begin,
+          static_cast<size_t>(tile.segment_end - tile.segment_begin)};
+}
+
+}  // namespace
+
+void validate(const Plan& plan, const QueryView& queries, const RowsView& rows) {
+  if (plan.query_count != queries.count() || plan.row_count != rows.count()) {
+    refuse(fmt::format("made for {} queries and {} rows, given {} and {}", plan.query_count,
+                       plan.row_count, queries.count(), rows.count()));
+  }
+  if (plan.heads != queries.queries.size(1) || plan.kv_heads != rows.keys.size(1)) {
+    refuse(fmt::format("made for {} heads on {} kv heads, given {} on {}", plan.heads,
+                       plan.kv_heads, queries.queries.size(1), rows.keys.size(1)));
+  }
+  if (plan.kv_heads < 1 || plan.heads % plan.kv_heads != 0) {
+    refuse(fmt::format("{} heads cannot share {} kv heads", plan.heads, plan.kv_heads));
+  }
+  for (const int32_t query : plan.query_rows) {
+    if (query < 0 || query >= plan.query_count) {
+      refuse(fmt::format("query row {} of {}", query, plan.query_count));
+    }
+  }
+  for (size_t i = 0; i < plan.segments.size(); ++i) check_segment(plan, i);
+  for (const int32_t row : plan.gathered) {
+    if (row < 0 || row >= plan.row_count) {
+      refuse(fmt::format("gathered row {} of {}", row, plan.row_count));
+    }
+  }
+  std::vector<uint8_t> seen(static_cast<size_t>(plan.query_count * plan.heads));
+  bool masked = false;
+  for (size_t i = 0; i < plan.tiles.size(); ++i) {
+    check_tile(plan, i, plan.heads / plan.kv_heads);
+    const Tile& tile = plan.tiles[i];
+    for (const int32_t query : tile_queries(plan, tile)) {
+      for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
+        uint8_t& passes = seen[static_cast<size_t>(int64_t{query} * plan.heads + head)];
+        const auto bit = static_cast<uint8_t>(1u << tile.pass);
+        if (passes & bit) {
+          refuse(fmt::format("query row {} of head {} is in two tiles of pass {}", query, head,
+                             tile.pass));
+        }
+        passes |= bit;
+      }
+    }
+    for (const Segment& segment : tile_segments(plan, tile)) masked |= segment.masked;
+  }
+  if (masked && (queries.ordinals.size() != static_cast<size_t>(plan.query_count) ||
+                 rows.ordinals.size() != static_cast<size_t>(plan.row_count))) {
+    refuse("masked segments need the ordinals of every query and row");
+  }
+}
+
+int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowsView& rows) {
+  int64_t total = 0;
+  std::vector<int32_t> ordinals;
+  for (const Tile& tile : plan.tiles) {
+    ordinals.clear();
+    int64_t pairs = 0;
+    for (const Segment& segment : tile_segments(plan, tile)) {
+      if (!segment.masked) {
+        pairs += segment.count * tile.queries();
+        continue;
+      }
+      if (ordinals.empty()) {
+        for (const int32_t query : tile_queries(plan, tile)) {
+          ordinals.push_back(queries.ordinals[static_cast<size_t>(query)]);
+        }
+        std::sort(ordinals.begin(), ordinals.end());
+      }
+      for_rows(plan, segment, [&](int64_t row) {
+        const int32_t ordinal = rows.ordinals[static_cast<size_t>(row)];
+        pairs += ordinals.end() - std::lower_bound(ordinals.begin(), ordinals.end(), ordinal);
+      });
+    }
+    total += pairs * tile.heads;
+  }
+  return total;
+}
+
+int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowsView& rows) {
+  int64_t pairs = 0;
+  for (const int32_t ordinal : queries.ordinals) pairs += visible_rows(rows.ordinals, ordinal);
+  return pairs * heads;
+}
+
+std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowsView& rows,
+                            int head) {
+  std::vector<uint8_t> mask(static_cast<size_t>(plan.query_count * plan.row_count));
+  for (const Tile& tile : plan.tiles) {
+    if (head < tile.head || head >= tile.head + tile.heads) continue;
+    for (const Segment& segment : tile_segments(plan, tile)) {
+      for (const int32_t query : tile_queries(plan, tile)) {
+        for_rows(plan, segment, [&](int64_t row) {
+          const bool reads = !segment.masked || rows.ordinals[static_cast<size_t>(row)] <=
+                                                    queries.ordinals[static_cast<size_t>(query)];
+          uint8_t& cell = mask[static_cast<size_t>(query * plan.row_count + row)];
+          if (reads && cell < std::numeric_limits<uint8_t>::max()) ++cell;
+        });
+      }
+    }
+  }
+  return mask;
+}
+
+int64_t visible_rows(std::span<const int32_t> row_ordinals, int32_t query_ordinal) {
+  return std::upper_bound(row_ordinals.begin(), row_ordinals.end(), query_ordinal) -
+         row_ordinals.begin();
+}
+
+void append(Plan& plan, const Plan& more) {
+  const auto queries = static_cast<int64_t>(plan.query_rows.size());
+  const auto segments = static_cast<int64_t>(plan.segments.size());
+  const auto gathered = static_cast<int64_t>(plan.gathered.size());
+  plan.query_rows.insert(plan.query_rows.end(), more.query_rows.begin(), more.query_rows.end());
+  plan.gathered.insert(plan.gathered.end(), more.gathered.begin(), more.gathered.end());
+  for (Segment segment : more.segments) {
+    if (segment.gathered()) segment.begin += gathered;
+    plan.segments.push_back(segment);
+  }
+  for (Tile tile : more.tiles) {
+    tile.query_begin += queries;
+    tile.query_end += queries;
+    tile.segment_begin += segments;
+    tile.segment_end += segments;
+    plan.tiles.push_back(tile);
+  }
+}
+
+QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {
+  const auto first = static_cast<size_t>(begin), size = static_cast<size_t>(count);
+  return {queries.queries.rows(begin, count), queries.ordinals.subspan(first, size),
+          queries.modalities.subspan(first, size)};
+}
+
+PlanBuilder::PlanBuilder(const QueryView& queries, const RowsView& rows)
+    : queries_(queries), rows_(rows) {
+  plan_.heads = static_cast<int32_t>(queries.queries.size(1));
+  plan_.kv_heads = static_cast<int32_t>(rows.keys.size(1));
+  plan_.query_count = queries.count();
+  plan_.row_count = rows.count();
+}
+
+void PlanBuilder::begin_queries() { query_begin_ = static_cast<int64_t>(plan_.query_rows.size()); }
+
+void PlanBuilder::add_query_range(int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) plan_.query_rows.push_back(static_cast<int32_t>(i));
+}
+
+void PlanBuilder::begin_segments() {
+  segment_begin_ = static_cast<int64_t>(plan_.segments.size());
+  int32_t first = std::numeric_limits<int32_t>::max();
+  int32_t last = std::numeric_limits<int32_t>::min();
+  for (size_t i = static_cast<size_t>(query_begin_); i < plan_.query_rows.size(); ++i) {
+    const int32_t ordinal = queries_.ordinals[static_cast<size_t>(plan_.query_rows[i])];
+    first = std::min(first, ordinal);
+    last = std::max(last, ordinal);
+  }
+  visible_to_all_ = visible_rows(rows_.ordinals, first);
+  visible_to_any_ = visible_rows(rows_.ordinals, last);
+}
+
+void PlanBuilder::add_segment(int64_t begin, int64_t count, int32_t stride, bool masked) {
+  if (count > 0) plan_.segments.push_back({begin, count, stride, masked});
+}
+
+void PlanBuilder::add_rows(int64_t begin, int64_t count, int32_t stride) {
+  if (stride < 1) refuse(fmt::format("a stride of {}; it must be at least 1", stride));
+  // How many of the rows begin, begin + stride, … lie before `end`.
+  const auto before = [&](int64_t end) {
+    return end <= begin ? 0 : std::min(count, (end - begin + stride - 1) / stride);
+  };
+  const int64_t full = before(visible_to_all_);
+  const int64_t any = before(visible_to_any_);
+  add_segment(begin, full, stride, false);
+  add_segment(begin + full * stride, any - full, stride, true);
+}
+
+void PlanBuilder::add_gathered(std::span<const int32_t> rows) {
+  const auto before = [&](int64_t end) {
+    return std::lower_bound(rows.begin(), rows.end(), end) - rows.begin();
+  };
+  const int64_t full = before(visible_to_all_);
+  const int64_t any = before(visible_to_any_);
+  const auto begin = static_cast<int64_t>(plan_.gathered.size());
+  plan_.gathered.insert(plan_.gathered.end(), rows.begin(), rows.begin() + any);
+  add_segment(begin, full, 0, false);
+  add_segment(begin + full, any - full, 0, true);
+}
+
+void PlanBuilder::add_tile(int head, int heads, int pass) {
+  plan_.tiles.push_back({head, heads, pass, query_begin_,
+                         static_cast<int64_t>(plan_.query_rows.size()), segment_begin_,
+                         static_cast<int64_t>(plan_.segments.size())});
+}
+
+}  // namespace kinora

@@ -1,0 +1,204 @@
+#include "attention/plan/region.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+constexpr std::array all_modalities = {Modality::text, Modality::image, Modality::video,
+                                       Modality::audio};
+
+std::vector<int32_t> all_of(int64_t count) {
+  std::vector<int32_t> indexes(static_cast<size_t>(count));
+  for (size_t i = 0; i < indexes.size(); ++i) indexes[i] = static_cast<int32_t>(i);
+  return indexes;
+}
+
+std::vector<int32_t> of_modality(std::span<const Modality> modalities, Modality wanted) {
+  std::vector<int32_t> indexes;
+  for (size_t i = 0; i < modalities.size(); ++i) {
+    if (modalities[i] == wanted) indexes.push_back(static_cast<int32_t>(i));
+  }
+  return indexes;
+}
+
+// Coordinates from ordinals, or from places among the region's own rows.
+void place(Region& region, const QueryView& queries, const RowsView& rows, bool by_place) {
+  const size_t count = region.rows.size();
+  region.row_coordinates.resize(count);
+  std::vector<int32_t> ordinals(count);
+  for (size_t i = 0; i < count; ++i) {
+    ordinals[i] = rows.ordinals[static_cast<size_t>(region.rows[i])];
+    region.row_coordinates[i] = by_place ? static_cast<int32_t>(i) : ordinals[i];
+  }
+  region.query_coordinates.reserve(region.queries.size());
+  for (const int32_t query : region.queries) {
+    const int32_t ordinal = queries.ordinals[static_cast<size_t>(query)];
+    region.query_coordinates.push_back(
+        by_place ? static_cast<int32_t>(visible_rows(ordinals, ordinal)) - 1 : ordinal);
+  }
+  region.run_ends.resize(count);
+  region.unbroken = true;
+  for (size_t i = count; i > 0; --i) {
+    const size_t at = i - 1;
+    const bool joined = i < count && region.rows[i] == region.rows[at] + 1;
+    region.run_ends[at] = joined ? region.run_ends[i] : static_cast<int32_t>(i);
+    if (i < count && (!joined || region.row_coordinates[i] != region.row_coordinates[at] + 1)) {
+      region.unbroken = false;
+    }
+  }
+}
+
+void add_places(PlanBuilder& builder, const Region& region, int64_t begin, int64_t end) {
+  while (begin < end) {
+    const int64_t stop = std::min<int64_t>(end, region.run_ends[static_cast<size_t>(begin)]);
+    builder.add_rows(region.rows[static_cast<size_t>(begin)], stop - begin);
+    begin = stop;
+  }
+}
+
+void merge_ranges(std::vector<TileReads::Range>& ranges, int64_t begin, int64_t end) {
+  for (TileReads::Range& range : ranges) {
+    range.begin = std::max(range.begin, begin);
+    range.end = std::min(range.end, end);
+  }
+  std::erase_if(ranges, [](const TileReads::Range& range) { return range.begin >= range.end; });
+  const auto earlier = [](const TileReads::Range& a, const TileReads::Range& b) {
+    return a.begin < b.begin;
+  };
+  if (!std::is_sorted(ranges.begin(), ranges.end(), earlier)) {
+    std::sort(ranges.begin(), ranges.end(), earlier);
+  }
+  size_t kept = 0;
+  for (const TileReads::Range& range : ranges) {
+    if (kept > 0 && range.begin <= ranges[kept - 1].end) {
+      ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
+    } else {
+      ranges[kept++] = range;
+    }
+  }
+  ranges.resize(kept);
+}
+
+bool on_line(const TileReads& reads, int64_t coordinate) {
+  if (reads.stride == 0) return false;
+  const auto phase = static_cast<int32_t>(coordinate % reads.stride);
+  return std::find(reads.phases.begin(), reads.phases.end(), phase) != reads.phases.end();
+}
+
+// Lines between two ranges, [begin, end) in coordinates.
+void add_lines(PlanBuilder& builder, const Region& region, const TileReads& reads, int64_t begin,
+               int64_t end) {
+  if (reads.stride == 0 || begin >= end) return;
+  if (region.unbroken) {
+    for (const int32_t phase : reads.phases) {
+      const int64_t ahead = (phase - begin % reads.stride + reads.stride) % reads.stride;
+      const int64_t first = begin + ahead;
+      if (first >= end) continue;
+      builder.add_rows(region.rows[static_cast<size_t>(region.place_of(first))],
+                       (end - first + reads.stride - 1) / reads.stride, reads.stride);
+    }
+    return;
+  }
+  std::vector<int32_t> gathered;
+  const int64_t last = region.place_of(end);
+  for (int64_t i = region.place_of(begin); i < last; ++i) {
+    if (on_line(reads, region.row_coordinates[static_cast<size_t>(i)])) {
+      gathered.push_back(region.rows[static_cast<size_t>(i)]);
+    }
+  }
+  builder.add_gathered(gathered);
+}
+
+void add_columns(PlanBuilder& builder, const Region& region, const TileReads& reads) {
+  std::vector<int32_t> gathered;
+  size_t next = 0;
+  for (const int32_t column : reads.columns) {
+    if (column >= reads.end) break;
+    while (next < reads.ranges.size() && reads.ranges[next].end <= column) ++next;
+    if (next < reads.ranges.size() && reads.ranges[next].begin <= column) continue;
+    if (on_line(reads, column)) continue;
+    const int64_t at = region.place_of(column);
+    if (at < region.row_count() && region.row_coordinates[static_cast<size_t>(at)] == column) {
+      gathered.push_back(region.rows[static_cast<size_t>(at)]);
+    }
+  }
+  builder.add_gathered(gathered);
+}
+
+}  // namespace
+
+std::string_view boundary_name(Boundary boundary) {
+  switch (boundary) {
+    case Boundary::none:
+      return "none";
+    case Boundary::key:
+      return "key";
+    case Boundary::query:
+      return "query";
+    case Boundary::both:
+      return "both";
+  }
+  return "?";
+}
+
+Boundary parse_boundary(std::string_view name) {
+  for (const Boundary boundary : {Boundary::none, Boundary::key, Boundary::query, Boundary::both}) {
+    if (boundary_name(boundary) == name) return boundary;
+  }
+  throw Error(ErrorKind::bad_input, "no modality boundary is called \"" + std::string(name) +
+                                        "\"; there are none, key, query and both");
+}
+
+int64_t Region::place_of(int64_t coordinate) const {
+  if (row_coordinates.empty()) return 0;
+  if (unbroken) return std::clamp<int64_t>(coordinate - row_coordinates[0], 0, row_count());
+  return std::lower_bound(row_coordinates.begin(), row_coordinates.end(), coordinate) -
+         row_coordinates.begin();
+}
+
+std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowsView& rows) {
+  const bool by_key = boundary == Boundary::key || boundary == Boundary::both;
+  const bool by_query = boundary == Boundary::query || boundary == Boundary::both;
+  std::vector<Region> regions;
+  int pass = 0;
+  for (const Modality key : all_modalities) {
+    if (!by_key && key != all_modalities[0]) break;
+    std::vector<int32_t> keys = by_key ? of_modality(rows.modalities, key) : all_of(rows.count());
+    if (keys.empty()) continue;
+    for (const Modality query : all_modalities) {
+      if (!by_query && query != all_modalities[0]) break;
+      Region region;
+      region.query_modality = query;
+      region.key_modality = key;
+      region.pass = pass;
+      region.queries = by_query ? of_modality(queries.modalities, query) : all_of(queries.count());
+      if (region.queries.empty()) continue;
+      region.rows = keys;
+      place(region, queries, rows, boundary == Boundary::both);
+      regions.push_back(std::move(region));
+    }
+    ++pass;
+  }
+  return regions;
+}
+
+void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads) {
+  if (region.row_coordinates.empty()) return;
+  const int64_t begin = region.row_coordinates.front();
+  const int64_t end = std::min<int64_t>(reads.end, int64_t{region.row_coordinates.back()} + 1);
+  merge_ranges(reads.ranges, begin, end);
+  int64_t at = begin;
+  for (const TileReads::Range& range : reads.ranges) {
+    add_lines(builder, region, reads, at, range.begin);
+    add_places(builder, region, region.place_of(range.begin), region.place_of(range.end));
+    at = range.end;
+  }
+  add_lines(builder, region, reads, at, end);
+  if (!reads.columns.empty()) add_columns(builder, region, reads);
+}
+
+}  // namespace kinora

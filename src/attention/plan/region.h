@@ -1,0 +1,63 @@
+// A region is a set of query rows and a set of key rows that a pattern treats as one plane.
+// Modality boundaries cut the whole plane into regions; inside one, a pattern sees only
+// coordinates, so that every pattern works for every boundary, for pruned memory and for any
+// interleaving.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/plan/plan.h"
+
+namespace kinora {
+
+// Where a head's pattern breaks: nowhere, between key modalities, between query modalities, or
+// both.
+enum class Boundary : uint8_t { none, key, query, both };
+
+std::string_view boundary_name(Boundary boundary);  // "none", "key", "query", "both"
+Boundary parse_boundary(std::string_view name);     // throws a bad_input error
+
+// A query reads a key only if the key's coordinate is not greater than its own. For none, key and
+// query the coordinate is the ordinal, so that lines keep their place across pruned rows. For both
+// it is the place among the keys of that modality: lines run on across what lies between.
+struct Region {
+  Modality query_modality = Modality::text;  // of a query or both boundary
+  Modality key_modality = Modality::text;    // of a key or both boundary
+  int pass = 0;                              // regions that share queries differ in it
+  std::vector<int32_t> queries;              // indexes into the QueryView, increasing
+  std::vector<int32_t> rows;                 // indexes into the RowsView, increasing
+  std::vector<int32_t> query_coordinates;    // one a query, never decreasing; −1: sees nothing
+  std::vector<int32_t> row_coordinates;      // one a row, strictly increasing
+  std::vector<int32_t> run_ends;  // per place: the place after the run of adjacent rows it is in
+  bool unbroken = false;          // rows and coordinates both count up by one
+
+  int64_t row_count() const { return static_cast<int64_t>(rows.size()); }
+  // First place whose coordinate is not less than `coordinate`.
+  int64_t place_of(int64_t coordinate) const;
+};
+
+// All regions of a boundary; only those that have queries and rows.
+std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowsView& rows);
+
+// Keys that one tile reads, in coordinates of its region.
+struct TileReads {
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  std::vector<Range> ranges;         // any order, may overlap
+  int32_t stride = 0;                // lines: coordinates ≡ a phase modulo stride
+  std::vector<int32_t> phases;       // each in [0, stride)
+  std::span<const int32_t> columns;  // single coordinates, increasing
+  int64_t end = 0;                   // nothing from here on is read
+};
+
+// Adds every key of `reads` once to the builder's list of segments: ranges and lines as affine
+// segments where rows are adjacent, everything else gathered. Sorts and merges `reads.ranges`.
+void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads);
+
+}  // namespace kinora

@@ -1,0 +1,36 @@
+#include "attention/policies/dense.h"
+
+#include <algorithm>
+
+#include "attention/cuda/runner_cuda.h"
+#include "attention/runner.h"
+#include "attention/runner_checks.h"
+
+namespace kinora {
+
+Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows) {
+  PlanBuilder builder(queries, rows);
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  const auto kv_heads = static_cast<int>(rows.keys.size(1));
+  const int group = heads / kv_heads;
+  const int64_t step = std::max<int64_t>(1, tile_rows / group);
+  for (int64_t begin = 0; begin < queries.count(); begin += step) {
+    builder.begin_queries();
+    builder.add_query_range(begin, std::min(begin + step, queries.count()));
+    builder.begin_segments();
+    builder.add_rows(0, rows.count());
+    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) builder.add_tile(kv_head * group, group);
+  }
+  return builder.take();
+}
+
+void DenseAttention::attend(const Context& context, int, const QueryView& queries,
+                            const RowsView& rows, float scale, TensorView out) {
+  if (!context.device.is_cpu()) {
+    check_attention(context, queries, rows, out, {});
+    return cuda_attention::run_dense(context, queries, rows, scale, out);
+  }
+  run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
+}
+
+}  // namespace kinora

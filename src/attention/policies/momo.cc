@@ -1,0 +1,205 @@
+#include "attention/policies/momo.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+
+#include "attention/policies/delta.h"
+#include "attention/policies/dense.h"
+#include "attention/runner.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+// Feeds every measured query's block scores to its own top-k.
+class TopKObserver final : public BlockObserver {
+ public:
+  TopKObserver(const MomoOptions& options, const QueryView& queries, const RowsView& rows,
+               int64_t samples, int64_t heads)
+      : block_(options.layout.block),
+        heads_(heads),
+        first_(options.layout.sink_end(rows.count()) / block_) {
+    top_.reserve(static_cast<size_t>(samples * heads));
+    for (int64_t sample = 0; sample < samples; ++sample) {
+      const int64_t end = options.layout.window_begin(
+                              queries, rows, sample * options.query_stride / options.layout.tile) /
+                          block_;
+      ends_.push_back(end);
+      for (int64_t head = 0; head < heads; ++head) {
+        top_.emplace_back(options.top_k, options.k, options.k_exact,
+                          std::max<int64_t>(0, end - first_));
+      }
+    }
+  }
+
+  int64_t block_size() const override { return block_; }
+  void observe(int64_t block, int64_t count, const int32_t* query, const int32_t* head,
+               const float* score) override {
+    if (block < first_) return;
+    for (int64_t i = 0; i < count; ++i) {
+      // Sink and window are read anyway; they must not use up places.
+      if (block >= ends_[static_cast<size_t>(query[i])]) continue;
+      top_[static_cast<size_t>(query[i] * heads_ + head[i])].offer(static_cast<int32_t>(block),
+                                                                   score[i]);
+    }
+  }
+  std::vector<BlockScore> take(int64_t sample, int64_t head) const {
+    return top_[static_cast<size_t>(sample * heads_ + head)].take();
+  }
+
+ private:
+  int64_t block_;
+  int64_t heads_;
+  int64_t first_;                // block after the sink
+  std::vector<int64_t> ends_;    // per sample: first block of its tile's window
+  std::vector<OnlineTopK> top_;  // [samples, heads]
+};
+
+// Dense attention of few queries: tiles so small that every thread gets some. A query's result does
+// not depend on its tile.
+Plan measuring_plan(const Context& context, const QueryView& queries, const RowsView& rows) {
+  const int64_t share =
+      queries.count() * queries.queries.size(1) / (2 * context.threads->threads());
+  return dense_plan(queries, rows, std::clamp<int64_t>(share, 48, 256));
+}
+
+}  // namespace
+
+int64_t spread_stride(int64_t stride, int64_t frame_tokens) {
+  while (std::gcd(stride, std::max<int64_t>(1, frame_tokens)) != 1) ++stride;
+  return stride;
+}
+
+void check(const MomoOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorKind::usage, "momo: " + what);
+  };
+  const BlockLayout& layout = options.layout;
+  if (options.query_stride < 1 || layout.tile < options.query_stride) {
+    refuse(fmt::format("a tile of {} queries cannot be measured at every {}th", layout.tile,
+                       options.query_stride));
+  }
+  if (layout.block != 32 && layout.block != 64) {
+    refuse(fmt::format("a block of {} keys; it must be 32 or 64", layout.block));
+  }
+  if (options.k < 1 || options.k_exact < 0 || options.k_exact > options.k) {
+    refuse(fmt::format("{} blocks of which {} exactly", options.k, options.k_exact));
+  }
+  if (options.sparse_keys < 0 || layout.sink < 0 || layout.window < 0) {
+    refuse("a number of keys below zero");
+  }
+}
+
+BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
+                           int64_t samples, int64_t heads, int64_t stride, int64_t tile_size,
+                           int64_t tiles, int64_t blocks_kept, BlockRank rank) {
+  BlockChoice choice(static_cast<size_t>(heads * tiles));
+  context.threads->parallel_for(heads * tiles, 1, [&](int64_t begin, int64_t finish) {
+    std::vector<BlockScore> all, united;
+    for (int64_t at = begin; at < finish; ++at) {
+      const int64_t head = at / tiles, tile = at % tiles;
+      all.clear();
+      united.clear();
+      // The measured queries of a tile are those with s · stride in it.
+      const auto first_from = [&](int64_t query) { return (query + stride - 1) / stride; };
+      const int64_t end = std::min(samples, first_from((tile + 1) * tile_size));
+      for (int64_t sample = first_from(tile * tile_size); sample < end; ++sample) {
+        const auto& list = kept[static_cast<size_t>(sample * heads + head)];
+        all.insert(all.end(), list.begin(), list.end());
+      }
+      std::sort(all.begin(), all.end(),
+                [](const BlockScore& a, const BlockScore& b) { return a.block < b.block; });
+      for (size_t i = 0; i < all.size();) {
+        const size_t first = i;
+        double sum = 0;
+        for (; i < all.size() && all[i].block == all[first].block; ++i) {
+          const auto score = static_cast<double>(all[i].score);
+          sum += rank == BlockRank::mass ? std::exp2(score) : score;
+        }
+        if (rank == BlockRank::mean) sum /= static_cast<double>(i - first);
+        united.push_back({all[first].block, static_cast<float>(sum)});
+      }
+      choice[static_cast<size_t>(at)] = strongest_blocks(united, blocks_kept);
+    }
+  });
+  return choice;
+}
+
+MomoAttention::MomoAttention(MomoOptions momo, SparseOptions options)
+    : SparseAttention(std::move(options)), momo_(momo) {
+  check(momo_);
+  // With all of them exact a hybrid is the exact buffer, whose result the tree finds sooner.
+  if (momo_.top_k == TopKMethod::hybrid && momo_.k_exact == momo_.k) {
+    momo_.top_k = TopKMethod::tournament;
+  }
+}
+
+BlockChoice MomoAttention::measure(const Context& context, const QueryView& queries,
+                                   const RowsView& rows, float scale, TensorView exact) const {
+  const SampledQueries sampled(queries, momo_.query_stride);
+  const QueryView view = sampled.view();
+  const int64_t samples = view.count(), heads = queries.queries.size(1);
+  TopKObserver observer(momo_, queries, rows, samples, heads);
+  std::vector<float> max(static_cast<size_t>(samples * heads)), sum(max.size());
+  run_plan(context, measuring_plan(context, view, rows), view, rows, scale, exact,
+           {.state = {max.data(), sum.data()}, .observer = &observer});
+
+  std::vector<std::vector<BlockScore>> kept(max.size());
+  context.threads->parallel_for(samples * heads, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const auto i = static_cast<size_t>(at);
+      kept[i] = observer.take(at / heads, at % heads);
+      // Scores of different queries are compared in the trim, so each is put on the scale of its
+      // own query's total.
+      const float total = max[i] * std::numbers::log2e_v<float> + std::log2(sum[i]);
+      for (BlockScore& score : kept[i]) score.score -= total;
+    }
+  });
+  const int64_t keys = scaled_keys(momo_.sparse_keys, rows.count());
+  const int64_t blocks = rows.count() / momo_.layout.block + 1;
+  return union_and_trim(context, kept, samples, heads, momo_.query_stride, momo_.layout.tile,
+                        momo_.layout.tiles(queries.count()),
+                        momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks,
+                        momo_.rank);
+}
+
+std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, int,
+                                                      const QueryView& queries,
+                                                      const RowsView& rows, float scale) {
+  const SampledQueries sampled(queries, momo_.query_stride);
+  Tensor exact(DType::f32, sampled.view().queries.shape());
+  const BlockChoice choice = measure(context, queries, rows, scale, exact);
+  std::vector<LabelledPlan> result;
+  result.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
+  return result;
+}
+
+void MomoAttention::attend_sparsely(const Context& context, int, const QueryView& queries,
+                                    const RowsView& rows, float scale, TensorView out) {
+  const RunTimer watch;
+  const SampledQueries sampled(queries, momo_.query_stride);
+  const QueryView view = sampled.view();
+  Tensor exact(DType::f32, view.queries.shape());
+  const BlockChoice choice = measure(context, queries, rows, scale, exact);
+  const int64_t heads = queries.queries.size(1);
+  const int64_t pairs = dense_pairs(heads, view, rows);
+  AttentionReport::Part& part = report_.parts["momo measure"];
+  part.heads += heads;
+  part.pairs += pairs;
+  part.seconds += watch.seconds();
+  report_.pairs += pairs;
+  report_.run_seconds += watch.seconds();
+
+  const RunTimer index_watch;
+  std::vector<LabelledPlan> planned;
+  planned.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
+  report_.index_seconds += index_watch.seconds();
+  run(context, std::move(planned), queries, rows, scale, out);
+  if (momo_.delta) apply_delta(context, exact, momo_.query_stride, out);
+}
+
+}  // namespace kinora

@@ -1,0 +1,144 @@
+#include "attention/policies/pattern_attention.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "attention/plan/line_plan.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+// What a head's time is booked under: the kind of pattern, with its boundary where it has one.
+std::string label_of(const HeadChoice& choice) {
+  std::string label;
+  for (const RegionPattern& pattern : choice.patterns) {
+    const auto name = pattern_name(pattern.spec.kind);
+    if (label.find(name) == std::string::npos) {
+      label += label.empty() ? "" : "+";
+      label += name;
+    }
+  }
+  if (choice.boundary != Boundary::none) {
+    label += fmt::format(" ({} boundary)", boundary_name(choice.boundary));
+  }
+  return label;
+}
+
+LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
+                         const QueryView& queries, const RowsView& rows, int head, float scale) {
+  const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
+  Probe probe;
+  if (needs_probe(spec)) probe = probe_region(context, queries, rows, region, head, scale);
+  return resolve(spec, region, probe);
+}
+
+}  // namespace
+
+std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
+                                    const std::vector<Region>& regions, const QueryView& queries,
+                                    const RowsView& rows, int head, float scale) {
+  std::vector<LineIndex> indexes;
+  for (const Region& region : regions) {
+    indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale));
+  }
+  return indexes;
+}
+
+PatternAttention::PatternAttention(std::string name, HeadChoice choice, SparseOptions options)
+    : SparseAttention(std::move(options)), name_(std::move(name)), choice_(std::move(choice)) {
+  for (const RegionPattern& pattern : choice_.patterns) check(pattern.spec);
+}
+
+PatternAttention::PatternAttention(std::string name, std::shared_ptr<const HeadTable> table,
+                                   SparseOptions options)
+    : SparseAttention(std::move(options)), name_(std::move(name)), table_(std::move(table)) {
+  if (!table_ || !table_->complete()) {
+    throw Error(ErrorKind::usage, "attention " + name_ + ": the table is not complete");
+  }
+}
+
+const HeadChoice& PatternAttention::choice(int layer, int head) const {
+  return table_ ? *table_->at(layer, head) : choice_;
+}
+
+std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context, int layer,
+                                                         const QueryView& queries,
+                                                         const RowsView& rows, float scale) {
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  const int group = heads / static_cast<int>(rows.keys.size(1));
+  if (table_ && (heads != table_->shape.heads || layer >= table_->shape.layers)) {
+    throw Error(
+        ErrorKind::bad_input,
+        fmt::format("attention table: made for {} heads in {} layers, used for head count {} "
+                    "in layer {}",
+                    table_->shape.heads, table_->shape.layers, heads, layer));
+  }
+  // Planning is short beside the attention of one thread, and would be long beside that of many:
+  // all of it is shared among them.
+  const auto for_each = [&](size_t count, const auto& work) {
+    context.threads->parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) work(i);
+    });
+  };
+  std::map<Boundary, std::vector<Region>> regions;
+  for (int head = 0; head < heads; ++head) regions.try_emplace(choice(layer, head).boundary);
+  for_each(regions.size(), [&](size_t i) {
+    auto& [boundary, cut] = *std::next(regions.begin(), static_cast<int64_t>(i));
+    cut = cut_regions(boundary, queries, rows);
+  });
+  std::vector<std::vector<LineIndex>> indexes(static_cast<size_t>(heads));
+  std::vector<std::pair<int, size_t>> places;  // (head, region)
+  for (int head = 0; head < heads; ++head) {
+    const size_t count = regions.at(choice(layer, head).boundary).size();
+    indexes[static_cast<size_t>(head)].resize(count);
+    for (size_t i = 0; i < count; ++i) places.emplace_back(head, i);
+  }
+  for_each(places.size(), [&](size_t i) {
+    const auto [head, region] = places[i];
+    const HeadChoice& chosen = choice(layer, head);
+    indexes[static_cast<size_t>(head)][region] = resolve_region(
+        context, chosen, regions.at(chosen.boundary)[region], queries, rows, head, scale);
+  });
+
+  // Siblings with equal indexes share tiles, so that keys are read once for all of them.
+  struct Part {
+    int head, end;
+    size_t region;
+    Plan plan{};
+  };
+  std::vector<Part> parts;
+  for (int head = 0; head < heads;) {
+    const HeadChoice& chosen = choice(layer, head);
+    int end = head + 1;
+    while (end < heads && end / group == head / group &&
+           choice(layer, end).boundary == chosen.boundary &&
+           label_of(choice(layer, end)) == label_of(chosen) &&
+           indexes[static_cast<size_t>(end)] == indexes[static_cast<size_t>(head)]) {
+      ++end;
+    }
+    for (size_t i = 0; i < regions.at(chosen.boundary).size(); ++i) parts.push_back({head, end, i});
+    head = end;
+  }
+  for_each(parts.size(), [&](size_t i) {
+    Part& part = parts[i];
+    PlanBuilder builder(queries, rows);
+    add_line_tiles(builder, regions.at(choice(layer, part.head).boundary)[part.region],
+                   indexes[static_cast<size_t>(part.head)][part.region], part.head,
+                   part.end - part.head);
+    part.plan = builder.take();
+  });
+  std::map<std::string, Plan> plans;
+  for (Part& part : parts) {
+    const auto [plan, fresh] =
+        plans.try_emplace(label_of(choice(layer, part.head)), std::move(part.plan));
+    if (!fresh) append(plan->second, part.plan);
+  }
+  std::vector<LabelledPlan> result;
+  for (auto& [label, plan] : plans) result.push_back({label, std::move(plan)});
+  return result;
+}
+
+}  // namespace kinora

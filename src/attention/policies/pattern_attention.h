@@ -1,0 +1,41 @@
+// Policies whose heads follow line patterns: one pattern for every head (the baselines), or a table
+// that gives each its own (mminference).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attention/policies/head_table.h"
+#include "attention/policies/sparse_attention.h"
+
+namespace kinora {
+
+// Adds one head's tiles. Sizes are scaled to the length of memory, indexes are built online.
+// `regions` are those of the choice's boundary.
+std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
+                                    const std::vector<Region>& regions, const QueryView& queries,
+                                    const RowsView& rows, int head, float scale);
+
+class PatternAttention final : public SparseAttention {
+ public:
+  // The same for every head.
+  PatternAttention(std::string name, HeadChoice choice, SparseOptions options);
+  // From a table; it must be complete.
+  PatternAttention(std::string name, std::shared_ptr<const HeadTable> table, SparseOptions options);
+
+  std::string_view name() const override { return name_; }
+
+ protected:
+  std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
+                                         const QueryView& queries, const RowsView& rows,
+                                         float scale) override;
+
+ private:
+  const HeadChoice& choice(int layer, int head) const;
+
+  std::string name_;
+  HeadChoice choice_;
+  std::shared_ptr<const HeadTable> table_;  // null: choice_ for all
+};
+
+}  // namespace kinora

@@ -1,0 +1,224 @@
+#include "attention/policies/pattern.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "attention/search/grid_search.h"
+#include "attention/test_support.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+using testing::make_problem;
+using testing::Problem;
+
+TEST(Probe, SumsExactAttentionOfTheLastQueries) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Problem problem = make_problem(random, {.queries = 90,
+                                            .earlier = 50,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_size = 16,
+                                            .dtype = dtype,
+                                            .gaps = 0.3});
+    testing::mix_modalities(random, problem, 3, 20);
+    for (const Boundary boundary : {Boundary::none, Boundary::query, Boundary::both}) {
+      for (const Region& region : cut_regions(boundary, problem.queries(), problem.memory())) {
+        const int head = 3;
+        const Probe probe = probe_region(Context(pool), problem.queries(), problem.memory(), region,
+                                         head, problem.scale, 64);
+        std::vector<double> columns(region.rows.size()), diagonals(probe.diagonals.size());
+        int64_t taken = 0;
+        for (size_t i = region.queries.size(); i > 0 && taken < 64; --i) {
+          const int32_t query = region.queries[i - 1];
+          const int64_t c = region.query_coordinates[i - 1];
+          std::vector<double> weights;
+          for (size_t k = 0; k < region.rows.size(); ++k) {
+            if (!testing::causal(problem, query, region.rows[k])) break;
+            double score = 0;
+            for (int64_t at = 0; at < 16; ++at) {
+              score +=
+                  double{problem.query_data[static_cast<size_t>((query * 4 + head) * 16 + at)]} *
+                  double{problem.key_data[static_cast<size_t>((region.rows[k] * 2 + 1) * 16 + at)]};
+            }
+            weights.push_back(std::exp(score * double{problem.scale}));
+          }
+          if (weights.empty()) continue;
+          ++taken;
+          const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+          for (size_t k = 0; k < weights.size(); ++k) {
+            columns[k] += weights[k] / sum;
+            diagonals[static_cast<size_t>(c - region.row_coordinates[k])] += weights[k] / sum;
+          }
+        }
+        EXPECT_EQ(probe.queries, taken);
+        EXPECT_LT(testing::relative_error(std::span<const float>(probe.columns),
+                                          std::span<const double>(columns)),
+                  1e-5);
+        EXPECT_LT(testing::relative_error(std::span<const float>(probe.diagonals),
+                                          std::span<const double>(diagonals)),
+                  1e-5);
+      }
+    }
+  }
+}
+
+// A probe as a grid head would give it: even noise, and lines of known stride and phase.
+struct Planted {
+  Problem problem;
+  std::vector<Region> regions;
+  Probe probe;
+};
+
+Planted plant(Random& random, int64_t rows, int32_t stride, int32_t vertical, int32_t slash,
+              double share) {
+  Planted planted;
+  planted.problem = make_problem(random, {.queries = rows, .head_size = 1});
+  planted.regions =
+      cut_regions(Boundary::none, planted.problem.queries(), planted.problem.memory());
+  planted.probe.queries = 64;
+  const auto line = [&](int32_t phase) {
+    std::vector<float> weights(static_cast<size_t>(rows));
+    for (int64_t i = 0; i < rows; ++i) {
+      const double even = 64.0 * (1 - share) / static_cast<double>(rows);
+      const double peak =
+          i % stride == phase ? 64.0 * share * stride / static_cast<double>(rows) : 0;
+      weights[static_cast<size_t>(i)] =
+          static_cast<float>((even + peak) * random.uniform(0.7, 1.3));
+    }
+    return weights;
+  };
+  planted.probe.columns = line(vertical);
+  planted.probe.diagonals = line(slash);
+  return planted;
+}
+
+TEST(GridSearch, FindsStrideAndPhase) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int32_t stride : {9, 64, 98, 182, 400, 1021}) {
+    const auto vertical = static_cast<int32_t>(random.below(stride));
+    const auto slash = static_cast<int32_t>(random.below(stride));
+    const Planted planted = plant(random, 9001, stride, vertical, slash, 0.4);
+    const GridFit fit =
+        search_grid(planted.regions[0], planted.probe, least_stride, 1024, {true, true, true});
+    EXPECT_EQ(fit.stride, stride);
+    EXPECT_EQ(fit.vertical, vertical);
+    EXPECT_EQ(fit.slash, slash);
+    EXPECT_GT(fit.gain, 0.7);
+  }
+}
+
+TEST(GridSearch, FoldEqualsTheDefinitionAcrossGaps) {
+  KINORA_FRESH_RANDOM(random);
+  for (const double gaps : {0.0, 0.3}) {
+    const Problem problem =
+        make_problem(random, {.queries = 50, .earlier = 500, .head_size = 1, .gaps = gaps});
+    const Region region = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
+    Probe probe;
+    probe.queries = 1;
+    probe.columns = testing::random_floats(random, problem.rows());
+    probe.diagonals = testing::random_floats(random, region.query_coordinates.back() + 1);
+    for (const int32_t stride : {8, 13, 64, 100}) {
+      const GridFit fit = fit_grid(region, probe, stride, {false, true, true});
+      std::vector<double> columns(static_cast<size_t>(stride)), slashes(columns.size());
+      for (size_t i = 0; i < probe.columns.size(); ++i) {
+        columns[static_cast<size_t>(region.row_coordinates[i] % stride)] +=
+            double{probe.columns[i]};
+      }
+      for (size_t i = 0; i < probe.diagonals.size(); ++i) {
+        slashes[i % static_cast<size_t>(stride)] += double{probe.diagonals[i]};
+      }
+      EXPECT_EQ(fit.vertical, std::max_element(columns.begin(), columns.end()) - columns.begin());
+      EXPECT_EQ(fit.slash, std::max_element(slashes.begin(), slashes.end()) - slashes.begin());
+    }
+  }
+}
+
+TEST(Pattern, VerticalSlashKeepsTheStrongestAndTheForced) {
+  KINORA_FRESH_RANDOM(random);
+  for (int round = 0; round < 30; ++round) {
+    const int64_t rows = 1 + random.below(400);
+    const Problem problem = make_problem(random, {.queries = rows, .head_size = 1});
+    const Region region = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
+    Probe probe;
+    probe.queries = 64;
+    for (int64_t i = 0; i < rows; ++i) {  // few distinct values, so that ties abound
+      probe.columns.push_back(static_cast<float>(random.below(5)));
+      probe.diagonals.push_back(static_cast<float>(random.below(5)));
+    }
+    const PatternSpec spec{.kind = PatternKind::vertical_slash,
+                           .verticals = static_cast<int32_t>(random.below(450)),
+                           .slashes = static_cast<int32_t>(random.below(450))};
+    const LineIndex index = resolve(spec, region, probe);
+    const auto check_list = [&](std::vector<int32_t> list, std::vector<float> weights,
+                                int32_t count, int32_t forced) {
+      for (int32_t i = 0; i < std::min<int64_t>(forced, rows); ++i) {
+        weights[static_cast<size_t>(i)] = 100;
+      }
+      std::vector<int32_t> order(weights.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return weights[static_cast<size_t>(a)] > weights[static_cast<size_t>(b)];
+      });
+      const int64_t kept = std::clamp<int64_t>(count, std::min<int64_t>(forced, rows), rows);
+      order.resize(static_cast<size_t>(kept));
+      std::sort(order.begin(), order.end());
+      EXPECT_EQ(list, order);
+    };
+    check_list(index.columns, probe.columns, spec.verticals, forced_columns);
+    check_list(index.slashes, probe.diagonals, spec.slashes, forced_diagonals);
+  }
+}
+
+TEST(Pattern, ResolvesTheStaticOnes) {
+  KINORA_FRESH_RANDOM(random);
+  const Problem problem = make_problem(random, {.queries = 300, .head_size = 1});
+  const Region region = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
+  EXPECT_TRUE(resolve({}, region, {}).everything);
+  const LineIndex tri =
+      resolve({.kind = PatternKind::tri_shape, .sink = 3, .local = 50, .bottom = 9}, region, {});
+  EXPECT_EQ(tri.sink, 3);
+  EXPECT_EQ(tri.local, 50);
+  EXPECT_EQ(tri.bottom, 9);
+  EXPECT_EQ(resolve({.kind = PatternKind::a_shape, .bottom = 9}, region, {}).bottom, 0);
+  const LineIndex fixed = resolve({.kind = PatternKind::sf_fixed, .stride = 64}, region, {});
+  EXPECT_EQ(fixed.segment, 64);
+  EXPECT_EQ(fixed.vertical, 0);
+  const LineIndex strided = resolve({.kind = PatternKind::sf_strided, .stride = 64}, region, {});
+  EXPECT_EQ(strided.stride, 64);
+  EXPECT_EQ(strided.slash, 0);
+  EXPECT_EQ(strided.local, 64);
+}
+
+TEST(Pattern, SizesShrinkWithShortInputsOnly) {
+  const PatternSpec spec{.kind = PatternKind::a_shape, .sink = 1, .local = 4096, .stride = 64};
+  EXPECT_EQ(scaled(spec, nominal_length), spec);
+  EXPECT_EQ(scaled(spec, 1'000'000), spec);
+  const PatternSpec half = scaled(spec, nominal_length / 2);
+  EXPECT_EQ(half.local, 2048);
+  EXPECT_EQ(half.sink, 1);
+  EXPECT_EQ(half.stride, 64);
+  EXPECT_EQ(scaled(spec, 1).local, 1);
+}
+
+TEST(Pattern, RefusesNonsense) {
+  EXPECT_THROW(check({.kind = PatternKind::grid}), Error);
+  EXPECT_THROW(check({.kind = PatternKind::grid, .stride = -1, .slash = true}), Error);
+  EXPECT_THROW(check({.kind = PatternKind::grid, .max_stride = 2000, .slash = true}), Error);
+  EXPECT_THROW(check({.kind = PatternKind::sf_fixed}), Error);
+  EXPECT_THROW(check({.kind = PatternKind::a_shape, .local = -5}), Error);
+  EXPECT_THROW(parse_pattern("zigzag"), Error);
+  for (int i = 0; i < 7; ++i) {
+    const auto kind = static_cast<PatternKind>(i);
+    EXPECT_EQ(parse_pattern(pattern_name(kind)), kind);
+  }
+}
+
+}  // namespace
+}  // namespace kinora

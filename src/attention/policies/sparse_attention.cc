@@ -1,0 +1,195 @@
+#include "attention/policies/sparse_attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "attention/policies/delta.h"
+#include "attention/runner.h"
+#include "base/error.h"
+
+namespace kinora {
+namespace {
+
+int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+// Heads that a plan covers.
+std::set<int32_t> heads_of(const Plan& plan) {
+  std::set<int32_t> heads;
+  for (const Tile& tile : plan.tiles) {
+    for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) heads.insert(head);
+  }
+  return heads;
+}
+
+}  // namespace
+
+RunTimer::RunTimer() : start_(now()) {}
+
+double RunTimer::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::duration(now() - start_)).count();
+}
+
+std::string to_string(const AttentionReport& report) {
+  std::string text = fmt::format(
+      "attention: {:.1f} % of the dense FLOPs, index {:.3f} s, run {:.3f} s, {} of {} calls "
+      "dense\n",
+      100 * report.share(), report.index_seconds, report.run_seconds, report.dense_calls,
+      report.calls);
+  for (const auto& [label, part] : report.parts) {
+    text += fmt::format(
+        "  {}: {} heads, {:.1f} % of the computed pairs, {:.3f} s\n", label, part.heads,
+        report.pairs > 0
+            ? 100.0 * static_cast<double>(part.pairs) / static_cast<double>(report.pairs)
+            : 0.0,
+        part.seconds);
+  }
+  return text;
+}
+
+int64_t last_text(const QueryView& queries, int64_t most) {
+  int64_t count = 0;
+  while (count < std::min(most, queries.count()) &&
+         queries.modalities[static_cast<size_t>(queries.count() - count - 1)] == Modality::text) {
+    ++count;
+  }
+  return count;
+}
+
+bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowsView& rows) const {
+  const auto& layers = options_.dense_layers;
+  return queries.count() - last_text(queries, options_.dense_last) < least_queries ||
+         rows.count() < options_.dense_below ||
+         std::find(layers.begin(), layers.end(), layer) != layers.end();
+}
+
+std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int layer,
+                                                 const QueryView& queries, const RowsView& rows,
+                                                 float scale) {
+  const int64_t last = last_text(queries, options_.dense_last);
+  const int64_t first = queries.count() - last;
+  std::vector<LabelledPlan> planned;
+  if (first == 0) {
+    planned.push_back({"dense", dense_plan(queries, rows)});
+    return planned;
+  }
+  planned = sparse_plans(context, layer, slice(queries, 0, first), rows, scale);
+  for (LabelledPlan& labelled : planned) {
+    PlanBuilder builder(queries, rows);
+    builder.begin_queries();
+    builder.add_query_range(first, queries.count());
+    builder.begin_segments();
+    builder.add_rows(0, rows.count());
+    for (const int32_t head : heads_of(labelled.plan)) {
+      if (last > 0) builder.add_tile(head);
+    }
+    labelled.plan.query_count = queries.count();
+    append(labelled.plan, builder.take());
+  }
+  return planned;
+}
+
+void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
+                             const RowsView& rows, float scale, TensorView out) {
+  if (!context.device.is_cpu()) {
+    throw Error(ErrorKind::unsupported, fmt::format("--attention {} does not run on a GPU yet; use "
+                                                    "--attention dense or --device cpu",
+                                                    name()));
+  }
+  ++report_.calls;
+  report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);
+  if (falls_back(layer, queries, rows)) {
+    ++report_.dense_calls;
+    attend_densely(context, layer, "dense", queries, rows, scale, out);
+    return;
+  }
+  const int64_t last = last_text(queries, options_.dense_last);
+  const int64_t first = queries.count() - last;
+  attend_sparsely(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
+  if (last == 0) return;
+  attend_densely(context, layer, "last queries", slice(queries, first, last), rows, scale,
+                 out.rows(first, last));
+}
+
+void SparseAttention::attend_densely(const Context& context, int layer, const char* label,
+                                     const QueryView& queries, const RowsView& rows, float scale,
+                                     TensorView out) {
+  const RunTimer watch;
+  dense_.attend(context, layer, queries, rows, scale, out);
+  const int64_t heads = queries.queries.size(1);
+  const int64_t pairs = dense_pairs(heads, queries, rows);
+  AttentionReport::Part& part = report_.parts[label];
+  part.heads += heads;
+  part.pairs += pairs;
+  part.seconds += watch.seconds();
+  report_.pairs += pairs;
+  report_.run_seconds += watch.seconds();
+}
+
+void SparseAttention::attend_sparsely(const Context& context, int layer, const QueryView& queries,
+                                      const RowsView& rows, float scale, TensorView out) {
+  const RunTimer index_watch;
+  std::vector<LabelledPlan> planned = sparse_plans(context, layer, queries, rows, scale);
+  report_.index_seconds += index_watch.seconds();
+  run(context, std::move(planned), queries, rows, scale, out);
+  if (options_.delta_stride == 0) return;
+  const RunTimer watch;
+  const SampledQueries sampled(queries, options_.delta_stride);
+  const QueryView view = sampled.view();
+  Tensor exact(DType::f32, view.queries.shape());
+  dense_.attend(context, layer, view, rows, scale, exact);
+  apply_delta(context, exact, options_.delta_stride, out);
+  AttentionReport::Part& part = report_.parts["delta"];
+  const int64_t pairs = dense_pairs(queries.queries.size(1), view, rows);
+  part.heads += queries.queries.size(1);
+  part.pairs += pairs;
+  part.seconds += watch.seconds();
+  report_.pairs += pairs;
+  report_.run_seconds += watch.seconds();
+}
+
+// All plans in one go: with many cores each by itself would have too few tiles for them.
+void SparseAttention::run(const Context& context, std::vector<LabelledPlan> planned,
+                          const QueryView& queries, const RowsView& rows, float scale,
+                          TensorView out) {
+  const RunTimer watch;
+  struct Share {
+    AttentionReport::Part* part;
+    size_t tiles_end;
+    double seconds = 0;
+  };
+  std::vector<Share> shares;
+  Plan joined;
+  for (LabelledPlan& labelled : planned) {
+    AttentionReport::Part& part = report_.parts[labelled.label];
+    const int64_t pairs = attended_pairs(labelled.plan, queries, rows);
+    part.heads += static_cast<int64_t>(heads_of(labelled.plan).size());
+    part.pairs += pairs;
+    report_.pairs += pairs;
+    if (shares.empty()) {
+      joined = std::move(labelled.plan);
+    } else {
+      append(joined, labelled.plan);
+    }
+    shares.push_back({&part, joined.tiles.size()});
+  }
+  if (shares.empty()) return;
+  std::vector<double> tile_seconds(joined.tiles.size());
+  run_plan(context, joined, queries, rows, scale, out, {.tile_seconds = tile_seconds.data()});
+  // A pattern's part of the whole is its part of what the threads did.
+  size_t tile = 0;
+  double total = 0;
+  for (Share& share : shares) {
+    for (; tile < share.tiles_end; ++tile) share.seconds += tile_seconds[tile];
+    total += share.seconds;
+  }
+  const double passed = watch.seconds();
+  report_.run_seconds += passed;
+  for (const Share& share : shares) {
+    if (total > 0) share.part->seconds += passed * share.seconds / total;
+  }
+}
+
+}  // namespace kinora

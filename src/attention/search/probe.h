@@ -1,0 +1,23 @@
+// A cheap look at where a head attends: the exact attention of the last queries of a region, summed
+// along columns and along diagonals. Vertical-slash and grid decide with it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/plan/region.h"
+
+namespace kinora {
+
+struct Probe {
+  int64_t queries = 0;           // how many were looked at; each gives a total weight of 1
+  std::vector<float> columns;    // [rows of the region]: weight of every key
+  std::vector<float> diagonals;  // [distance]: weight of all pairs with c − j = distance
+};
+
+// The last `count` queries of the region that see any of its rows.
+Probe probe_region(const Context& context, const QueryView& queries, const RowsView& rows,
+                   const Region& region, int head, float scale, int64_t count = 64);
+
+}  // namespace kinora

@@ -1,0 +1,93 @@
+#include "model/vision/processor_pixels.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "model/vision/gpu_patches.h"
+
+namespace kinora {
+
+PixelNormalizer::PixelNormalizer(const std::array<float, 3>& mean,
+                                 const std::array<float, 3>& deviation)
+    : mean_(mean) {
+  for (size_t channel = 0; channel < 3; ++channel) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const double value = (static_cast<double>(byte) / 255 - mean[channel]) /
+                           static_cast<double>(deviation[channel]);
+      tables_[channel][byte] = static_cast<float>(value);
+    }
+  }
+}
+
+Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t patch,
+                      const PixelNormalizer& normalizer, const PatchFormat& format) {
+  if (!context.device.is_cpu()) {
+    return gpu_patches(context, pictures, {1, 1, patch}, normalizer, format);
+  }
+  const int64_t down = pictures.size(1) / patch, across = pictures.size(2) / patch;
+  Tensor out(DType::f32, {pictures.size(0) * down * across, 3 * patch * patch});
+  context.threads->parallel_for(pictures.size(0) * down, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t strip = begin; strip < end; ++strip) {
+      const uint8_t* picture = pictures.row<uint8_t>(strip / down);
+      for (int64_t column = 0; column < across; ++column) {
+        float* target = out.data<float>() + (strip * across + column) * out.size(1);
+        for (int64_t channel = 0; channel < 3; ++channel) {
+          const auto& table = normalizer.channel(channel);
+          for (int64_t y = 0; y < patch; ++y) {
+            const uint8_t* source = picture + (strip % down * patch + y) * pictures.stride(1) +
+                                    column * patch * pictures.stride(2) + channel;
+            for (int64_t x = 0; x < patch; ++x) *target++ = table[source[x * pictures.stride(2)]];
+          }
+        }
+      }
+    }
+  });
+  return out;
+}
+
+nlohmann::json parse_processor_json(const std::string& text, const std::string& where) {
+  nlohmann::json config = nlohmann::json::parse(text, nullptr, false);
+  if (!config.is_object()) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} is not a JSON object; download the model again", where));
+  }
+  return config;
+}
+
+PixelNormalizer normalizer_from(const nlohmann::json& config, const std::array<float, 3>& mean,
+                                const std::array<float, 3>& deviation, const std::string& where) {
+  const auto read = [&](const char* key, const std::array<float, 3>& fallback, bool divisor) {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) return fallback;
+    std::array<float, 3> values{};
+    bool good = found->is_array() && found->size() == 3;
+    for (size_t i = 0; good && i < 3; ++i) {
+      good = (*found)[i].is_number();
+      if (good) values[i] = (*found)[i].get<float>();
+      good = good && std::isfinite(values[i]) && (!divisor || values[i] > 0);
+    }
+    if (!good) {
+      throw Error(ErrorKind::bad_input, fmt::format("{}: {} must be three {}numbers", where, key,
+                                                    divisor ? "positive " : ""));
+    }
+    return values;
+  };
+  return PixelNormalizer(read("image_mean", mean, false), read("image_std", deviation, true));
+}
+
+int64_t positive_integer(const nlohmann::json& config, const char* key, int64_t fallback,
+                         const std::string& where) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return fallback;
+  const double value = found->is_number() ? found->get<double>() : 0;
+  if (!(value >= 1 && value <= 2147483648.0) || value != std::floor(value)) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {} must be a positive whole number, not {}",
+                                                  where, key, found->dump().substr(0, 40)));
+  }
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace kinora

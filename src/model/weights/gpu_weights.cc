@@ -1,0 +1,122 @@
+#include "model/weights/gpu_weights.h"
+
+#include "base/error.h"
+#include "base/gpu.h"
+#include "ops/elementwise.h"
+
+namespace kinora {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Moves a host matrix into part of a device matrix, converting on the device.
+void place(const Context& context, const Tensor& source, TensorView target) {
+  const Tensor there = source.to(context.device);
+  convert(context, there, target);
+}
+
+}  // namespace
+
+DType activation_type(const Context& context, DType weight_type, bool exact) {
+  return context.device.is_cpu() || exact || weight_type == DType::f32 ? DType::f32 : DType::bf16;
+}
+
+Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,
+               DType activations, int64_t row_multiple, int64_t column_multiple) {
+  int64_t rows = 0, columns = 0;
+  DType stored = DType::f32;
+  for (const Tensor* matrix : matrices) {
+    if (!matrix->defined()) continue;
+    rows += round_up(matrix->size(0), row_multiple);
+    columns = matrix->size(1);
+    stored = matrix->dtype();
+  }
+  // One type for all: parts stored in different ones are widened.
+  for (const Tensor* matrix : matrices) {
+    if (matrix->defined() && matrix->dtype() != stored) stored = DType::f32;
+  }
+  const DType type = activations == DType::f32 ? stored : DType::bf16;
+  Tensor result(type, {rows, round_up(columns, column_multiple)}, context.device);
+  clear_async(context, result.view().raw(), static_cast<size_t>(result.bytes()));
+  int64_t row = 0;
+  for (const Tensor* matrix : matrices) {
+    if (!matrix->defined()) continue;
+    place(context, *matrix, result.view().rows(row, matrix->size(0)).columns(0, columns));
+    row += round_up(matrix->size(0), row_multiple);
+  }
+  return result;
+}
+
+Tensor joined(const Context& context, std::initializer_list<const Tensor*> vectors, DType type,
+              int64_t multiple) {
+  int64_t length = 0;
+  for (const Tensor* vector : vectors) {
+    if (!vector->defined()) return {};
+    length += round_up(vector->size(0), multiple);
+  }
+  Tensor result(type, {length}, context.device);
+  clear_async(context, result.view().raw(), static_cast<size_t>(result.bytes()));
+  int64_t at = 0;
+  for (const Tensor* vector : vectors) {
+    place(context, *vector, result.view().rows(at, vector->size(0)));
+    at += round_up(vector->size(0), multiple);
+  }
+  return result;
+}
+
+LinearWeights on_gpu(const Context& context, const LinearWeights& linear, DType activations,
+                     DType bias_type, int64_t row_multiple, int64_t column_multiple) {
+  return {stacked(context, {&linear.weight}, activations, row_multiple, column_multiple),
+          joined(context, {&linear.bias}, bias_type, row_multiple)};
+}
+
+QwenVisionWeights on_gpu(const Context& context, const QwenVisionWeights& weights,
+                         DType activations) {
+  constexpr int64_t multiple = gpu_row_multiple;
+  QwenVisionWeights there;
+  there.patch = stacked(context, {&weights.patch}, activations, 1, multiple);
+  for (const QwenVisionLayerWeights& layer : weights.layers) {
+    QwenVisionLayerWeights moved;
+    moved.attention_norm = layer.attention_norm.to(context.device);
+    moved.qkv = on_gpu(context, layer.qkv, activations, activations);
+    // What is added to the residual stream, which is f32.
+    moved.output = on_gpu(context, layer.output, activations, DType::f32);
+    moved.mlp_norm = layer.mlp_norm.to(context.device);
+    moved.gate_up.weight =
+        stacked(context, {&layer.gate.weight, &layer.up.weight}, activations, multiple);
+    moved.gate_up.bias = joined(context, {&layer.gate.bias, &layer.up.bias}, activations, multiple);
+    moved.down = on_gpu(context, layer.down, activations, DType::f32, 1, multiple);
+    there.layers.push_back(moved);
+  }
+  there.merger_norm = weights.merger_norm.to(context.device);
+  there.merger_in = on_gpu(context, weights.merger_in, activations, activations);
+  there.merger_out = on_gpu(context, weights.merger_out, activations, DType::f32);
+  return there;
+}
+
+SiglipWeights on_gpu(const Context& context, const SiglipWeights& weights, DType activations) {
+  constexpr int64_t multiple = gpu_row_multiple;
+  SiglipWeights there;
+  there.patch = on_gpu(context, weights.patch, activations, DType::f32, 1, multiple);
+  there.positions = weights.positions.to(context.device);
+  for (const SiglipLayerWeights& layer : weights.layers) {
+    SiglipLayerWeights moved;
+    const auto norm = [&](const NormWeights& host) {
+      return NormWeights{host.weight.to(context.device), host.bias.to(context.device)};
+    };
+    moved.attention_norm = norm(layer.attention_norm);
+    moved.query = on_gpu(context, layer.query, activations, activations);
+    moved.key = on_gpu(context, layer.key, activations, activations);
+    moved.value = on_gpu(context, layer.value, activations, activations);
+    moved.output = on_gpu(context, layer.output, activations, DType::f32);
+    moved.mlp_norm = norm(layer.mlp_norm);
+    moved.up = on_gpu(context, layer.up, activations, activations, multiple);
+    moved.down = on_gpu(context, layer.down, activations, DType::f32, 1, multiple);
+    there.layers.push_back(moved);
+  }
+  return there;
+}
+
+}  // namespace kinora

@@ -1,0 +1,43 @@
+// Weights on their way to a GPU: stacked where one product replaces several, padded where rows
+// would not start at 16 bytes, and converted to the type that the model computes in. Used when a
+// model is loaded for a GPU.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "base/context.h"
+#include "base/tensor.h"
+#include "model/weights/weights.h"
+
+namespace kinora {
+
+// Rows of bf16 start at 16 bytes when their number of columns is a multiple of this.
+constexpr int64_t gpu_row_multiple = 8;
+inline int64_t padded_for_gpu(int64_t columns) {
+  return (columns + gpu_row_multiple - 1) / gpu_row_multiple * gpu_row_multiple;
+}
+
+// What activations are on the context's device: bf16 on a GPU whose model has 16-bit weights,
+// unless `exact` asks for f32; f32 elsewhere.
+DType activation_type(const Context& context, DType weight_type, bool exact);
+
+// The matrices one under the other on the context's device, each with its rows and columns padded
+// with zeros to multiples of `row_multiple` and `column_multiple`. Undefined ones are left out.
+// With f32 activations the stored type is kept, else it becomes bf16.
+Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,
+               DType activations, int64_t row_multiple = 1, int64_t column_multiple = 1);
+// Vectors one after the other, likewise, in the given type.
+Tensor joined(const Context& context, std::initializer_list<const Tensor*> vectors, DType type,
+              int64_t multiple = 1);
+
+// A linear layer moved; its bias takes `bias_type`.
+LinearWeights on_gpu(const Context& context, const LinearWeights& linear, DType activations,
+                     DType bias_type, int64_t row_multiple = 1, int64_t column_multiple = 1);
+
+// The towers' weights on a GPU, for QwenVisionTower and SiglipTower.
+QwenVisionWeights on_gpu(const Context& context, const QwenVisionWeights& weights,
+                         DType activations);
+SiglipWeights on_gpu(const Context& context, const SiglipWeights& weights, DType activations);
+
+}  // namespace kinora

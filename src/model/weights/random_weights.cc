@@ -1,0 +1,156 @@
+#include "model/weights/random_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "base/gpu.h"
+#include "base/random.h"
+
+namespace kinora {
+namespace {
+
+// Hands out tensors with a new seed each.
+class Maker {
+ public:
+  Maker(const Context& context, DType type) : context_(context), type_(type) {}
+
+  Tensor matrix(int64_t rows, int64_t columns) {
+    const float scale = 1.7f / std::sqrt(static_cast<float>(columns));
+    return random_tensor(context_, type_, {rows, columns}, scale, ++seed_);
+  }
+  Tensor vector(int64_t length) { return random_tensor(context_, type_, {length}, 1.0f, ++seed_); }
+  LinearWeights linear(int64_t rows, int64_t columns, bool bias) {
+    return {matrix(rows, columns), bias ? vector(rows) : Tensor()};
+  }
+  NormWeights norm(int64_t width) { return {vector(width), vector(width)}; }
+
+ private:
+  const Context& context_;
+  DType type_;
+  uint64_t seed_ = 0;
+};
+
+template <typename T>
+void fill_host(T* values, int64_t count, float scale, uint64_t seed) {
+  Random random(seed);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(random.uniform(-scale, scale));
+    if constexpr (std::is_same_v<T, float>) {
+      values[i] = value;
+    } else {
+      values[i] = T::from_float(value);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_random(const Context& context, TensorView out, float scale, uint64_t seed) {
+  if (!out.contiguous() || (out.dtype() != DType::f32 && out.dtype() != DType::bf16)) {
+    throw Error(ErrorKind::internal, "random numbers fill contiguous f32 or bf16 tensors");
+  }
+  if (!context.device.is_cpu()) return cuda::fill_random(context, out, scale, seed);
+  if (out.dtype() == DType::f32) {
+    fill_host(out.data<float>(), out.elements(), scale, seed);
+  } else {
+    fill_host(out.data<bf16>(), out.elements(), scale, seed);
+  }
+}
+
+Tensor random_tensor(const Context& context, DType type, const Shape& shape, float scale,
+                     uint64_t seed) {
+  Tensor tensor(type, shape, context.device);
+  fill_random(context, tensor, scale, seed);
+  return tensor;
+}
+
+DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type) {
+  Maker make(context, type);
+  const int64_t query = config.heads * config.head_size, key = config.kv_heads * config.head_size;
+  DecoderWeights weights;
+  weights.embeddings = make.matrix(config.vocabulary, config.hidden);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    DecoderLayerWeights layer;
+    layer.input_norm = make.vector(config.hidden);
+    layer.query = make.linear(query, config.hidden, config.qkv_bias);
+    layer.key = make.linear(key, config.hidden, config.qkv_bias);
+    layer.value = make.linear(key, config.hidden, config.qkv_bias);
+    layer.output = make.linear(config.hidden, query, config.output_bias);
+    if (config.qk_norm) {
+      layer.query_norm = make.vector(config.head_size);
+      layer.key_norm = make.vector(config.head_size);
+    }
+    layer.post_norm = make.vector(config.hidden);
+    layer.gate = make.matrix(config.intermediate, config.hidden);
+    layer.up = make.matrix(config.intermediate, config.hidden);
+    layer.down = make.matrix(config.hidden, config.intermediate);
+    weights.layers.push_back(std::move(layer));
+  }
+  weights.norm = make.vector(config.hidden);
+  weights.head = config.tied.value_or(false) ? weights.embeddings
+                                             : make.matrix(config.vocabulary, config.hidden);
+  return weights;
+}
+
+QwenVisionWeights random_qwen_vision(const Context& context, const QwenVisionConfig& config,
+                                     DType type) {
+  Maker make(context, type);
+  const int64_t hidden = config.hidden, merged = config.merge * config.merge * hidden;
+  QwenVisionWeights weights;
+  weights.patch =
+      make.matrix(hidden, config.channels * config.temporal_patch * config.patch * config.patch);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    QwenVisionLayerWeights layer;
+    layer.attention_norm = make.vector(hidden);
+    layer.qkv = make.linear(3 * hidden, hidden, true);
+    layer.output = make.linear(hidden, hidden, true);
+    layer.mlp_norm = make.vector(hidden);
+    layer.gate = make.linear(config.intermediate, hidden, true);
+    layer.up = make.linear(config.intermediate, hidden, true);
+    layer.down = make.linear(hidden, config.intermediate, true);
+    weights.layers.push_back(std::move(layer));
+  }
+  weights.merger_norm = make.vector(hidden);
+  weights.merger_in = make.linear(merged, merged, true);
+  weights.merger_out = make.linear(config.output, merged, true);
+  return weights;
+}
+
+SiglipWeights random_siglip(const Context& context, const SiglipConfig& config, DType type) {
+  Maker make(context, type);
+  const int64_t hidden = config.hidden;
+  SiglipWeights weights;
+  weights.patch = make.linear(hidden, config.channels * config.patch * config.patch, true);
+  weights.positions = make.matrix(config.grid() * config.grid(), hidden);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    SiglipLayerWeights layer;
+    layer.attention_norm = make.norm(hidden);
+    layer.query = make.linear(hidden, hidden, true);
+    layer.key = make.linear(hidden, hidden, true);
+    layer.value = make.linear(hidden, hidden, true);
+    layer.output = make.linear(hidden, hidden, true);
+    layer.mlp_norm = make.norm(hidden);
+    layer.up = make.linear(config.intermediate, hidden, true);
+    layer.down = make.linear(hidden, config.intermediate, true);
+    weights.layers.push_back(std::move(layer));
+  }
+  return weights;
+}
+
+double gpu_read_bandwidth(const Context& context) {
+  constexpr int64_t bytes = int64_t{4} << 30;  // far beyond any cache
+  const Tensor block = random_tensor(context, DType::bf16, {bytes / 2}, 1.0f, 1);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    GpuEvent begin(context.device, true), end(context.device, true);
+    begin.record(context);
+    cuda::read_all(context, block);
+    end.record(context);
+    best = std::max(best, static_cast<double>(bytes) / end.seconds_since(begin));
+  }
+  return best;
+}
+
+}  // namespace kinora

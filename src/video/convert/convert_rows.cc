@@ -1,0 +1,242 @@
+#include "video/convert/convert_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "video/ffmpeg_compat.h"
+
+namespace kinora {
+namespace {
+
+bool has_flag(const AVPixFmtDescriptor& description, uint64_t flag) {
+  return (description.flags & flag) != 0;
+}
+
+bool is_full_range(const AVFrame& frame, bool gray) {
+  const int range = raw_value(frame.color_range);
+  if (range != AVCOL_RANGE_UNSPECIFIED) return range == AVCOL_RANGE_JPEG;
+  switch (frame.format) {
+    case AV_PIX_FMT_YUVJ420P:
+    case AV_PIX_FMT_YUVJ422P:
+    case AV_PIX_FMT_YUVJ444P:
+    case AV_PIX_FMT_YUVJ440P:
+    case AV_PIX_FMT_YUVJ411P:
+      return true;
+    default:
+      return gray;  // as swscale has it
+  }
+}
+
+struct LumaWeights {
+  double red, blue;
+};
+
+LumaWeights luma_weights(const AVFrame& frame) {
+  constexpr LumaWeights bt601 = {0.299, 0.114};
+  constexpr LumaWeights bt709 = {0.2126, 0.0722};
+  switch (raw_value(frame.colorspace)) {
+    case AVCOL_SPC_BT709:
+      return bt709;
+    case AVCOL_SPC_FCC:
+      return {0.30, 0.11};
+    case AVCOL_SPC_BT470BG:
+    case AVCOL_SPC_SMPTE170M:
+      return bt601;
+    case AVCOL_SPC_SMPTE240M:
+      return {0.212, 0.087};
+    case AVCOL_SPC_BT2020_NCL:
+    case AVCOL_SPC_BT2020_CL:
+      return {0.2627, 0.0593};
+    default:
+      return frame.width >= 1280 || frame.height >= 720 ? bt709 : bt601;
+  }
+}
+
+// One sample in memory, as pixdesc.h lays it out.
+struct SampleReader {
+  const AVComponentDescriptor& component;
+  bool big_endian;
+  bool wide;  // the sample spans more than 8 bits of memory
+
+  SampleReader(const AVPixFmtDescriptor& description, int index)
+      : component(description.comp[index]),
+        big_endian(has_flag(description, AV_PIX_FMT_FLAG_BE)),
+        wide(component.shift + component.depth > 8) {}
+
+  const uint8_t* row(const AVFrame& frame, int y) const {
+    const int plane = component.plane;
+    const uint8_t* start =
+        frame.data[plane] + static_cast<ptrdiff_t>(y) * frame.linesize[plane] + component.offset;
+    return !wide && big_endian ? start + 1 : start;
+  }
+  unsigned at(const uint8_t* sample) const {
+    const unsigned raw = !wide        ? sample[0]
+                         : big_endian ? static_cast<unsigned>(sample[0] << 8 | sample[1])
+                                      : static_cast<unsigned>(sample[1] << 8 | sample[0]);
+    return (raw >> component.shift) & ((1u << component.depth) - 1);
+  }
+};
+
+int chroma_shift(int component, int log2_chroma) {
+  return component == 1 || component == 2 ? log2_chroma : 0;
+}
+
+}  // namespace
+
+bool RgbRowReader::reads(AVPixelFormat format) {
+  const AVPixFmtDescriptor* description = av_pix_fmt_desc_get(format);
+  if (description == nullptr || description->nb_components == 0) return false;
+  if (has_flag(*description, AV_PIX_FMT_FLAG_PAL)) return true;
+  if (has_flag(*description, AV_PIX_FMT_FLAG_BITSTREAM | AV_PIX_FMT_FLAG_HWACCEL |
+                                 AV_PIX_FMT_FLAG_FLOAT | AV_PIX_FMT_FLAG_BAYER))
+    return false;
+  // Not what their descriptions suggest: colours are XYZ, and samples lie at uneven distances.
+  if (format == AV_PIX_FMT_XYZ12LE || format == AV_PIX_FMT_XYZ12BE ||
+      format == AV_PIX_FMT_UYYVYY411)
+    return false;
+  for (int i = 0; i < description->nb_components; ++i) {
+    const AVComponentDescriptor& component = description->comp[i];
+    if (component.depth + component.shift > 16) return false;
+    // Different depths in luma and chroma do not occur; a new format that has them is not ours.
+    if (!has_flag(*description, AV_PIX_FMT_FLAG_RGB) && i < 3 && description->nb_components >= 3 &&
+        component.depth != description->comp[0].depth)
+      return false;
+  }
+  return true;
+}
+
+void RgbRowReader::start(const AVFrame& frame) {
+  frame_ = &frame;
+  description_ = av_pix_fmt_desc_get(static_cast<AVPixelFormat>(frame.format));
+  const bool rgb = has_flag(*description_, AV_PIX_FMT_FLAG_RGB);
+  kind_ = has_flag(*description_, AV_PIX_FMT_FLAG_PAL) ? Kind::palette
+          : rgb                                        ? Kind::rgb
+          : description_->nb_components <= 2           ? Kind::gray
+                                                       : Kind::yuv;
+  const LumaWeights weights = luma_weights(frame);
+  const Setup setup = {frame.format, is_full_range(frame, kind_ == Kind::gray), weights.red,
+                       weights.blue};
+  if (setup != setup_) prepare(setup);
+}
+
+void RgbRowReader::prepare(const Setup& setup) {
+  setup_ = setup;
+  const int depth = description_->comp[0].depth;
+  if (kind_ == Kind::yuv) {
+    factors_ =
+        YuvToRgb::make(setup.kr, setup.kb, setup.full_range, depth, description_->comp[0].shift);
+    return;
+  }
+  // Gray and odd depths of RGB. Components of RGB may differ in depth (565): each has a table of
+  // its own, one behind the other.
+  table_.clear();
+  const int tables = kind_ == Kind::rgb ? 3 : kind_ == Kind::gray ? 1 : 0;
+  for (int i = 0; i < tables; ++i) {
+    const int bits = description_->comp[i].depth;
+    const int count = 1 << bits;
+    const bool limited = kind_ == Kind::gray && !setup.full_range;
+    const double unit = std::ldexp(1.0, bits - 8);
+    for (int sample = 0; sample < count; ++sample) {
+      const double level =
+          limited ? (sample - 16 * unit) * 255 / (219 * unit) : sample * 255.0 / (count - 1);
+      table_.push_back(static_cast<uint8_t>(std::clamp(std::floor(level + 0.5), 0.0, 255.0)));
+    }
+  }
+}
+
+void RgbRowReader::look_up(int component, int y, uint8_t* out) {
+  const SampleReader reader(*description_, component);
+  const uint8_t* table = table_.data();
+  if (kind_ == Kind::rgb)
+    for (int i = 0; i < component; ++i) table += size_t{1} << description_->comp[i].depth;
+  const uint8_t* sample = reader.row(*frame_, y);
+  const int step = reader.component.step;
+  for (int x = 0; x < frame_->width; ++x, sample += step) out[x] = table[reader.at(sample)];
+}
+
+// Row y of a component as consecutive samples (shifted as luma lies in memory), each repeated
+// 2^log2_repeat times: in place when they already are, else gathered into `scratch`.
+template <typename Sample>
+const Sample* RgbRowReader::component_row(int component, int y, int log2_repeat,
+                                          std::vector<Sample>& scratch) {
+  const SampleReader reader(*description_, component);
+  const uint8_t* row = reader.row(*frame_, y);
+  const int step = reader.component.step;
+  const bool native = sizeof(Sample) == 1 || !reader.big_endian;
+  const bool aligned = reinterpret_cast<uintptr_t>(row) % sizeof(Sample) == 0;
+  if (step == sizeof(Sample) && log2_repeat == 0 && native && aligned &&
+      std::endian::native == std::endian::little)
+    return reinterpret_cast<const Sample*>(row);
+  const int log2_width = chroma_shift(component, description_->log2_chroma_w) - log2_repeat;
+  const int width = (frame_->width + (1 << log2_width) - 1) >> log2_width;
+  const int shift = description_->comp[0].shift;
+  scratch.resize(static_cast<size_t>(width));
+  Sample* out = scratch.data();
+  if (sizeof(Sample) == 1 && log2_repeat == 0) {
+    for (int x = 0; x < width; ++x) out[x] = row[static_cast<ptrdiff_t>(x) * step];
+  } else {
+    for (int x = 0; x < width; ++x) {
+      const ptrdiff_t at = static_cast<ptrdiff_t>(x >> log2_repeat) * step;
+      out[x] = static_cast<Sample>(reader.at(row + at) << shift);
+    }
+  }
+  return scratch.data();
+}
+
+void RgbRowReader::read_yuv(int y, uint8_t* red, uint8_t* green, uint8_t* blue) {
+  const int chroma_y = y >> description_->log2_chroma_h;
+  const int log2_width = description_->log2_chroma_w;
+  const bool half_chroma = log2_width == 1;
+  const int repeat = half_chroma ? 0 : log2_width;
+  const auto convert = [&](auto(&scratch)[3]) {
+    const auto* luma = component_row(0, y, 0, scratch[0]);
+    const auto* u = component_row(1, chroma_y, repeat, scratch[1]);
+    const auto* v = component_row(2, chroma_y, repeat, scratch[2]);
+    yuv_row_to_rgb(factors_, luma, u, v, half_chroma, frame_->width, red, green, blue);
+  };
+  if (description_->comp[0].depth + description_->comp[0].shift > 8)
+    convert(words_);
+  else
+    convert(bytes_);
+}
+
+void RgbRowReader::read(int y, uint8_t* red, uint8_t* green, uint8_t* blue) {
+  uint8_t* const out[3] = {red, green, blue};
+  switch (kind_) {
+    case Kind::yuv:
+      read_yuv(y, red, green, blue);
+      break;
+    case Kind::gray:
+      look_up(0, y, red);
+      std::copy_n(red, frame_->width, green);
+      std::copy_n(red, frame_->width, blue);
+      break;
+    case Kind::palette: {
+      const uint8_t* row = frame_->data[0] + static_cast<ptrdiff_t>(y) * frame_->linesize[0];
+      for (int x = 0; x < frame_->width; ++x) {
+        uint32_t colour = 0;  // 0xAARRGGBB in the machine's order
+        std::memcpy(&colour, frame_->data[1] + 4 * row[x], 4);
+        red[x] = static_cast<uint8_t>(colour >> 16);
+        green[x] = static_cast<uint8_t>(colour >> 8);
+        blue[x] = static_cast<uint8_t>(colour);
+      }
+      break;
+    }
+    case Kind::rgb:
+      for (int c = 0; c < 3; ++c) {
+        const AVComponentDescriptor& component = description_->comp[c];
+        if (component.depth == 8 && component.shift == 0) {
+          const uint8_t* row = SampleReader(*description_, c).row(*frame_, y);
+          const int step = component.step;
+          for (int x = 0; x < frame_->width; ++x) out[c][x] = row[static_cast<ptrdiff_t>(x) * step];
+        } else {
+          look_up(c, y, out[c]);
+        }
+      }
+      break;
+  }
+}
+
+}  // namespace kinora
