@@ -4,6 +4,10 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# The library exports what include/kinora/ marks with KINORA_API and nothing else.
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
@@ -21,8 +25,10 @@ target_compile_options(kinora_flags INTERFACE
                              --diag-suppress=554 --expt-relaxed-constexpr>)
 # How long one test may take before it counts as hung.
 set(KINORA_TEST_SECONDS 300)
-if(KINORA_SANITIZE)
+if(KINORA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(KINORA_TEST_SECONDS 3600)
+endif()
+if(KINORA_SANITIZE)
   target_compile_options(kinora_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${KINORA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
   target_link_options(kinora_flags INTERFACE -fsanitize=${KINORA_SANITIZE})

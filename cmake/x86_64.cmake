@@ -1,6 +1,6 @@
 # Toolchain for x86-64 machines that have nothing of kinora's installed: see scripts/setup-cross,
 # which makes build/cross-x86_64. Works on hosts of either architecture. Programs look for their
-# shared libraries in lib/ beside themselves.
+# shared libraries in lib/ next to themselves.
 
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)

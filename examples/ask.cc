@@ -21,9 +21,7 @@ int run(const std::string& model, const std::string& video) {
   kinora::Session session(engine, options);
 
   // Opens and samples the video. Nothing is decoded yet, so the cost is known first.
-  kinora::InputOptions frames;
-  frames.fps = 1;
-  const kinora::InputInfo input = session.add(video, frames);
+  const kinora::InputInfo input = session.add(video, {.frames = kinora::FrameChoice::rate(1)});
   const kinora::Forecast cost = session.forecast("What happens?");
   std::cout << input.times.size() << " frames, " << cost.tokens << " tokens, " << cost.row_bytes
             << " bytes of keys and values\n";

@@ -31,7 +31,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--videos", type=int, default=1 << 30, help="only the first so many of each set")
+    parser.add_argument("--videos", type=int, default=1 << 30, help="only the first N of each set")
     parser.add_argument("--only", nargs="+", choices=list(plan.SETS | plan.CALIBRATION))
     a = parser.parse_args()
     began = time.time()

@@ -1,7 +1,7 @@
-"""Which sets are made and which rows are measured: the tables of docs/results.md, as data."""
+"""Which sets are made and which rows are measured: the tables of docs/results/, as data."""
 import dataclasses
 
-# name -> (kind, length, videos, questions a video)
+# name -> (kind, length, videos, questions per video)
 SETS = {
     "skills-64": ("skills", 64, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
     "moments-64": ("moments", 64, 130, 2), "moments-256": ("moments", 256, 110, 2), "moments-1024": ("moments", 1024, 70, 3),
@@ -14,7 +14,7 @@ SETS = {
     "text-10240": ("text-needle", 10240, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
     "retain-256": ("skills", 256, 10, 44), "ask-256": ("skills", 256, 10, 10),
 }
-# sets whose questions are asked in so many wordings, because a prefill costs far more than a question
+# in how many wordings a set's questions are asked, because a prefill costs far more than a question
 WORDINGS = {"long-4096": 2, "mixed-1024": 2, "text-10240": 3}
 # the table of the heads is searched on these, which no row asks about
 CALIBRATION = {"calibration": ("mixed-needle", 1024, 1, 4)}
@@ -22,7 +22,7 @@ SEED, CALIBRATION_SEED = "accuracy", "calibration"
 
 DENSE = "dense"
 MMINFERENCE = "mminference;dense-below=0"
-# tables of the heads beside the one that comes with the model -> flags of `kinora tune`; a policy names one in brackets
+# tables of the heads besides the one that comes with the model -> flags of `kinora tune`; a policy names one in brackets
 HEADS = {"": ("--budget", "50"), "no boundaries": ("--budget", "50", "--no-boundaries"),
          "small": ("--budget", "20"), "small, no boundaries": ("--budget", "20", "--no-boundaries")}
 
@@ -52,9 +52,9 @@ PUBLISHED = {
 }
 # static patterns that cost about what MMInference's table costs
 MATCHED = {
-    "A-shape, as dear": sparse("a-shape:sink=128,local=7000"), "tri-shape, as dear": sparse("tri-shape:sink=128,local=7000"),
-    "grid, as dear": sparse("grid:stride=8"), "SparseTransformer fixed, as dear": sparse("sf-fixed:stride=3"),
-    "SparseTransformer strided, as dear": sparse("sf-strided:stride=3"),
+    "A-shape, matched": sparse("a-shape:sink=128,local=7000"), "tri-shape, matched": sparse("tri-shape:sink=128,local=7000"),
+    "grid, matched": sparse("grid:stride=8"), "SparseTransformer fixed, matched": sparse("sf-fixed:stride=3"),
+    "SparseTransformer strided, matched": sparse("sf-strided:stride=3"),
 }
 # tables searched with a smaller budget, and static patterns that cost about the same
 SMALL = {
@@ -67,9 +67,9 @@ SMALL = {
 }
 # whether the text at the end of a group reads everything
 LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
-        (("MMInference", "mminference:last=0"), ("A-shape, as dear", "a-shape:sink=128,local=7000,last=0"),
-         ("SparseTransformer fixed, as dear", "sf-fixed:stride=3,last=0"), ("SparseTransformer strided, as dear", "sf-strided:stride=3,last=0"),
-         ("tri-shape, as dear", "tri-shape:sink=128,local=7000,last=0"), ("grid, as dear", "grid:stride=8,last=0"),
+        (("MMInference", "mminference:last=0"), ("A-shape, matched", "a-shape:sink=128,local=7000,last=0"),
+         ("SparseTransformer fixed, matched", "sf-fixed:stride=3,last=0"), ("SparseTransformer strided, matched", "sf-strided:stride=3,last=0"),
+         ("tri-shape, matched", "tri-shape:sink=128,local=7000,last=0"), ("grid, matched", "grid:stride=8,last=0"),
          ("MOMO", "momo:last=0"), ("MInference (vertical-slash)", "vertical-slash:last=0"))}
 # what is left when the budget is small: the same policies with less
 TIGHT = {
@@ -82,7 +82,7 @@ MOMO_SETTINGS = {f"k {k}, exact {e}": sparse(f"momo:k={k},exact={e}") for k, e i
                  ((128, 0), (128, 8), (128, 32), (128, 128), (64, 0), (64, 8), (64, 64), (32, 0), (32, 32))}
 MOMO_RANK = {"MOMO, ranked by mass, delta off": sparse("momo:rank=mass,delta=0")}
 WIDER = {name: MOMO_SETTINGS[name] for name in ("k 128, exact 8", "k 128, exact 128")} | MOMO_RANK
-MOMO_TILES = {f"every {g}th query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
+MOMO_TILES = {f"every {g}{'nd' if g == 32 else 'rd' if g == 33 else 'th'} query, tiles of {t}": sparse(f"momo:query-stride={g},tile={t}") for g, t in
               ((8, 128), (9, 128), (16, 128), (17, 64), (17, 128), (17, 256), (32, 128), (33, 128), (33, 256))}
 MOMO_TRIM = {"trim on": sparse("momo:trim=1"), "trim off": sparse("momo:trim=0")}
 MOMO_TOP_K = {f"top-k {n}": sparse(f"momo:top-k={n}") for n in ("hybrid", "exact", "tournament", "threshold")}

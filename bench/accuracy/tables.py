@@ -1,17 +1,23 @@
-"""Turns the answers of bench/accuracy/run into Markdown tables. Only rows with every answer are shown."""
+"""Turns the answers of bench/accuracy/run into tables (bench/common/result_table.py). Only rows with every answer are shown."""
 import functools
 import json
 import math
+import pathlib
 import re
 import statistics
+import sys
 
 import plan
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "common"))
+import result_table  # noqa: E402
+
+WEIGHTS = "bundled"  # what the answers rest on (result_table.WEIGHTS); empty for another model
 SKILLS = ["what", "colour", "motion", "order", "count", "presence", "card", "group", "compare", "when", "none", "text", "chat", "image", "binding", "caption"]
 
 
 SPARSE_TABLES = ("attention", "small budget", "sparse questions", "published sizes", "tight", "momo", "momo k")
-# tables whose rows are compared with one of them too, beside dense attention
+# tables whose rows are also compared with one of them, not only with dense attention
 VERSUS = {"attention": "MMInference", "small budget": "MMInference", "sparse questions": "MMInference, question sparse"}
 
 
@@ -79,12 +85,13 @@ def cell(records):
     return f"{100 * share(records):.1f} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def markdown(head, rows):
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + ["| " + " | ".join(r) + " |" for r in rows]) + "\n"
+def named(name, title, head, rows):
+    """A table and the name of its file; nothing without rows."""
+    return (slug(name), result_table.measured(title, head, rows, WEIGHTS)) if rows else None
 
 
 def skill_table(read):
-    """Skills by length, with the wrong video beside them."""
+    """Skills by length, next to the scores with the wrong video."""
     def records(table, kinds, length, skill):
         return [r for k in kinds if (found := read(table, f"{k}-{length}")) for r in found.of(lambda r: r["type"] == skill)]
 
@@ -96,15 +103,14 @@ def skill_table(read):
             guessed = records("chance", kinds, 64, skill)
             rows.append([skill + (" (F1 of events)" if skill == "caption" else ""), f"{100 * share(guessed):.0f}" if guessed else "",
                          *map(cell, found), " / ".join(str(len(f)) for f in found)])
-    return "### Skills, dense attention, right answers in %\n\n" + markdown(
-        ["skill", "chance", "64 frames", "256 frames", "1024 frames", "answers"], rows) if rows else ""
+    return named("skills", "Skills, dense attention, right answers in %", ["skill", "chance", "64 frames", "256 frames", "1024 frames", "answers"], rows)
 
 
 def picture_table(read, sets):
     """Single pictures by kind of question."""
     found, chance = read("pictures", "pictures"), read("chance", "pictures")
     if not found:
-        return ""
+        return None
     kinds = {}
     for line in open(sets / "pictures" / "DATA.jsonl"):
         item = json.loads(line)
@@ -112,7 +118,7 @@ def picture_table(read, sets):
     kinds["all"] = [i for ids in kinds.values() for i in ids]
     rows = [[kind, f"{100 * share([chance.by_id[i] for i in ids]):.0f}" if chance else "", cell([found.by_id[i] for i in ids]), str(len(ids))]
             for kind, ids in kinds.items()]
-    return "### Single pictures, dense attention, right answers in %\n\n" + markdown(["kind of question", "chance", "right, %", "answers"], rows)
+    return named("pictures", "Single pictures, dense attention, right answers in %", ["kind of question", "chance", "right, %", "answers"], rows)
 
 
 def needle_table(read):
@@ -122,7 +128,7 @@ def needle_table(read):
         if found:
             records = found.of()
             rows.append([str(n), str(len(records)), cell(records), f"{statistics.median(r['prefill'] for r in records if r.get('prefill')):.2f}"])
-    return "### Needles, dense attention\n\n" + markdown(["frames", "answers", "right, %", "prefill, s"], rows) if rows else ""
+    return named("needles", "Needles, dense attention", ["frames", "answers", "right, %", "prefill, s"], rows)
 
 
 class Comparison:
@@ -153,7 +159,7 @@ AGAINST = ["lost / won against MMInference", "p", "videos worse / better", "p"]
 def all_sets_table(read, table, sets, names):
     """The answers of several sets added up: policies that are complete in all of them."""
     if len(sets) < 2:
-        return ""
+        return None
     rows = []
     for name, policy in names.items():
         found = [(read(table, s, policy), read(table, s), read(table, s, names[VERSUS[table]])) for s in sets]
@@ -167,8 +173,8 @@ def all_sets_table(read, table, sets, names):
         shares = [statistics.mean(r["share"] for r in one.of() if r.get("prefill")) for one, _, _ in found]
         rows.append([name, str(len(records)), cell(records), *dense.cells(), *other.cells(by_video=True),
                      "–".join(dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares))))])
-    return f"### {table}: {', '.join(sets)} together\n\n" + markdown(
-        ["policy", "answers", "right, %", "lost / won against dense", "p", *AGAINST, "attention FLOPs, %"], rows) if rows else ""
+    return named(f"{table}-all", f"{table}: {', '.join(sets)} together",
+                 ["policy", "answers", "right, %", "lost / won against dense", "p", *AGAINST, "attention FLOPs, %"], rows)
 
 
 def kind_table(read, table, set_name, names, sets):
@@ -182,7 +188,7 @@ def kind_table(read, table, set_name, names, sets):
         found = read(table, set_name, policy)
         if found and len(kinds) > 1:
             rows.append([name, *(f"{sum(found.by_id[i]['score'] for i in ids):g} of {len(ids)}" for ids in kinds.values())])
-    return f"### {table}: {set_name}: right by kind of question\n\n" + markdown(["policy", *kinds], rows) if len(rows) > 1 else ""
+    return named(f"{table}-{set_name}-kinds", f"{table}: {set_name}: right by kind of question", ["policy", *kinds], rows) if len(rows) > 1 else None
 
 
 def policy_table(read, table, set_name, names, recalls):
@@ -207,9 +213,10 @@ def policy_table(read, table, set_name, names, recalls):
             rows.append([*line, f"{statistics.median(r['prefill'] for r in first):.2f}" if first else "",
                          f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.1f}" if first else ""])
     if not rows:
-        return ""
+        return None
     tokens = statistics.median(r["tokens"] for r in dense.of() if r.get("prefill")) if dense else 0
-    return f"### {table}: {set_name}, {tokens:.0f} tokens\n\n" + markdown(
+    return named(
+        f"{table}-{set_name}", f"{table}: {set_name}, {tokens:.0f} tokens",
         ["policy", "answers", "right, %", "lost / won against dense", "p", *((AGAINST if by_video else AGAINST[:2]) if other else []), "attention FLOPs, %",
          *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
@@ -236,10 +243,12 @@ def recall_table(out, name):
     small = {f"{label}, small budget": policy for label, policy in plan.SMALL.items()}
     rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.PUBLISHED | plan.MATCHED | small | plan.TIGHT | plan.MOMO_SETTINGS
                                                                   | plan.MOMO_TILES | plan.MOMO_TRIM | plan.MOMO_RANK).items() if (name, policy) in recalls]
-    return f"### Attention captured on the first videos of {name}\n\n" + markdown(["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %"], rows) if rows else ""
+    return named(f"recall-{name}", f"Attention captured on the first videos of {name}",
+                 ["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %"], rows)
 
 
 def report(out, sets, rows):
+    """Every table that is complete, by name."""
     known = {}
 
     def read(table, set_name, policy=plan.DENSE):
@@ -260,9 +269,18 @@ def report(out, sets, rows):
                          ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
-            parts.append(kind_table(read, table, set_name, names, sets) if table in VERSUS else "")
+            parts.append(kind_table(read, table, set_name, names, sets) if table in VERSUS else None)
         if table in VERSUS:
             complete = [s for s in dict.fromkeys(r.set for r in rows if r.table == table) if read(table, s, names[VERSUS[table]])]
             parts.append(all_sets_table(read, table, complete, names))
     parts += [recall_table(out, name) for name in plan.SETS]
-    return "\n".join(p for p in parts if p)
+    return dict(p for p in parts if p)
+
+
+def write(out, tables):
+    """OUT/tables.md to read, and OUT/tables/NAME.json for docs/results/import."""
+    text = "\n".join(f"### {table.title}\n\n{table.markdown()}" for table in tables.values())
+    (out / "tables.md").write_text(text)
+    for name, table in tables.items():
+        table.save(out / "tables" / f"{name}.json")
+    return text

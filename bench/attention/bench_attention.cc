@@ -110,7 +110,7 @@ Result measure(const Context& context, const std::string& name, const InputShape
           seconds_of([&] { policy->attend(context, 0, queries, rows, input.scale(), out); });
       method.seconds.add(seconds);
       method.speed_up.add(dense_seconds / seconds);
-      const auto& report = dynamic_cast<SparseAttention&>(*policy).report();
+      const AttentionReport& report = *policy->report();
       method.share = report.share();
       method.index_seconds = report.index_seconds;
     }

@@ -1,6 +1,6 @@
 // What the online top-k costs MOMO's measuring: the same query-sparse attention with each of the
-// four ways to keep the best k blocks, for growing k, interleaved, with dense attention over the
-// same queries (no top-k at all) beside them.
+// four ways to keep the best k blocks, for growing k, interleaved with dense attention over the
+// same queries (no top-k at all).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -55,7 +55,7 @@ int run(const Settings& settings) {
                 methods[m], sizes[i], std::min(8, sizes[i]), settings.block, settings.block),
             options);
         policy->attend(context, 0, queries, rows, input.scale(), out);
-        const auto& report = dynamic_cast<SparseAttention&>(*policy).report();
+        const AttentionReport& report = *policy->report();
         seconds[i][m].add(report.parts.at("momo measure").seconds);
       }
     }

@@ -14,7 +14,7 @@ struct InputShape {
   int64_t heads = 28;
   int64_t kv_heads = 4;
   int64_t head_size = 128;
-  int64_t frame = 64;  // tokens a frame
+  int64_t frame = 64;  // tokens per frame
 };
 
 class Input {

@@ -1,6 +1,6 @@
 // Attention on a GPU as a ladder: dense, lists of all blocks, fewer and fewer blocks, strided and
-// gathered keys; then decoding beside the copy bandwidth measured in the same run. `run` prints
-// PyTorch's kernels beside it.
+// gathered keys; then decoding against the copy bandwidth measured in the same run. `run` also
+// prints the times of PyTorch's kernels.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -138,57 +138,78 @@ class Bench {
             pictures, window, seconds * 1e3, rate * 1e-12, bytes * 1e-9));
   }
 
-  void decode(int64_t rows, int64_t tokens, double bandwidth) {
+  // New tokens of each of some sequences that have this many rows.
+  void decode(int64_t sequences, int64_t rows, int64_t tokens, double bandwidth) {
     Random random(2);
     const Settings& s = settings_;
     const int64_t row_bytes = s.kv_heads * s.head_size * 2;
     // Several layers in turn, more than the caches hold.
     const int64_t layers =
-        std::clamp<int64_t>((int64_t{512} << 20) / (rows * row_bytes * 2), 2, 28);
+        std::clamp<int64_t>((int64_t{512} << 20) / (sequences * rows * row_bytes * 2), 2, 28);
     std::vector<Tensor> memory;
-    std::vector<LayerRows> told;
-    for (int64_t i = 0; i < layers; ++i) {
+    std::vector<DeviceSequence> told;
+    for (int64_t i = 0; i < layers * sequences; ++i) {
       memory.push_back(random_rows(random, {rows, s.kv_heads, s.head_size}, context_.device));
       memory.push_back(random_rows(random, {rows, s.kv_heads, s.head_size}, context_.device));
-      told.push_back({memory[memory.size() - 2].view().raw(), memory.back().view().raw(), rows});
+      DeviceSequence sequence;
+      sequence.sets[0].keys = memory[memory.size() - 2].view().raw();
+      sequence.sets[0].values = memory.back().view().raw();
+      sequence.sets[0].count = rows;
+      sequence.first_token = static_cast<int32_t>(i % sequences * tokens);
+      sequence.tokens = static_cast<int32_t>(tokens);
+      told.push_back(sequence);
     }
-    Tensor layer(DType::u8, {static_cast<int64_t>(sizeof(LayerRows)) * layers}, context_.device);
-    copy_bytes(layer.view().raw(), context_.device, told.data(), Device::cpu(),
-               told.size() * sizeof(LayerRows));
-    const Tensor queries = random_rows(random, {tokens, s.heads, s.head_size}, context_.device);
+    const Tensor table = upload(told.data(), told.size() * sizeof(DeviceSequence));
+    std::vector<uint64_t> chains;
+    for (int64_t i = 0; i < sequences * tokens; ++i) {
+      chains.push_back(~uint64_t{0} >> (63 - i % tokens));
+    }
+    const Tensor masks = upload(chains.data(), chains.size() * sizeof(uint64_t));
+    const Tensor queries =
+        random_rows(random, {sequences * tokens, s.heads, s.head_size}, context_.device);
     Tensor out(DType::bf16, queries.shape(), context_.device);
     DecodeAttention work;
     work.queries = queries.view();
+    work.sequence_count = static_cast<int>(sequences);
+    work.most_tokens_per_sequence = static_cast<int>(tokens);
     work.kv_heads = static_cast<int>(s.kv_heads);
-    work.splits = decode_splits(context_, work.kv_heads, rows);
-    const auto bytes =
-        static_cast<int64_t>(decode_scratch_bytes(tokens, s.heads, s.head_size, work.splits));
-    Tensor scratch = Tensor::zeros(DType::u8, {bytes}, context_.device);
-    work.scratch = scratch.view().raw();
+    work.splits = decode_splits(context_, work.kv_heads, sequences * rows);
     work.scale = 0.0883883f;
     work.out = out;
+    work.masks = reinterpret_cast<const uint64_t*>(masks.view().raw());
+    const auto bytes = static_cast<int64_t>(decode_scratch_bytes(context_, work));
+    Tensor scratch = Tensor::zeros(DType::u8, {bytes}, context_.device);
+    work.scratch = scratch.view().raw();
     const GpuStream stream(context_.device);
     Context streamed = context_;
     streamed.stream = stream.handle();
     constexpr int calls = 28;
     const GpuGraph graph = GpuGraph::record(streamed, [&](const Context& inside) {
       for (int i = 0; i < calls; ++i) {
-        work.layer = reinterpret_cast<const LayerRows*>(layer.view().raw()) + i % layers;
+        work.sequences =
+            reinterpret_cast<const DeviceSequence*>(table.view().raw()) + i % layers * sequences;
         decode_attention(inside, work);
       }
     });
     const double seconds =
         seconds_of_call(streamed, settings_.repeats + 4, [&] { graph.launch(streamed); }) / calls;
-    const double rate = static_cast<double>(rows * row_bytes * 2) / seconds;
+    const double read = static_cast<double>(sequences * rows * row_bytes * 2);
+    const double rate = read / seconds;
+    const double products = 4 * static_cast<double>(s.heads * s.head_size * tokens * sequences) *
+                            static_cast<double>(rows) / seconds;
     add({{"kind", "decode"},
+         {"sequences", sequences},
          {"rows", rows},
          {"tokens", tokens},
          {"microseconds", seconds * 1e6},
          {"gb_s", rate * 1e-9},
+         {"tflop_s", products * 1e-12},
          {"of_copy", rate / bandwidth}},
         fmt::format(
-            "decode  {:7} rows {:3} tokens  {:9.2f} µs a layer {:8.0f} GB/s  {:3.0f} % of a copy",
-            rows, tokens, seconds * 1e6, rate * 1e-9, 100 * rate / bandwidth));
+            "decode  {:3} × {:7} rows {:3} tokens  {:9.2f} µs a layer {:8.0f} GB/s  {:3.0f} "
+            "% of a copy {:6.1f} TFLOP/s",
+            sequences, rows, tokens, seconds * 1e6, rate * 1e-9, 100 * rate / bandwidth,
+            products * 1e-12));
   }
 
   // Bytes read and written a second by a large copy within the device.
@@ -208,6 +229,12 @@ class Bench {
   const nlohmann::json& results() const { return results_; }
 
  private:
+  Tensor upload(const void* data, size_t bytes) const {
+    Tensor tensor(DType::u8, {static_cast<int64_t>(bytes)}, context_.device);
+    copy_bytes(tensor.view().raw(), context_.device, data, Device::cpu(), bytes);
+    return tensor;
+  }
+
   // One tile of 128 queries a kv head, the keys that `fill` picks before it, and its own block.
   template <class Fill>
   Plan make_plan(const QueryView& queries, const RowsView& rows, const Fill& fill) {
@@ -278,8 +305,12 @@ int run(int argc, char** argv) {
   for (const int64_t window : {64, 1024}) bench.vision(64, window);
   const double bandwidth = bench.copy_bandwidth();
   for (const int64_t rows : settings.contexts) {
-    for (const int64_t tokens : {1, 8, 64}) bench.decode(rows, tokens, bandwidth);
+    for (const int64_t tokens : {1, 2, 8, 16, 64}) bench.decode(1, rows, tokens, bandwidth);
   }
+  for (const int64_t sequences : {8, 32, 64}) {
+    bench.decode(sequences, 4096, 1, bandwidth);
+  }
+  for (const int64_t tokens : {2, 8}) bench.decode(8, 4096, tokens, bandwidth);
   if (settings.json) fmt::print("{}\n", bench.results().dump(2));
   return 0;
 }

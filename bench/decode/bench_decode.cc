@@ -67,7 +67,7 @@ void measure(const Request& request) {
   const double baseline = peak_megabytes();
   const double start = now();
   const auto video = open_video(request.file);
-  const auto samples = video->sample(SamplingRule::every(1 / request.every));
+  const auto samples = video->sample(FrameChoice::rate(1 / request.every));
   const double indexed = now() - start;
   const auto wanted = static_cast<int64_t>(samples.size());
   FrameStream stream = video->read(samples, read_options(request, request.threads));
@@ -95,7 +95,7 @@ void print_profile(const Request& request) {
   {
     const auto video = open_video(request.file);
     FrameStream stream =
-        video->read(SamplingRule::every(1 / request.every), read_options(request, threads));
+        video->read(FrameChoice::rate(1 / request.every), read_options(request, threads));
     while (stream.next()) {
     }
   }
@@ -128,7 +128,7 @@ void print_profile(const Request& request) {
 
 void measure_independent(const Request& request) {
   // Parts of equal numbers of samples, found before the clock starts.
-  const auto samples = open_video(request.file)->sample(SamplingRule::every(1 / request.every));
+  const auto samples = open_video(request.file)->sample(FrameChoice::rate(1 / request.every));
   const auto count = static_cast<int64_t>(samples.size());
   const int parts = request.independent;
   const double baseline = peak_megabytes();
@@ -183,7 +183,7 @@ std::optional<CancelTimes> cancel_after(const Request& request, double delay) {
     double answered = 0;
     try {
       const auto video = open_video(request.file, open);
-      FrameStream stream = video->read(SamplingRule::every(1 / request.every), options);
+      FrameStream stream = video->read(FrameChoice::rate(1 / request.every), options);
       try {
         while (stream.next()) {
         }
@@ -206,7 +206,7 @@ void measure_cancel(const Request& request) {
   {
     const auto video = open_video(request.file);
     FrameStream stream =
-        video->read(SamplingRule::every(1 / request.every), read_options(request, request.threads));
+        video->read(FrameChoice::rate(1 / request.every), read_options(request, request.threads));
     while (stream.next() && now() - start < 1.0) {
     }
   }
@@ -244,8 +244,8 @@ int run(int argc, char** argv) {
   app.add_option("--filter", request.filter)
       ->check(CLI::IsMember({"bicubic", "area", "bilinear", "nearest"}));
   app.add_option("--independent", request.independent,
-                 "Measure so many independent one-thread decoders instead");
-  app.add_option("--cancel", request.cancel, "Cancel at so many random moments instead");
+                 "Measure this many independent one-thread decoders instead");
+  app.add_option("--cancel", request.cancel, "Cancel at this many random moments instead");
   app.add_flag("--profile", request.profile, "Print what each stage costs instead");
   CLI11_PARSE(app, argc, argv);
   if (request.profile)

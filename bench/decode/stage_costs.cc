@@ -45,8 +45,8 @@ class Stages {
   }
 
   void read_samples(double every, int size, ResizeFilter filter) {
-    const std::vector<SampledFrame> samples = sample_frames(
-        SamplingRule::every(1 / every), index_.times, index_.duration, index_.fps, {});
+    const std::vector<SampledFrame> samples =
+        sample_frames(FrameChoice::rate(1 / every), index_.times, index_.duration, {});
     const ReadPlan plan = make_plan(index_, samples, 1);
     costs_.samples = static_cast<int64_t>(samples.size());
     StreamFeed feed(index_, [this] { return open(); });

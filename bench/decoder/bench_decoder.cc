@@ -1,6 +1,6 @@
 // A whole decoder against the ceilings of this machine: prefill against the best f32 matrix product
 // (counting the operations that are really needed), decoding against the speed of reading memory
-// (every weight once a token, in the type it is stored in). Ceilings and measurements alternate.
+// (every weight once per token, in its stored type). Ceilings and measurements alternate.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 #include "common/ceilings.h"
 #include "common/report.h"
 #include "decoder/random_model.h"
-#include "memory/row_store.h"
+#include "memory/flat_memory.h"
 #include "ops/matmul.h"
 #include "ops/top_k.h"
 
@@ -34,21 +34,26 @@ struct Settings {
 class Session {
  public:
   Session(const Context& context, const RandomModel& model, DType rows)
-      : context_(context), decoder_(model.decoder()), store_(layout(rows)) {}
+      : context_(context),
+        decoder_(model.decoder()),
+        memory_(layout(rows)),
+        runner_(decoder_.runner(context)) {}
 
   // Gives the token that the last one is followed by.
   int32_t feed(std::span<const int32_t> ids) {
-    TokenGroup group;
-    group.embeddings = decoder_.embed(context_, ids);
-    auto position = static_cast<int32_t>(store_.token_count());
+    Sequence group;
+    group.ids.assign(ids.begin(), ids.end());
+    group.memory = &memory_;
+    group.attention = &attention_;
+    auto position = static_cast<int32_t>(memory_.token_count());
     for (size_t i = 0; i < ids.size(); ++i, ++position) {
       group.tokens.push_back({{position, position, position}});
     }
-    const Tensor hidden = decoder_.prefill(context_, group, store_, attention_, {});
+    const Tensor hidden = runner_->forward(group).hidden;
     return argmax(context_, decoder_.logits(context_, hidden).view()[0]);
   }
 
-  RowStore& store() { return store_; }
+  FlatMemory& memory() { return memory_; }
 
  private:
   RowLayout layout(DType rows) const {
@@ -59,7 +64,8 @@ class Session {
 
   const Context& context_;
   const TransformerDecoder& decoder_;
-  RowStore store_;
+  FlatMemory memory_;
+  std::unique_ptr<DecoderRunner> runner_;
   DenseAttention attention_;
 };
 
@@ -97,24 +103,24 @@ int run(int argc, char** argv) {
 
   const ThreadPool pool(settings.threads);
   const Context context(pool);
-  const ModelConfig config = shape_config(settings.shape);
+  const DecoderConfig config = shape_config(settings.shape);
   const RandomModel model(context, config, settings.native_bf16);
   const DType rows = settings.rows == "f32" ? DType::f32 : DType::bf16;
   std::vector<int32_t> prompt(static_cast<size_t>(settings.prompt));
   Random random(3);
-  for (int32_t& id : prompt) id = static_cast<int32_t>(random.below(config.decoder.vocabulary));
+  for (int32_t& id : prompt) id = static_cast<int32_t>(random.below(config.vocabulary));
 
   Session session(context, model, rows);
-  const RowStore::Mark empty = session.store().mark();
+  const MemoryMark empty = session.memory().mark();
   int32_t next = session.feed(prompt);  // warms caches and pages
   MatmulCeiling matmul_ceiling(pool);
   ReadCeiling read_ceiling(pool);
   Samples prefill_gflops, prefill_tokens, decode_gigabytes, decode_tokens;
-  const double operations = prompt_operations(config.decoder, model, settings.prompt);
+  const double operations = prompt_operations(config, model, settings.prompt);
   const double bytes =
       2.0 * static_cast<double>(model.layer_parameters() + model.head_parameters());
   for (int repetition = 0; repetition < settings.repetitions; ++repetition) {
-    session.store().rewind(empty);
+    session.memory().rewind(empty);
     if (matmul_ceiling.available()) matmul_ceiling.sample();
     const double prefill = seconds_of([&] { next = session.feed(prompt); });
     prefill_gflops.add(operations / prefill / 1e9);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A decoder of Qwen2.5-0.5B size with random weights on this machine: kinora beside Hugging Face
+"""A decoder of Qwen2.5-0.5B size with random weights on this machine: kinora, Hugging Face
 (PyTorch on the CPU) and llama.cpp (llama-cpp-python, which pip compiles), all on the same number of
-threads, measured in turns. Prints one table.
+threads, measured in turns. Prints one Markdown table, which docs/results/import reads.
 
     bench/decoder/peers.py [--bench build/release/bench/decoder/bench_decoder] [--rounds 3]
 
@@ -233,9 +233,9 @@ def main():
         return
     print(f"Qwen2.5-0.5B size, random weights, {arguments.threads} threads, prompt of {arguments.prompt} tokens; "
           f"medians of {arguments.rounds} rounds in turns; {time.perf_counter() - begin:.0f} s in all")
-    print(f"{'':40}{'prefill tokens/s':>18}{'decode tokens/s':>18}")
+    print("\n| | prefill, tokens/s | decode, tokens/s |\n|---|---|---|")
     for row in rows:
-        print(f"{row['name']:40}{row['prefill']:18.1f}{row['decode']:18.2f}")
+        print(f"| {row['name']} | {row['prefill']:.1f} | {row['decode']:.2f} |")
 
 
 if __name__ == "__main__":

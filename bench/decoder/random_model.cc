@@ -5,12 +5,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
 #include "common/samples.h"
-#include "model/weights/safetensors.h"
 #include "model/weights/safetensors_writer.h"
+#include "model/weights/weights_binder.h"
 
 namespace kinora::bench {
 namespace {
@@ -68,12 +69,10 @@ NamedTensors random_weights(const DecoderConfig& config) {
 
 std::vector<std::string> shape_names() { return {"qwen2.5-0.5b", "tinyllama-1.1b"}; }
 
-ModelConfig shape_config(const std::string& name) {
-  ModelConfig config;
-  DecoderConfig& decoder = config.decoder;
+DecoderConfig shape_config(const std::string& name) {
+  DecoderConfig decoder;
   decoder.max_position = 32768;
   if (name == "qwen2.5-0.5b") {
-    config.family = Family::qwen2;
     decoder.hidden = 896;
     decoder.layers = 24;
     decoder.heads = 14;
@@ -85,7 +84,6 @@ ModelConfig shape_config(const std::string& name) {
     decoder.tied = true;
     decoder.rope.theta = 1e6;
   } else if (name == "tinyllama-1.1b") {
-    config.family = Family::llama;
     decoder.hidden = 2048;
     decoder.layers = 22;
     decoder.heads = 32;
@@ -97,28 +95,29 @@ ModelConfig shape_config(const std::string& name) {
   } else {
     throw Error(ErrorKind::usage, "there is no shape named " + name);
   }
-  return config;
+  return decoder;
 }
 
-RandomModel::RandomModel(const Context& context, const ModelConfig& config, bool native_bf16) {
+RandomModel::RandomModel(const Context& context, const DecoderConfig& config, bool native_bf16) {
   std::string pattern = (std::filesystem::temp_directory_path() / "kinora-bench-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw Error(ErrorKind::resource, "cannot make a temporary directory");
   }
   directory_ = pattern;
   {
-    const NamedTensors tensors = random_weights(config.decoder);
+    const NamedTensors tensors = random_weights(config);
     write_safetensors(real_files(), join_path(directory_, "model.safetensors"), tensors);
     for (const auto& [name, tensor] : tensors) {
       if (name.starts_with("model.layers.")) layer_parameters_ += tensor.elements();
     }
   }
-  head_parameters_ = config.decoder.vocabulary * config.decoder.hidden;
+  head_parameters_ = config.vocabulary * config.hidden;
   load_seconds_ = seconds_of([&] {
-    const TensorFiles files = TensorFiles::open(real_files(), directory_);
-    decoder_ = std::make_unique<TransformerDecoder>(
-        config.decoder, bind_weights(context, config, files, false).decoder,
-        DecoderOptions{native_bf16});
+    WeightsBinder binder(TensorFiles::open(real_files(), directory_));
+    DecoderWeights weights = take_decoder(binder, config);
+    binder.finish(context, false);
+    decoder_ =
+        std::make_unique<TransformerDecoder>(context, config, weights, DecoderOptions{native_bf16});
   });
 }
 

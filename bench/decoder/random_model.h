@@ -8,17 +8,16 @@
 #include "base/context.h"
 #include "model/config.h"
 #include "model/decoder/transformer_decoder.h"
-#include "model/weights/weights.h"
 
 namespace kinora::bench {
 
 std::vector<std::string> shape_names();
-ModelConfig shape_config(const std::string& name);
+DecoderConfig shape_config(const std::string& name);
 
 // A directory that lasts as long as the object.
 class RandomModel {
  public:
-  RandomModel(const Context& context, const ModelConfig& config, bool native_bf16);
+  RandomModel(const Context& context, const DecoderConfig& config, bool native_bf16);
   ~RandomModel();
   RandomModel(const RandomModel&) = delete;
   RandomModel& operator=(const RandomModel&) = delete;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times Hugging Face's decoder of a shape with random bf16 weights on a GPU, for the same prompts and contexts
-that `kinora bench model --json` measured, and prints both side by side.
+that `kinora bench model --json` measured, and prints both side by side: a Markdown table, which docs/results/import reads.
 
     kinora bench model --shape qwen2.5-vl-7b --random-weights --json > kinora.json
     bench/model_gpu/hugging_face.py kinora.json [--attention cudnn|flash] [--most-tokens 131072] [--most-rows 32768]
@@ -71,8 +71,9 @@ def main():
         ours = json.load(file)
     model = make_model(ours["shape"])
     vocabulary = model.config.vocab_size
-    print(f"{ours['shape']} on {torch.cuda.get_device_name()}: kinora beside Hugging Face, "
-          f"PyTorch {torch.__version__}, {arguments.attention} attention, random weights")
+    print(f"{ours['shape']} on {torch.cuda.get_device_name()}: kinora and Hugging Face, "
+          f"PyTorch {torch.__version__}, {arguments.attention} attention, random weights\n")
+    print(f"| {ours['shape']} | kinora | Hugging Face | Hugging Face / kinora |\n|---|---|---|---|")
     with torch.inference_mode(), sdpa_kernel([BACKENDS[arguments.attention]]):
         ids = lambda count: torch.randint(0, vocabulary, (1, count), device="cuda")
         model(ids(1024), use_cache=True, logits_to_keep=1)  # libraries load, kernels are chosen
@@ -85,11 +86,11 @@ def main():
             try:
                 theirs = seconds(lambda: model(prompt, use_cache=True, logits_to_keep=1))
             except torch.OutOfMemoryError:
-                print(f"prefill {tokens:>8} tokens: kinora {figure['seconds']:.3f} s, Hugging Face out of memory")
+                print(f"| prefill of {tokens:,} tokens | {figure['seconds']:.3f} s | out of memory | |")
                 continue
-            print(f"prefill {tokens:>8} tokens: kinora {figure['seconds']:.3f} s, Hugging Face {theirs:.3f} s, "
-                  f"{theirs / figure['seconds']:.2f} times as long; peak {figure['peak_bytes'] / 2**30:.1f} and "
-                  f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
+            print(f"| prefill of {tokens:,} tokens | {figure['seconds']:.3f} s | {theirs:.3f} s | {theirs / figure['seconds']:.2f} |")
+            print(f"| peak memory at {tokens:,} tokens | {figure['peak_bytes'] / 2**30:.1f} GiB | "
+                  f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB | |", flush=True)
     with torch.inference_mode():
         # One query over many rows runs on whatever kernel PyTorch prefers.
         for figure in ours.get("decode", []):
@@ -106,8 +107,8 @@ def main():
                     token = model(token, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
                 times.append(seconds(step))
             theirs = statistics.median(times) * 1e3
-            print(f"decode  {figure['context']:>8} rows: kinora {figure['ms_per_token']:.2f} ms a token, "
-                  f"Hugging Face {theirs:.2f} ms, {theirs / figure['ms_per_token']:.1f} times as long")
+            print(f"| decode at {figure['context']:,} rows | {figure['ms_per_token']:.2f} ms | {theirs:.1f} ms | "
+                  f"{theirs / figure['ms_per_token']:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

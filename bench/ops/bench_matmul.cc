@@ -1,6 +1,6 @@
 // Matrix products of decoder shapes against what the machine can do: many rows (prefill) against
 // the best f32 library, one row (decode) against the speed of reading memory. Every repetition
-// measures the ceiling beside the product, since the speed of a shared machine drifts.
+// also measures the ceiling, since the speed of a shared machine drifts.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>

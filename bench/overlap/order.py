@@ -9,7 +9,12 @@ too, and how long after the last interval the first token came (the end of the l
 
 import argparse
 import json
+import pathlib
 import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "common"))
+import result_table  # noqa: E402
 
 
 def measure(path):
@@ -32,10 +37,14 @@ def measure(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+")
-    print("| trace | last interval decoded, s | an interval waited, s | first token after it, s |")
-    print("|---|---|---|---|")
-    for path in parser.parse_args().traces:
-        print("| {} | {:.2f} | {:.2f} | {:.2f} |".format(path.rsplit("/", 1)[-1], *measure(path)))
+    parser.add_argument("--json", type=pathlib.Path, metavar="FOLDER", help="also write the table there, for docs/results/import")
+    arguments = parser.parse_args()
+    rows = [[path.rsplit("/", 1)[-1], *(f"{value:.2f}" for value in measure(path))] for path in arguments.traces]
+    table = result_table.measured("How far frames come out of order", ["trace", "last interval decoded, s", "an interval waited, s", "first token after it, s"],
+                                  rows, "random")
+    print(table.markdown(), end="")
+    if arguments.json:
+        table.save(arguments.json / "overlap-order.json")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
-#include "model/decoder/gpu_decoder.h"
+#include "memory/flat_memory.h"
+#include "model/decoder/transformer_decoder.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/layer_norm.h"
@@ -148,10 +149,11 @@ class Precision {
       layer.down = keep(at + "down", matrix(config.hidden, config.intermediate));
       weights.layers.push_back(layer);
     }
-    const auto model = make_gpu_decoder(context_, config, weights, DType::bf16);
-    RowStore store({static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
-                    static_cast<int>(config.head_size), DType::bf16},
-                   context_.device);
+    const TransformerDecoder model(context_, config, weights, {.activations = DType::bf16});
+    const std::unique_ptr<DecoderRunner> runner = model.runner(context_);
+    FlatMemory memory({static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
+                       static_cast<int>(config.head_size), DType::bf16},
+                      context_.device);
     DenseAttention attention;
     constexpr int64_t prompt = 300, steps = 12;
     std::vector<int32_t> ids;
@@ -162,16 +164,16 @@ class Precision {
     int64_t begin = 0;
     for (int64_t step = 0; step <= steps; ++step) {
       const int64_t end = prompt + step;
-      TokenGroup group;
-      group.embeddings = model->embed(
-          context_,
-          std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+      Sequence group;
+      group.ids.assign(ids.begin() + begin, ids.begin() + end);
+      group.memory = &memory;
+      group.attention = &attention;
       for (int64_t i = begin; i < end; ++i) {
         const auto at = static_cast<int32_t>(i);
         group.tokens.push_back({.position = {at, at, at}, .modality = Modality::text});
       }
-      const Tensor hidden = model->prefill(context_, group, store, attention, {});
-      const Tensor logits = model->logits(context_, hidden);
+      const Tensor hidden = runner->forward(group).hidden;
+      const Tensor logits = model.logits(context_, hidden);
       copy_async(context_, out.view().rows(step, 1).raw(), logits.view().raw(),
                  static_cast<size_t>(logits.bytes()));
       begin = end;

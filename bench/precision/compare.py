@@ -3,7 +3,7 @@
 
     bench_precision FOLDER && bench/precision/compare.py FOLDER
 
-error = |out - exact| / |exact|. The exit code is 1 when kinora's is more than twice PyTorch's anywhere.
+error = |out - exact| / |exact|. Prints a Markdown table, which docs/results/import reads. The exit code is 1 when kinora's is more than twice PyTorch's anywhere.
 """
 
 import json
@@ -81,7 +81,7 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     worst = 0.0
     print(f"errors of bf16 against double precision, PyTorch {torch.__version__}")
-    print(f"{'':<20} {'rows':>5} {'kinora':>9} {'PyTorch':>9} {'ratio':>6}")
+    print("\n| | rows | kinora | PyTorch | ratio |\n|---|---|---|---|---|")
     for case in json.loads((folder / "cases.json").read_text()):
         tensors = {}
         for name, told in case["tensors"].items():
@@ -98,8 +98,8 @@ def main():
         errors = [((x - exact).norm() / exact.norm()).item() for x in (ours, theirs)]
         ratio = errors[0] / errors[1]
         worst = max(worst, ratio if not math.isnan(ratio) else math.inf)
-        print(f"{case['kind']:<20} {case['rows']:>5} {errors[0]:>9.2e} {errors[1]:>9.2e} {ratio:>6.2f}")
-    print(f"kinora's error is at most {worst:.2f} times PyTorch's (limit 2)")
+        print(f"| {case['kind']} | {case['rows']} | {errors[0]:.2e} | {errors[1]:.2e} | {ratio:.2f} |")
+    print(f"\nkinora's error is at most {worst:.2f} times PyTorch's (limit 2)")
     return 0 if worst <= 2 else 1
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Encoding speed of kinora beside Hugging Face `tokenizers`, one thread each, same files, same run.
+"""Encoding speed of kinora and Hugging Face `tokenizers`, one thread each, same files, same run.
 
     bench/tokenizer/compare.py BENCH DIR [--repetitions N]
 
 BENCH is the built bench_tokenizer, DIR a folder with tokenizer.json. The corpora are those of the bench; both encode
-the same documents, in turns, and the sums of their ids are compared. Prints the median MB/s and the range of each.
+the same documents, in turns, and the sums of their ids are compared. Prints the median MB/s and the range of each, a
+Markdown table that docs/results/import reads.
 Makes its Python environment in build/bench-venv the first time; set KINORA_PYTHON to use another interpreter.
 """
 
@@ -68,8 +69,8 @@ def main():
         ours = subprocess.Popen(
             [arguments.bench, arguments.directory, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        print(f"Hugging Face tokenizers {__version__}, one thread; median MB/s of {arguments.repetitions} (lowest - highest)")
-        print(f"{'corpus':10} {'kinora':>24} {'Hugging Face':>24} {'ratio':>7}  ids")
+        print(f"one thread; median MB/s of {arguments.repetitions} (lowest – highest)\n")
+        print(f"| corpus | kinora | Hugging Face tokenizers {__version__} | ratio | ids |\n|---|---|---|---|---|")
         for path in sorted(pathlib.Path(folder).glob("*.txt")):
             data = path.read_bytes()
             texts = list(documents(data))
@@ -91,11 +92,11 @@ def main():
                     expected = (expected * 31 + i) & 0xFFFFFFFF
             equal = "equal" if (int(count), int(checksum)) == (total, expected) else "DIFFERENT"
             shown = {
-                who: f"{statistics.median(values):7.1f} ({min(values):.1f} - {max(values):.1f})"
+                who: f"{statistics.median(values):.1f} ({min(values):.1f} – {max(values):.1f})"
                 for who, values in speeds.items()
             }
             ratio = statistics.median(speeds["ours"]) / statistics.median(speeds["theirs"])
-            print(f"{path.stem:10} {shown['ours']:>24} {shown['theirs']:>24} {ratio:6.1f}x  {total} {equal}", flush=True)
+            print(f"| {path.stem} | {shown['ours']} | {shown['theirs']} | {ratio:.1f} | {total} {equal} |", flush=True)
         ours.stdin.close()
         ours.wait()
 

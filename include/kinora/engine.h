@@ -14,21 +14,23 @@
 #include <utility>
 #include <vector>
 
+#include <kinora/api.h>
+
 namespace kinora {
 
 struct EngineOptions {
   std::string model;            // a directory as Hugging Face publishes it
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // 0: every core
-  // Rounds the decoder's activations to bf16 where the weights are bf16 and the CPU multiplies such
-  // natively: faster, no longer equal to f32.
+  // Rounds the decoder's activations to bf16 where the weights are bf16 and the CPU has native bf16
+  // instructions: faster, but no longer equal to f32.
   bool native_bf16 = false;
   // Bytes for the weights and the rows of all sessions together; 0: no limit. Sessions adapt to
-  // what is left when a question is planned; one that finds it taken by others in the middle of a
-  // question ends that question with an error of kind resource and can be asked again.
+  // what is left when a question is planned. If others take it while a question is being read, the
+  // question fails with an error of kind resource and can be asked again.
   int64_t memory_budget = 0;
   bool check_weights = false;  // read all weights and refuse NaN and infinity
-  // On a GPU: f32 throughout whatever the weights are, to compare with the CPU. Slow.
+  // On a GPU: f32 throughout, whatever the weights are, for comparison with the CPU. Slow.
   bool gpu_exact = false;
 };
 
@@ -59,23 +61,23 @@ struct VisualCost {
   int64_t tokens = 0;
 };
 
-struct EngineState;
+struct EngineState;   // inside the library
+struct EngineAccess;  // the way to it
 
 // Thread-safe; copies share the model, and sessions keep it alive.
-class Engine {
+class KINORA_API Engine {
  public:
   explicit Engine(const EngineOptions& options);
-  // Around a state that the caller has prepared.
-  explicit Engine(std::shared_ptr<const EngineState> state) : state_(std::move(state)) {}
 
   ModelDescription describe() const;
-  // Of a video of this size and so many sampled frames at this rate. Throws unsupported when the
-  // model cannot see.
+  // The cost of a video of this size with this many frames sampled at this rate. Throws unsupported
+  // when the model cannot see.
   VisualCost visual_cost(int64_t width, int64_t height, int64_t frames, double sampled_fps) const;
 
-  const std::shared_ptr<const EngineState>& state() const { return state_; }
-
  private:
+  friend struct EngineAccess;
+  explicit Engine(std::shared_ptr<const EngineState> state) : state_(std::move(state)) {}
+
   std::shared_ptr<const EngineState> state_;
 };
 

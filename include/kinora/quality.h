@@ -1,11 +1,12 @@
-// Tested combinations of policies by name, for people who want a good answer and not its methods:
+// Tested combinations of policies by name, for people who care about answers, not methods:
 // exact (nothing approximated, the default), balanced and fast. Their accuracy, time and memory
-// stand side by side in docs/results.md.
+// stand side by side in docs/results/presets.md.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include <kinora/api.h>
 #include <kinora/engine.h>
 #include <kinora/session.h>
 
@@ -21,12 +22,13 @@ struct Quality {
   bool native_bf16 = false;
 };
 
-const std::vector<Quality>& qualities();
+KINORA_API const std::vector<Quality>& qualities();
 
 // Throws a usage error that lists the names.
-const Quality& find_quality(const std::string& name);
+KINORA_API const Quality& find_quality(const std::string& name);
 
 // Sets what the preset decides and leaves everything else.
-void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions& session);
+KINORA_API void apply_quality(const Quality& quality, EngineOptions& engine,
+                              SessionOptions& session);
 
 }  // namespace kinora

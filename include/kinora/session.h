@@ -3,32 +3,37 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <kinora/api.h>
 #include <kinora/cancel.h>
 #include <kinora/engine.h>
+#include <kinora/frames.h>
 
 namespace kinora {
 
 struct SessionOptions {
   std::string system;             // system prompt; empty: the chat template's own
   std::string row_type = "auto";  // of keys and values: f32, bf16; auto: as wide as the weights
-  // Attention while prefilling: dense (nothing approximated) or a sparse policy such as momo,
-  // mminference, a-shape, vertical-slash or grid; settings may follow ("momo:k=64,exact=64").
+  // Attention while prefilling: dense (nothing approximated) or a sparse policy, with settings if
+  // need be ("momo:k=64,exact=64"). docs/policies.md lists them.
   std::string attention = "dense";
   bool dense_on_gpu = false;           // instead of refusing a sparse policy that runs on CPUs only
   std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
-  // What a group of frames leaves in memory: all, or the best share of its rows by key-norm,
-  // value-norm or attention-score ("key-norm:0.5"). The last one chooses by the question, so a
-  // second question needs clear() or a session of its own.
+  // What a group of frames leaves in memory: all, or the best share of its rows by some rule
+  // ("key-norm:0.5"; docs/policies.md). A rule that chooses by the question (attention-score)
+  // serves one: a second question needs clear() or a session of its own.
   std::string retain = "all";
-  // Of the frames of a video that would be looked at, and of their pixels: these shares, frames
-  // evenly spread. A model that takes one size of pictures only keeps it.
+  std::string memory = "flat";  // how rows are organised and which of them a question reads
+  // What proposes tokens that the model then verifies together: none, or ngram, which looks up
+  // where the last words occurred before. The answer is the same.
+  std::string draft = "none";
+  // The shares of a video's frames, and of their pixels, to look at; frames are evenly spread. A
+  // model that takes only one picture size keeps that size.
   double frame_share = 1;
   double pixel_share = 1;
   int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
@@ -38,31 +43,27 @@ struct SessionOptions {
   int64_t memory_budget = 0;  // bytes: weights, rows and what works on them
   int64_t max_context = 0;    // tokens of the whole conversation
   bool strict = false;
-  // Decode, vision and prefill at the same time. Without: an input is decoded whole, frames in
-  // memory, before the rest begins; the answer is the same.
+  // Decode, vision and prefill at the same time. If false, an input is decoded completely, its
+  // frames held in memory, before the rest begins; the answer is the same.
   bool overlap = true;
-  int decode_threads = 0;  // 0: one for every core
-  // Called from any thread as work goes on: a stage ("decode", "prefill"), what is done and the
+  int decode_threads = 0;  // 0: one per core
+  // Called from any thread as work progresses: a stage ("decode", "prefill"), what is done and the
   // total (0 while unknown).
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
 };
 
-// Which frames of a video, and how large. At most one of fps, frames and all_frames; with none of
-// them the model family's own rule and limits apply.
+// Which frames of a video, how large, and what is read along with them. A picture is one frame,
+// whatever the choice.
 struct InputOptions {
-  std::optional<double> fps;
-  std::optional<int64_t> frames;
-  bool all_frames = false;
-  double start = 0;  // seconds
-  double end = std::numeric_limits<double>::infinity();
-  int64_t min_pixels = 0;  // of one frame; 0: the model's own
+  FrameChoice frames = {};  // as the model was trained, unless said otherwise
+  int64_t min_pixels = 0;   // of one frame; 0: the model's own
   int64_t max_pixels = 0;
-  double folder_fps = 1;  // of a folder of pictures
-  std::string subtitles;  // a .srt or .vtt file, read along with the frames
+  double folder_fps = 1;       // of a folder of pictures
+  std::string subtitles = {};  // a file of subtitles (.srt, .vtt, .ass …), read along
   // The index of a large local file is kept in the user's cache, so that opening it again is
   // instant.
   bool keep_index = true;
-  CancelToken cancel;
+  CancelToken cancel = {};
 };
 
 struct InputInfo {
@@ -101,13 +102,13 @@ struct AnswerOptions {
   int64_t max_tokens = 512;
   std::vector<std::string> stop;    // the answer ends before the first of these
   bool ignore_stop_tokens = false;  // go on past the end of the turn
-  CancelToken cancel;               // raised: the call throws an error of kind cancelled
+  CancelToken cancel;               // once raised, the call throws an error of kind cancelled
 };
 
-// Seconds by stage. Decoding runs beside the others, so the parts may exceed the total.
+// Seconds by stage. Decoding overlaps with the other stages, so the parts may exceed the total.
 struct Timings {
   double decode = 0;       // CPU seconds of the decoding threads
-  double decode_wait = 0;  // that the rest of the road waited for frames
+  double decode_wait = 0;  // time the other stages waited for frames
   double vision = 0;
   double prefill = 0;
   double generate = 0;
@@ -123,6 +124,29 @@ struct Span {
   double end = 0;
 };
 
+// How drafting went.
+struct DraftSummary {
+  int64_t passes = 0;   // of the model, one token each at the least
+  int64_t drafted = 0;  // tokens proposed
+  int64_t right = 0;    // of these, the model's own
+};
+
+// What sparse attention did for an answer.
+struct AttentionSummary {
+  struct Part {
+    std::string name;   // a pattern, or a step of the policy
+    int64_t heads = 0;  // summed over calls
+    double share = 0;   // of the pairs of query and key that were computed
+    double seconds = 0;
+  };
+  int64_t calls = 0;
+  int64_t dense_calls = 0;    // of these, made densely because sparse would have been slower
+  double computed_share = 1;  // of what dense attention would have computed
+  double index_seconds = 0;   // measuring, searching, planning
+  double run_seconds = 0;
+  std::vector<Part> parts;
+};
+
 struct Answer {
   std::string text;
   std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full", "budget-full"
@@ -132,7 +156,8 @@ struct Answer {
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included
   int64_t row_bytes = 0;      // keys and values held after it
   Timings timings;
-  std::string attention_report;       // what a sparse policy did, in lines; empty for dense
+  std::optional<AttentionSummary> attention_report;  // of a sparse policy; dense keeps none
+  std::optional<DraftSummary> draft;                 // where tokens were drafted
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
   std::vector<Span> spans;            // what was done when, in no order
 };
@@ -140,7 +165,7 @@ struct Answer {
 class SessionState;
 
 // Used by one thread at a time; the cancel token of a call may be raised from any other.
-class Session {
+class KINORA_API Session {
  public:
   explicit Session(const Engine& engine, const SessionOptions& options = {});
   ~Session();
@@ -152,7 +177,7 @@ class Session {
   InputInfo add(const std::string& source, const InputOptions& options = {});
 
   // Asks with the new inputs in front of the text. `on_piece` receives the answer as it is made,
-  // whole characters at a time. Refuses, before any work starts, a prompt that reaches past the
+  // in whole characters. Refuses, before any work starts, a prompt that reaches past the
   // model's largest position. After an exception the session is as it was before the call.
   Answer ask(const std::string& question, const AnswerOptions& options = {},
              const std::function<void(std::string_view)>& on_piece = nullptr);

@@ -1,8 +1,10 @@
 // The version of the library that a program runs with.
 #pragma once
 
+#include <kinora/api.h>
+
 namespace kinora {
 
-const char* version();  // "0.1.0"
+KINORA_API const char* version();  // "0.1.0"
 
 }  // namespace kinora

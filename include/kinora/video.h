@@ -1,11 +1,8 @@
 // Frames of a video without the rest of kinora:
 //
 //   kinora::VideoFile video("talk.mp4");
-//   kinora::FrameRequest request;
-//   request.rule = kinora::FrameRequest::Rule::every;
-//   request.fps = 1;
-//   request.width = request.height = 448;
-//   video.read(request, [](const kinora::FrameBlock& block) { use(block); return true; });
+//   video.read({.frames = kinora::FrameChoice::rate(1), .width = 448, .height = 448},
+//              [](const kinora::FrameBlock& block) { use(block); return true; });
 //
 // Keyframe intervals are decoded in parallel; blocks come in order while later ones are still being
 // decoded. A frame is always the one that plain sequential decoding would give for its index.
@@ -13,12 +10,13 @@
 // kinora::Error.
 #pragma once
 
+#include <kinora/api.h>
 #include <kinora/cancel.h>
 #include <kinora/error.h>
+#include <kinora/frames.h>
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,29 +24,18 @@
 
 namespace kinora {
 
+// What to read, and how.
 struct FrameRequest {
-  enum class Rule {
-    qwen,     // evenly from first to last, rounded, as Qwen-VL was trained; from fps or count
-    every,    // the frame on screen every 1/fps seconds
-    uniform,  // `count` frames from first to last
-    indices,
-    times,
-    all,
-  };
-  Rule rule = Rule::qwen;
-  double fps = 2;
-  int64_t count = 0;
-  std::vector<int64_t> indices;  // ranks in order of presentation
-  std::vector<double> times;     // seconds from the first frame
-  double start = 0;              // seconds
-  double end = std::numeric_limits<double>::infinity();
-
-  int64_t width = 0;  // of the delivered frames; 0: as the upright source
+  // There is no model here: a choice left to the model, as by default, means the frame on screen
+  // every half second (2 fps). A live source has no length, so its frames cannot be spread
+  // evenly.
+  FrameChoice frames = {};
+  int64_t width = 0;  // of the delivered frames; 0 and 0: as the upright source
   int64_t height = 0;
   std::string filter = "bicubic";  // or "area", "bilinear", "nearest"
   int64_t frames_per_block = 16;
-  int threads = 0;  // 0: one for every core
-  CancelToken cancel;
+  int threads = 0;  // 0: one per core
+  CancelToken cancel = {};
 };
 
 // Consecutive frames in RGB. The pixels are valid during the call only.
@@ -79,7 +66,7 @@ struct ReadSummary {
   std::vector<std::pair<double, double>> damaged;  // stretches, seconds
 };
 
-class VideoFile {
+class KINORA_API VideoFile {
  public:
   // `live` reads pipes and URLs as they come, without an index.
   explicit VideoFile(const std::string& source, bool live = false);
@@ -89,7 +76,7 @@ class VideoFile {
 
   VideoSummary summary();
 
-  // Calls `take` with one block after another until it returns false or the frames are through.
+  // Calls `take` with one block after another until it returns false or no frames are left.
   ReadSummary read(const FrameRequest& request,
                    const std::function<bool(const FrameBlock& block)>& take);
 

@@ -1,4 +1,5 @@
-// What a sparse policy did: how much of dense attention it computed, and where the time went.
+// What a sparse policy did: how much of dense attention it computed, and where the time went. The
+// engine passes it on with every answer.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct AttentionReport {
   int64_t calls = 0;
   int64_t dense_calls = 0;  // of these, run densely because sparse would have been slower
   int64_t pairs = 0;
-  int64_t dense_pairs = 0;   // that dense attention would have computed
+  int64_t dense_pairs = 0;   // what dense attention would have computed
   double index_seconds = 0;  // measuring, searching, planning
   double run_seconds = 0;
   std::map<std::string, Part> parts;  // by pattern
@@ -26,8 +27,5 @@ struct AttentionReport {
     return dense_pairs > 0 ? static_cast<double>(pairs) / static_cast<double>(dense_pairs) : 1.0;
   }
 };
-
-// A line for the whole and one for each pattern.
-std::string to_string(const AttentionReport& report);
 
 }  // namespace kinora

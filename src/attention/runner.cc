@@ -190,11 +190,20 @@ void check_attention(const Context& context, const QueryView& queries, const Row
         fmt::format("head size {} is not in 1 … {}", q.size(2), max_head_size));
   check(out.shape() == q.shape() && real(out.dtype()),
         "the output must be f32 of the queries' shape");
+  if (rows.weighted()) {
+    check(rows.weights.dtype() == DType::f32 && rows.weights.shape() == Shape{rows.count()} &&
+              rows.weights.device() == device,
+          "weights must be f32, one for each row, on the context's device");
+    check(options.observer == nullptr, "weighted rows cannot be observed");
+  }
+  check(!options.onto || (options.state.max != nullptr && options.state.sum != nullptr),
+        "merging into an output needs its state");
   if (options.observer != nullptr) {
     if (!device.is_cpu()) {
       throw Error(ErrorKind::unsupported,
-                  "attention that measures while it runs (momo) needs the CPU; use --device cpu or "
-                  "--attention dense");
+                  "attention that measures while it runs (momo) needs the CPU; use dense attention "
+                  "or the device cpu",
+                  ErrorHint::dense_or_cpu);
     }
     const int64_t block = options.observer->block_size();
     check(block == 32 || block == 64, "an observer's block is 32 or 64 keys");
@@ -224,9 +233,9 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
     if (run.options.state.max == nullptr) run.options.state.max = state.data();
     if (run.options.state.sum == nullptr) run.options.state.sum = state.data() + pairs;
   }
-  clear_output(plan, out, run.options.state);
+  if (!options.onto) clear_output(plan, out, run.options.state);
   for (int32_t pass = 0; pass <= last_pass; ++pass) {
-    run.merge = pass > 0;
+    run.merge = pass > 0 || options.onto;
     run_pass(context, run, pass);
   }
 }

@@ -15,8 +15,8 @@ struct SoftmaxState {
   float* sum = nullptr;  // [count, heads]
 };
 
-// Told the weight of every block of keys while a plan runs (MOMO's measuring pass). Called from
-// several threads, never for the same query and head at once, blocks of one query in list order.
+// Receives the weight of every block of keys while a plan runs (MOMO's measuring pass). Called from
+// several threads, never at once for the same query and head; blocks of a query in list order.
 class BlockObserver {
  public:
   virtual ~BlockObserver() = default;
@@ -29,14 +29,17 @@ class BlockObserver {
 
 // How a plan is run.
 struct RunOptions {
-  SoftmaxState state{};               // filled when its pointers are set
+  SoftmaxState state{};  // filled when its pointers are set
+  // Output and state already hold attention over other rows: the result covers both. Needs both
+  // halves of the state.
+  bool onto = false;
   BlockObserver* observer = nullptr;  // CPU only
-  double* tile_seconds = nullptr;     // [tiles]: what threads spent on each is added; CPU only
+  double* tile_seconds = nullptr;     // [tiles]: the time spent on each is added; CPU only
 };
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where
-// it gives none. Checks shapes and validates the plan before any arithmetic. Results
-// do not depend on the number of threads.
+// it gives none; a row of weight w counts as w rows. Checks shapes and validates the plan before
+// any arithmetic. Results do not depend on the number of threads.
 //   queries [count, heads, d] f32; rows [n, kv heads, d] f32 or bf16; out [count, heads, d] f32
 // On a GPU queries and output may be bf16 too, the state lies in device memory, and the call
 // returns before the work is done; with bf16 rows queries are rounded to bf16.

@@ -32,6 +32,7 @@ struct Problem {
   std::vector<bf16> key_narrow, value_narrow;
   std::vector<int32_t> row_ordinals, query_ordinals;
   std::vector<Modality> row_modalities, query_modalities;
+  std::vector<float> weights;  // [rows]; empty: all 1
   float scale = 1;
 
   int64_t rows() const { return shape.earlier + shape.queries; }
@@ -45,8 +46,10 @@ struct Problem {
       return shape.dtype == DType::f32 ? ConstTensorView::of(wide.data(), size)
                                        : ConstTensorView::of(narrow.data(), size);
     };
-    return {view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
-            row_modalities};
+    RowsView memory{view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
+                    row_modalities};
+    if (!weights.empty()) memory.weights = ConstTensorView::of(weights.data(), {rows()});
+    return memory;
   }
   Shape out_shape() const { return {shape.queries, shape.heads, shape.head_size}; }
 };
@@ -83,6 +86,16 @@ inline Problem make_problem(Random& random, const ProblemShape& shape) {
     problem.query_modalities.push_back(problem.row_modalities[static_cast<size_t>(row)]);
   }
   return problem;
+}
+
+// Weights over seven powers of ten, every fourth of them exactly 1.
+inline void weigh_rows(Random& random, Problem& problem) {
+  problem.weights.clear();
+  for (int64_t row = 0; row < problem.rows(); ++row) {
+    const bool plain = random.below(4) == 0;
+    problem.weights.push_back(
+        plain ? 1 : static_cast<float>(std::pow(10.0, random.uniform(-3.0, 4.0))));
+  }
 }
 
 // Random runs of modalities over all rows, as frames with text between them would be.
@@ -135,6 +148,9 @@ Expected reference(const Problem& problem, Reads&& reads) {
         const float* k = &problem.key_data[offset(row)];
         for (int64_t c = 0; c < shape.head_size; ++c) score += double{q[c]} * double{k[c]};
         score *= double{problem.scale};
+        if (!problem.weights.empty()) {
+          score += std::log(double{problem.weights[static_cast<size_t>(row)]});
+        }
         max = std::max(max, score);
       }
       if (std::isinf(max)) continue;

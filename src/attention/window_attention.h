@@ -1,5 +1,5 @@
 // Attention of the vision towers: tokens see all tokens of their own window, both ways, and no
-// others. Full attention within each picture is the case of one window a picture.
+// others. With one window per picture this is full attention within each picture.
 #pragma once
 
 #include <cstdint>

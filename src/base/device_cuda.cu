@@ -124,12 +124,13 @@ void refuse_memory(int device, size_t bytes) {
   size_t free = 0, total = 0;
   cudaGetLastError();
   cudaMemGetInfo(&free, &total);
-  throw Error(ErrorKind::resource, "out of memory on " + to_string(Device::cuda(device)) + ": " +
-                                       mebibytes(static_cast<int64_t>(bytes)) +
-                                       " more are needed, " +
-                                       mebibytes(static_cast<int64_t>(free)) + " of " +
-                                       mebibytes(static_cast<int64_t>(total)) +
-                                       " are free; use fewer or smaller frames, or --device cpu");
+  throw Error(ErrorKind::resource,
+              "out of memory on " + to_string(Device::cuda(device)) + ": " +
+                  mebibytes(static_cast<int64_t>(bytes)) + " more are needed, " +
+                  mebibytes(static_cast<int64_t>(free)) + " of " +
+                  mebibytes(static_cast<int64_t>(total)) +
+                  " are free; use fewer or smaller frames, or the device cpu",
+              ErrorHint::use_cpu);
 }
 
 void trim_pool(int device) noexcept {

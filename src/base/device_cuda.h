@@ -1,6 +1,6 @@
 // The CUDA runtime calls that plain C++ needs, kept behind plain types so that only .cu files see
-// the CUDA headers. Without a CUDA compiler no_cuda.cc stands in their place. People use
-// base/gpu.h; this is what buffers and gpu.h are made of.
+// the CUDA headers. Without a CUDA compiler no_cuda.cc takes their place. Other code uses
+// base/gpu.h; buffers and gpu.h are built on this.
 #pragma once
 
 #include <cstddef>

@@ -31,8 +31,8 @@ class FileSystem {
   virtual std::shared_ptr<MappedFile> map(const std::string& path) const = 0;
   // The whole file; refuses more than `limit` bytes with a resource error.
   virtual std::string read(const std::string& path, int64_t limit = int64_t{1} << 30) const = 0;
-  // Writes beside the target and renames, so that no reader ever sees half a file and a failure
-  // leaves the old content in place.
+  // Writes a temporary file next to the target and renames it, so that no reader ever sees half a
+  // file and a failure leaves the old content in place.
   virtual void write(const std::string& path, std::string_view content) = 0;
 };
 

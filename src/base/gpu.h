@@ -25,6 +25,8 @@ struct GpuMemory {
 };
 
 GpuMemory gpu_memory(Device device);
+// Refuses allocations beyond `bytes` from now on; 0: no budget. Lets tests run out of memory where
+// they want to.
 void set_gpu_budget(Device device, int64_t bytes);
 void reset_gpu_peak(Device device);
 
@@ -32,7 +34,7 @@ void reset_gpu_peak(Device device);
 void synchronize(const Context& context);
 
 // Starts a copy between host and device, or within a device, on the context's stream. Host memory
-// must stay as it is until the copy is done; only pinned memory makes it run beside other work.
+// must stay unchanged until the copy is done; only pinned memory lets it overlap with other work.
 void copy_async(const Context& context, void* target, const void* source, size_t bytes);
 void clear_async(const Context& context, void* target, size_t bytes);  // to zero bytes
 

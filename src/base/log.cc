@@ -20,25 +20,6 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      logger().set_level(spdlog::level::debug);
-      break;
-    case LogLevel::info:
-      logger().set_level(spdlog::level::info);
-      break;
-    case LogLevel::warning:
-      logger().set_level(spdlog::level::warn);
-      break;
-    case LogLevel::off:
-      logger().set_level(spdlog::level::off);
-      break;
-  }
-}
-
-void log_debug(std::string_view message) { logger().debug("{}", message); }
-void log_info(std::string_view message) { logger().info("{}", message); }
 void log_warning(std::string_view message) { logger().warn("{}", message); }
 
 }  // namespace kinora

@@ -1,21 +1,9 @@
-// This build has no CUDA compiler: there is no CUDA device, so nothing can ask for its memory, and
-// whoever tries is told so.
-#include <cstring>
+#include "base/no_cuda.h"
 
 #include "base/device_cuda.h"
-#include "base/error.h"
 #include "base/gpu.h"
 
 namespace kinora {
-namespace {
-
-[[noreturn]] void refuse() {
-  throw Error(ErrorKind::unsupported,
-              "this kinora was built without CUDA; build it where nvcc is installed");
-}
-
-}  // namespace
-
 namespace cuda {
 
 std::vector<CudaDeviceInfo> devices(std::string& why_none) {
@@ -23,47 +11,47 @@ std::vector<CudaDeviceInfo> devices(std::string& why_none) {
   return {};
 }
 
-void* allocate(int, size_t) { refuse(); }
+void* allocate(int, size_t) { no_cuda(); }
 void release(int, void*, size_t) noexcept {}
-void copy(void* target, const void* source, size_t bytes) { std::memcpy(target, source, bytes); }
+void copy(void*, const void*, size_t) { no_cuda(); }
 
 }  // namespace cuda
 
-GpuMemory gpu_memory(Device) { refuse(); }
-void set_gpu_budget(Device, int64_t) { refuse(); }
-void reset_gpu_peak(Device) { refuse(); }
-void synchronize(const Context&) {}
-void copy_async(const Context&, void*, const void*, size_t) { refuse(); }
-void clear_async(const Context&, void*, size_t) { refuse(); }
+GpuMemory gpu_memory(Device) { no_cuda(); }
+void set_gpu_budget(Device, int64_t) { no_cuda(); }
+void reset_gpu_peak(Device) { no_cuda(); }
+void synchronize(const Context&) {}  // nothing to wait for on the CPU
+void copy_async(const Context&, void*, const void*, size_t) { no_cuda(); }
+void clear_async(const Context&, void*, size_t) { no_cuda(); }
 
-PinnedBuffer::PinnedBuffer(size_t) { refuse(); }
+PinnedBuffer::PinnedBuffer(size_t) { no_cuda(); }
 PinnedBuffer::~PinnedBuffer() = default;
 PinnedBuffer::PinnedBuffer(PinnedBuffer&&) noexcept = default;
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&&) noexcept = default;
 
-GpuStream::GpuStream(Device, bool) { refuse(); }
+GpuStream::GpuStream(Device, bool) { no_cuda(); }
 GpuStream::~GpuStream() = default;
 
-GpuEvent::GpuEvent(Device, bool) { refuse(); }
+GpuEvent::GpuEvent(Device, bool) { no_cuda(); }
 GpuEvent::~GpuEvent() = default;
-void GpuEvent::record(const Context&) {}
-void GpuEvent::order(const Context&) const {}
-void GpuEvent::wait() const {}
-double GpuEvent::seconds_since(const GpuEvent&) const { return 0; }
+void GpuEvent::record(const Context&) { no_cuda(); }
+void GpuEvent::order(const Context&) const { no_cuda(); }
+void GpuEvent::wait() const { no_cuda(); }
+double GpuEvent::seconds_since(const GpuEvent&) const { no_cuda(); }
 
-GpuRange::GpuRange(Device, size_t) { refuse(); }
+GpuRange::GpuRange(Device, size_t) { no_cuda(); }
 GpuRange::~GpuRange() = default;
 GpuRange::GpuRange(GpuRange&&) noexcept = default;
 GpuRange& GpuRange::operator=(GpuRange&&) noexcept = default;
-void GpuRange::reserve(size_t) { refuse(); }
-void GpuRange::shrink(size_t) {}
+void GpuRange::reserve(size_t) { no_cuda(); }
+void GpuRange::shrink(size_t) { no_cuda(); }
 
 GpuGraph::~GpuGraph() = default;
 GpuGraph::GpuGraph(GpuGraph&&) noexcept = default;
 GpuGraph& GpuGraph::operator=(GpuGraph&&) noexcept = default;
-void GpuGraph::launch(const Context&) const {}
-GpuGraph::Capture::Capture(const Context& context) : context_(context) { refuse(); }
+void GpuGraph::launch(const Context&) const { no_cuda(); }
+GpuGraph::Capture::Capture(const Context& context) : context_(context) { no_cuda(); }
 GpuGraph::Capture::~Capture() = default;
-GpuGraph GpuGraph::Capture::finish() { refuse(); }
+GpuGraph GpuGraph::Capture::finish() { no_cuda(); }
 
 }  // namespace kinora

@@ -1,4 +1,4 @@
-// Progress of a long step, told to whoever shows it (a terminal line, a server event, nobody).
+// Progress of a long step, reported to whoever shows it (a terminal line, a server event, nobody).
 // Called from worker threads; implementations synchronise themselves and return quickly.
 #pragma once
 
@@ -12,12 +12,6 @@ class Progress {
   virtual ~Progress() = default;
   // `stage` is a word such as "decode"; `total` is 0 while it is not known.
   virtual void update(std::string_view stage, int64_t done, int64_t total) = 0;
-};
-
-// Tells nobody.
-class SilentProgress final : public Progress {
- public:
-  void update(std::string_view, int64_t, int64_t) override {}
 };
 
 }  // namespace kinora

@@ -26,7 +26,7 @@ class Random {
   int64_t below(int64_t bound) {
     return static_cast<int64_t>(uniform() * static_cast<double>(bound));
   }
-  // Standard normal (Box-Muller, one value a call).
+  // Standard normal (Box-Muller, one value per call).
   double normal() {
     const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
     return radius * std::cos(2.0 * 3.14159265358979323846 * uniform());

@@ -1,5 +1,5 @@
-// Threads that stay awake for a moment between loops. A decoder that generates runs hundreds of
-// short matrix products a token; waking a sleeping thread for each costs more than the product.
+// Threads that stay awake for a moment between loops. During generation a decoder runs hundreds of
+// short matrix products per token; waking a sleeping thread for each costs more than the product.
 // Used only by ThreadPool, which falls back to oneTBB where a team is already at work.
 #pragma once
 

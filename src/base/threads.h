@@ -11,7 +11,7 @@ namespace kinora {
 
 class ThreadPool {
  public:
-  // 0 means one thread for every core this process may use.
+  // 0 means one thread per core that this process may use.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

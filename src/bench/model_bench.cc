@@ -3,106 +3,36 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <functional>
 
 #include "attention/policies/dense.h"
-#include "base/error.h"
 #include "base/gpu.h"
-#include "model/decoder/gpu_decoder.h"
-#include "model/families/llava_onevision/siglip.h"
-#include "model/families/qwen2_5_vl/tower.h"
-#include "model/vision/gpu_patches.h"
-#include "model/weights/gpu_weights.h"
+#include "bench/median_seconds.h"
+#include "memory/flat_memory.h"
+#include "model/decoder/transformer_decoder.h"
+#include "model/families/families.h"
 #include "model/weights/random_weights.h"
 #include "ops/matmul.h"
 #include "ops/top_k.h"
 
 namespace kinora::cli {
-namespace {
 
-ModelConfig qwen(int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads, int64_t wide,
-                 int64_t vocabulary, bool tied) {
-  ModelConfig config;
-  config.family = Family::qwen2_5_vl;
-  config.decoder.hidden = hidden;
-  config.decoder.layers = layers;
-  config.decoder.heads = heads;
-  config.decoder.kv_heads = kv_heads;
-  config.decoder.head_size = 128;
-  config.decoder.intermediate = wide;
-  config.decoder.vocabulary = vocabulary;
-  config.decoder.max_position = 128000;
-  config.decoder.qkv_bias = true;
-  config.decoder.tied = tied;
-  config.decoder.rope.theta = 1e6;
-  return config;
-}
-
-ModelConfig with_qwen_eyes(ModelConfig config) {
-  config.decoder.rope.sections = {16, 24, 24};
-  QwenVisionConfig vision;
-  vision.hidden = 1280;
-  vision.layers = 32;
-  vision.heads = 16;
-  vision.intermediate = 3420;
-  vision.output = config.decoder.hidden;
-  vision.full_layers = {7, 15, 23, 31};
-  config.qwen_vision = vision;
-  return config;
-}
-
-// The middle of several runs; the first, which warms up, is not counted.
-double median_seconds(const Context& context, int repeats, const std::function<void()>& work) {
-  std::vector<double> times;
-  for (int i = 0; i <= repeats; ++i) {
-    synchronize(context);
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    synchronize(context);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-    if (i > 0) times.push_back(elapsed.count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-}  // namespace
-
-ModelConfig shape_config(const std::string& name) {
-  if (name == "qwen2.5-vl-7b") return with_qwen_eyes(qwen(3584, 28, 28, 4, 18944, 152064, false));
-  if (name == "qwen2.5-vl-3b" || name == "3b") {
-    return with_qwen_eyes(qwen(2048, 36, 16, 2, 11008, 151936, true));
-  }
-  if (name == "llava-onevision-7b") {
-    ModelConfig config = qwen(3584, 28, 28, 4, 18944, 152128, false);
-    config.family = Family::llava_onevision;
-    SiglipConfig eyes;
-    eyes.hidden = 1152;
-    eyes.layers = 26;
-    eyes.heads = 16;
-    eyes.intermediate = 4304;
-    config.siglip = eyes;
-    return config;
-  }
-  throw Error(ErrorKind::usage, "unknown shape '" + name +
-                                    "': give qwen2.5-vl-7b, qwen2.5-vl-3b or llava-onevision-7b");
-}
-
-ModelBench::ModelBench(const Context& context, const ModelConfig& config)
-    : context_(context), config_(config) {
-  const DecoderWeights weights = random_decoder(context, config.decoder, DType::bf16);
-  decoder_ = make_gpu_decoder(context, config.decoder, weights, DType::bf16);
+ModelBench::ModelBench(const Context& context, const ModelShape& shape)
+    : context_(context),
+      shape_(shape),
+      config_(family_of(shape.config).read(shape.config).decoder) {
+  const DecoderWeights weights = random_decoder(context, config_, DType::bf16);
+  decoder_ = std::make_shared<TransformerDecoder>(context, config_, weights,
+                                                  DecoderOptions{.activations = DType::bf16});
 }
 
 int64_t ModelBench::layer_parameters() const {
-  const DecoderConfig& d = config_.decoder;
+  const DecoderConfig& d = config_;
   return 2 * d.hidden * d.head_size * (d.heads + d.kv_heads) + 3 * d.hidden * d.intermediate;
 }
 
 // What a decoding step reads: the layers and the head.
 int64_t ModelBench::weight_bytes() const {
-  return 2 * (config_.decoder.layers * layer_parameters() +
-              config_.decoder.vocabulary * config_.decoder.hidden);
+  return 2 * (config_.layers * layer_parameters() + config_.vocabulary * config_.hidden);
 }
 
 BenchCeilings ModelBench::ceilings() const {
@@ -122,9 +52,9 @@ BenchCeilings ModelBench::ceilings() const {
   return best;
 }
 
-TokenGroup ModelBench::group_at(int64_t begin, int64_t count) const {
-  TokenGroup group;
-  group.embeddings = random_tensor(context_, DType::f32, {count, config_.decoder.hidden}, 1.0f, 7);
+Sequence ModelBench::group_at(int64_t begin, int64_t count) const {
+  Sequence group;
+  group.embeddings = random_tensor(context_, DType::f32, {count, config_.hidden}, 1.0f, 7);
   group.tokens.resize(static_cast<size_t>(count));
   for (size_t i = 0; i < group.tokens.size(); ++i) {
     const auto position = static_cast<int32_t>(begin) + static_cast<int32_t>(i);
@@ -135,25 +65,30 @@ TokenGroup ModelBench::group_at(int64_t begin, int64_t count) const {
 }
 
 PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers) const {
-  DecoderConfig config = config_.decoder;
+  DecoderConfig config = config_;
   config.layers = std::min(layers, config.layers);
   std::shared_ptr<const Decoder> decoder = decoder_;
-  if (config.layers < config_.decoder.layers) {
+  if (config.layers < config_.layers) {
     DecoderConfig small = config;
     small.vocabulary = 128;
-    decoder = make_gpu_decoder(context_, small, random_decoder(context_, small, DType::bf16),
-                               DType::bf16);
+    decoder = std::make_shared<TransformerDecoder>(context_, small,
+                                                   random_decoder(context_, small, DType::bf16),
+                                                   DecoderOptions{.activations = DType::bf16});
   }
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                          static_cast<int>(config.head_size), DType::bf16};
   DenseAttention attention;
+  const std::unique_ptr<DecoderRunner> runner = decoder->runner(context_);
   const auto run = [&](int64_t count) {
-    RowStore store(layout, context_.device);
+    FlatMemory memory(layout, context_.device);
     synchronize(context_);
     const auto started = std::chrono::steady_clock::now();
     for (int64_t begin = 0; begin < count; begin += group) {
       const int64_t some = std::min(group, count - begin);
-      decoder->prefill(context_, group_at(begin, some), store, attention, {});
+      Sequence sequence = group_at(begin, some);
+      sequence.memory = &memory;
+      sequence.attention = &attention;
+      runner->forward(sequence);
     }
     synchronize(context_);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -162,8 +97,7 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers)
   reset_gpu_peak(context_.device);
   const double elapsed = run(tokens);
 
-  const double scale =
-      static_cast<double>(config_.decoder.layers) / static_cast<double>(config.layers);
+  const double scale = static_cast<double>(config_.layers) / static_cast<double>(config.layers);
   const auto n = static_cast<double>(tokens);
   const double width = static_cast<double>(config.heads * config.head_size);
   PrefillFigure figure;
@@ -171,14 +105,14 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers)
   figure.group = group;
   figure.layers = config.layers;
   figure.seconds = elapsed * scale;
-  figure.operations = static_cast<double>(config_.decoder.layers) *
+  figure.operations = static_cast<double>(config_.layers) *
                       (2 * n * static_cast<double>(layer_parameters()) + 2 * n * n * width);
   figure.peak_bytes = gpu_memory(context_.device).peak;
   return figure;
 }
 
 ProductsFigure ModelBench::products(int64_t rows) const {
-  const DecoderConfig& d = config_.decoder;
+  const DecoderConfig& d = config_;
   const int64_t query = d.heads * d.head_size, fused = query + 2 * d.kv_heads * d.head_size;
   const auto matrix = [&](int64_t n, int64_t k) {
     return random_tensor(context_, DType::bf16, {n, k}, 0.02f, 3);
@@ -203,32 +137,62 @@ ProductsFigure ModelBench::products(int64_t rows) const {
   return figure;
 }
 
-DecodeFigure ModelBench::decode(int64_t rows, int64_t steps) const {
-  const DecoderConfig& d = config_.decoder;
+DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions,
+                                int64_t tokens) const {
+  const DecoderConfig& d = config_;
   const RowLayout layout{static_cast<int>(d.layers), static_cast<int>(d.kv_heads),
                          static_cast<int>(d.head_size), DType::bf16};
-  RowStore store(layout, context_.device);
   DenseAttention attention;
-  store.begin_group(group_at(0, rows).tokens);
-  for (int layer = 0; layer < layout.layers; ++layer) {
-    const RowStore::NewRows fresh = store.append(layer);
-    fill_random(context_, fresh.keys, 1.0f, static_cast<uint64_t>(layer));
-    fill_random(context_, fresh.values, 1.0f, static_cast<uint64_t>(layer) + 1000);
+  std::vector<std::unique_ptr<FlatMemory>> memories;
+  for (int64_t i = 0; i < sessions; ++i) {
+    memories.push_back(std::make_unique<FlatMemory>(layout, context_.device));
+    const std::vector<TokenInfo> old = group_at(0, rows).tokens;
+    memories.back()->begin(context_, {.tokens = old});
+    for (int layer = 0; layer < layout.layers; ++layer) {
+      const NewRows fresh = memories.back()->append(layer);
+      fill_random(context_, fresh.keys, 1.0f, static_cast<uint64_t>(layer));
+      fill_random(context_, fresh.values, 1.0f, static_cast<uint64_t>(layer) + 1000);
+    }
   }
-  int32_t token = 1;
+  const std::unique_ptr<DecoderRunner> runner = decoder_->runner(context_);
+  std::vector<MemoryMark> before;
+  for (const auto& memory : memories) before.push_back(memory->mark());
+  std::vector<int32_t> newest(static_cast<size_t>(sessions), 1);
   int64_t position = rows;
   GpuEvent began(context_.device, true), ended(context_.device, true);
   const auto step = [&] {
-    TokenGroup group;
+    std::vector<Sequence> batch(memories.size());
+    for (size_t i = 0; i < batch.size(); ++i) {
+      batch[i].ids.assign(static_cast<size_t>(tokens), newest[i]);
+      batch[i].tokens.resize(static_cast<size_t>(tokens));
+      for (size_t k = 0; k < batch[i].tokens.size(); ++k) {
+        const auto at = static_cast<int32_t>(position) + static_cast<int32_t>(k);
+        batch[i].tokens[k].position = {at, at, at};
+      }
+      batch[i].memory = memories[i].get();
+      batch[i].attention = &attention;
+      batch[i].hidden_rows = tokens;
+    }
     began.record(context_);
-    group.embeddings = decoder_->embed(context_, {&token, 1});
-    group.tokens.resize(1);
-    const auto at = static_cast<int32_t>(position++);
-    group.tokens[0].position = {at, at, at};
-    const Tensor hidden = decoder_->prefill(context_, group, store, attention, {});
+    const std::vector<Forwarded> results = runner->forward(std::span<const Sequence>(batch));
+    Tensor hidden(DType::f32, {sessions * tokens, d.hidden}, context_.device);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].failure) std::rethrow_exception(results[i].failure);
+      copy_async(context_, hidden.view().rows(static_cast<int64_t>(i) * tokens, tokens).raw(),
+                 results[i].hidden.view().raw(), static_cast<size_t>(results[i].hidden.bytes()));
+    }
     const Tensor logits = decoder_->logits(context_, hidden);
     ended.record(context_);
-    token = argmax(context_, logits.view()[0]);
+    const std::vector<int32_t> best = argmax_rows(context_, logits);
+    for (size_t i = 0; i < newest.size(); ++i) {
+      newest[i] = best[i * static_cast<size_t>(tokens)];
+    }
+    // Checked drafts are thrown away; a token on its own stays.
+    if (tokens > 1) {
+      for (size_t i = 0; i < before.size(); ++i) memories[i]->rewind(before[i]);
+    } else {
+      ++position;
+    }
   };
   for (int i = 0; i < 4; ++i) step();  // the second captures the graph
   const auto begin = std::chrono::steady_clock::now();
@@ -239,65 +203,18 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps) const {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   figure.context = rows;
+  figure.sessions = sessions;
+  figure.tokens = tokens;
   figure.seconds = elapsed.count() / static_cast<double>(steps);
-  figure.step_bytes = static_cast<double>(weight_bytes() + store.bytes());
+  figure.step_bytes = static_cast<double>(weight_bytes());
+  for (const auto& memory : memories) {
+    figure.step_bytes += static_cast<double>(memory->bytes().total());
+  }
   return figure;
 }
 
 VisionFigure ModelBench::vision(int64_t frames, int64_t width, int64_t height) const {
-  VisionFigure figure;
-  figure.frames = frames;
-  const PixelNormalizer normalizer({0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f});
-  if (config_.qwen_vision) {
-    const QwenVisionConfig& v = *config_.qwen_vision;
-    const int64_t block = v.patch * v.merge;
-    figure.width = width / block * block;
-    figure.height = height / block * block;
-    Tensor pixels(DType::u8, {frames, figure.height, figure.width, 3});
-    for (int64_t i = 0; i < pixels.elements(); ++i) {
-      pixels.data<uint8_t>()[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
-    }
-    const QwenVisionTower tower(
-        v, on_gpu(context_, random_qwen_vision(context_, v, DType::bf16), DType::bf16),
-        DType::bf16);
-    const int64_t rows = figure.height / v.patch, columns = figure.width / v.patch;
-    const int64_t units = (frames + v.temporal_patch - 1) / v.temporal_patch;
-    figure.seconds = median_seconds(context_, 3, [&] {
-      const Tensor patches = gpu_patches(context_, pixels, {v.temporal_patch, v.merge, v.patch},
-                                         normalizer, {DType::bf16, tower.patch_columns()});
-      const Tensor tokens = tower.encode(context_, patches, units, rows, columns);
-      figure.tokens = tokens.size(0);
-    });
-    const auto patches = static_cast<double>(units * rows * columns);
-    const auto h = static_cast<double>(v.hidden);
-    const auto full = static_cast<double>(v.full_layers.size());
-    const double window = static_cast<double>(v.window / v.patch * (v.window / v.patch));
-    const double each =
-        static_cast<double>(v.layers) * (8 * h * h + 6 * h * static_cast<double>(v.intermediate)) +
-        2 * h * static_cast<double>(tower.patch_columns()) +
-        2 * (4 * h * h + h * static_cast<double>(v.output)) +
-        4 * h *
-            (full * static_cast<double>(rows * columns) +
-             (static_cast<double>(v.layers) - full) * window);
-    figure.operations = patches * each;
-    return figure;
-  }
-  const SiglipConfig& v = *config_.siglip;
-  figure.width = figure.height = v.image;
-  const Tensor pixels = Tensor::zeros(DType::u8, {frames, v.image, v.image, 3});
-  const SiglipTower tower(context_, v,
-                          on_gpu(context_, random_siglip(context_, v, DType::bf16), DType::bf16),
-                          v.layers, DType::bf16);
-  figure.seconds = median_seconds(context_, 3, [&] {
-    const Tensor patches = gpu_patches(context_, pixels, {1, 1, v.patch}, normalizer,
-                                       {DType::bf16, tower.patch_columns()});
-    figure.tokens = tower.encode(context_, patches).size(0);
-  });
-  const auto h = static_cast<double>(v.hidden);
-  const auto grid = static_cast<double>(v.grid() * v.grid());
-  figure.operations = static_cast<double>(frames) * grid * static_cast<double>(v.layers) *
-                      (8 * h * h + 4 * h * static_cast<double>(v.intermediate) + 4 * h * grid);
-  return figure;
+  return shape_.vision(context_, shape_.config, frames, width, height);
 }
 
 }  // namespace kinora::cli

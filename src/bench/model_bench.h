@@ -1,5 +1,5 @@
-// Measures a model's shape with random weights on a GPU, each figure beside the ceiling of the same
-// run: the best rate of a plain matrix product, and the bandwidth of plain reading. Used by
+// Measures a model's shape with random weights on a GPU. Each figure is set against the ceiling
+// measured in the same run: the best rate of a plain matrix product, or the read bandwidth. Used by
 // command_bench.cc.
 #pragma once
 
@@ -10,18 +10,15 @@
 #include <vector>
 
 #include "base/context.h"
+#include "bench/shapes.h"
 #include "model/config.h"
 #include "model/decoder/decoder.h"
 
 namespace kinora::cli {
 
-// "qwen2.5-vl-7b", "qwen2.5-vl-3b" ("3b"), "llava-onevision-7b". Throws a usage error with the
-// list.
-ModelConfig shape_config(const std::string& name);
-
 struct BenchCeilings {
-  double multiply_rate = 0;   // operations a second
-  double read_bandwidth = 0;  // bytes a second
+  double multiply_rate = 0;   // operations per second
+  double read_bandwidth = 0;  // bytes per second
 };
 
 struct PrefillFigure {
@@ -38,38 +35,35 @@ struct ProductsFigure {
   double operations = 0;
 };
 struct DecodeFigure {
-  int64_t context = 0;
-  double seconds = 0;         // a token, sampling included
+  int64_t context = 0;        // rows of each session
+  int64_t sessions = 1;       // that decode together
+  int64_t tokens = 1;         // of each session; more than one: drafts being checked
+  double seconds = 0;         // per step, sampling included
   double device_seconds = 0;  // of these, from the first kernel to the logits
-  double step_bytes = 0;      // weights and rows that a token reads
-};
-struct VisionFigure {
-  int64_t frames = 0, width = 0, height = 0, tokens = 0;
-  double seconds = 0;
-  double operations = 0;
+  double step_bytes = 0;      // weights and rows that a step reads
 };
 
 class ModelBench {
  public:
-  ModelBench(const Context& context, const ModelConfig& config);
+  ModelBench(const Context& context, const ModelShape& shape);
 
   BenchCeilings ceilings() const;
-  // Groups of `group` tokens, one after another. With fewer `layers` than the model has only the
+  // Groups of `group` tokens, one after another. If `layers` is less than the model has, only the
   // first ones run.
   PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers) const;
   ProductsFigure products(int64_t rows) const;
-  DecodeFigure decode(int64_t rows, int64_t steps) const;
+  DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1) const;
   VisionFigure vision(int64_t frames, int64_t width, int64_t height) const;
 
   int64_t weight_bytes() const;
 
  private:
-  struct Tower;
   int64_t layer_parameters() const;
-  TokenGroup group_at(int64_t begin, int64_t count) const;
+  Sequence group_at(int64_t begin, int64_t count) const;
 
   const Context& context_;
-  ModelConfig config_;
+  ModelShape shape_;
+  DecoderConfig config_;
   std::shared_ptr<const Decoder> decoder_;
 };
 

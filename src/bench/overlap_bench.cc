@@ -40,7 +40,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   OverlapRun run;
   run.retain = retain;
   run.overlap = overlap;
-  const Device device = engine.state()->context.device;
+  const Device device = EngineAccess::state(engine)->context.device;
   if (!device.is_cpu()) reset_gpu_peak(device);
   SessionOptions session_options;
   session_options.retain = retain;
@@ -49,7 +49,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   session_options.decode_threads = settings.decode_threads;
   Session session(engine, session_options);
   InputOptions input;
-  input.fps = settings.fps;
+  input.frames = FrameChoice::rate(settings.fps);
   input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto begin = std::chrono::steady_clock::now();
@@ -71,14 +71,14 @@ void warm_up(const Engine& engine, const OverlapSettings& settings, const std::s
   session_options.frames_per_group = settings.frames_per_group;
   Session session(engine, session_options);
   InputOptions input;
-  input.fps = settings.fps;
+  input.frames = FrameChoice::rate(settings.fps);
   input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto frames = static_cast<int64_t>(session.add(settings.video, input).times.size());
   const int64_t group = settings.frames_per_group;
   const int64_t some = frames <= 4 * group ? frames : 3 * group + frames % group;
   Session short_session(engine, session_options);
-  input.end = static_cast<double>(some) / settings.fps - 0.5 / settings.fps;
+  input.frames.end = static_cast<double>(some) / settings.fps - 0.5 / settings.fps;
   short_session.add(settings.video, input);
   AnswerOptions answer;
   answer.max_tokens = 4;

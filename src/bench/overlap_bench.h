@@ -1,5 +1,5 @@
 // Whole questions about a video with a model of random weights: how well decoding on the CPU hides
-// behind computing on a GPU, beside the bound that no overlap can beat. Used by command_bench.cc.
+// behind computing on a GPU, against the bound no overlap can beat. Used by command_bench.cc.
 #pragma once
 
 #include <kinora/engine.h>
@@ -42,8 +42,8 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
 void warm_up(const Engine& engine, const OverlapSettings& settings, const std::string& retain);
 
 // Equation 3 of QuickVideo, index and question included, from a run whose stages stood apart:
-// max(decode + last group's compute, compute + first group's decode) + index. When the first group
-// was there is read off an overlapped run.
+// max(decode + last group's compute, compute + first group's decode) + index. The time of the
+// first group is taken from an overlapped run.
 double overlap_bound(const OverlapRun& apart, const OverlapRun& overlapped);
 
 }  // namespace kinora::cli

@@ -42,6 +42,37 @@ std::string timing_line(const Answer& answer, double load, double open) {
       rate(static_cast<double>(answer.ids.size()), t.generate), human_bytes(peak_memory()));
 }
 
+std::string draft_text(const DraftSummary& draft, int64_t tokens) {
+  return fmt::format(
+      "draft: {} of {} proposed tokens were right, {:.2f} tokens a pass", draft.right,
+      draft.drafted,
+      static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, draft.passes)));
+}
+
+std::string attention_text(const AttentionSummary& summary) {
+  std::string text = fmt::format(
+      "attention: {:.1f} % of the dense FLOPs, index {:.3f} s, run {:.3f} s, {} of {} calls "
+      "dense\n",
+      100 * summary.computed_share, summary.index_seconds, summary.run_seconds, summary.dense_calls,
+      summary.calls);
+  for (const AttentionSummary::Part& part : summary.parts) {
+    text += fmt::format("  {}: {} heads, {:.1f} % of the computed pairs, {:.3f} s\n", part.name,
+                        part.heads, 100 * part.share, part.seconds);
+  }
+  return text;
+}
+
+namespace {
+
+nlohmann::json draft_json(const Answer& answer) {
+  if (!answer.draft) return nullptr;
+  return {{"passes", answer.draft->passes},
+          {"drafted", answer.draft->drafted},
+          {"right", answer.draft->right}};
+}
+
+}  // namespace
+
 nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& inputs,
                            const Forecast& forecast, double load, double open) {
   const Timings& t = answer.timings;
@@ -74,7 +105,8 @@ nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& i
             {"generate", t.generate},
             {"total", t.total}}},
           {"row_bytes", answer.row_bytes},
-          {"attention", answer.attention_report},
+          {"attention", answer.attention_report ? attention_text(*answer.attention_report) : ""},
+          {"draft", draft_json(answer)},
           {"peak_memory", peak_memory()},
           {"warnings", answer.warnings}};
 }

@@ -16,7 +16,7 @@ constexpr Colour background = {20, 20, 24};
 constexpr Colour hidden = {20, 20, 24};
 constexpr int bar = 6;               // pixels of a modality bar
 constexpr int header = 14;           // pixels of the line of text above
-constexpr double floor_decades = 4;  // brightness spans so many powers of ten of relative density
+constexpr double floor_decades = 4;  // brightness spans this many decades of relative density
 
 // Density of a cell relative to even attention of its row, on a logarithmic scale in [0, 1].
 double brightness(const PooledMap& map, int query, int key) {

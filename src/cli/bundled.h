@@ -1,4 +1,4 @@
-// What kinora brings along: a small model and a clip to try it on. Looked for beside the program
+// What ships with kinora: a small model and a clip to try it on. Looked up next to the program
 // (PREFIX/share/kinora when installed), then in the source tree it was built from.
 #pragma once
 

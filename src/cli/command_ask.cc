@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/answer_text.h"
 #include "cli/command_line.h"
+#include "cli/error_text.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -25,13 +26,13 @@ struct AskFlags {
   bool dry_run = false;
 };
 
-// The answer is there already: a trace that cannot be written is told beside it.
+// The answer has already been printed, so a trace that cannot be written is only reported.
 int write_trace(TraceFile& trace, const Answer& answer, double offset, const std::string& title) {
   try {
     trace.add(answer.spans, offset);
     trace.write(title);
   } catch (const Error& error) {
-    fmt::print(stderr, "kinora: {}\n", error.what());
+    fmt::print(stderr, "kinora: {}\n", error_text(error));
     return exit_code(error.kind());
   }
   return 0;
@@ -85,7 +86,13 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
   if (!flags.quiet) {
-    if (!answer.attention_report.empty()) fmt::print(stderr, "{}\n", answer.attention_report);
+    if (answer.attention_report) {
+      fmt::print(stderr, "{}\n", attention_text(*answer.attention_report));
+    }
+    if (answer.draft) {
+      const auto tokens = static_cast<int64_t>(answer.ids.size());
+      fmt::print(stderr, "{}\n", draft_text(*answer.draft, tokens));
+    }
     fmt::print(stderr, "{}\n", timing_line(answer, load, open));
   }
   return write_trace(trace, answer, open, question);

@@ -22,6 +22,9 @@ struct BenchFlags {
   bool random_weights = false;
   std::vector<int64_t> tokens{4096, 16384, 32768, 131072};
   std::vector<int64_t> contexts{1024, 25600, 131072};
+  std::vector<int64_t> sessions;
+  int64_t session_rows = 4096;
+  std::vector<int64_t> drafts;
   int64_t group = 16384;
   int64_t layers = 0;
   int64_t frames = 64;
@@ -40,10 +43,10 @@ int bench_model(const BenchFlags& flags) {
   const Context context(threads, parse_device(flags.device));
   if (context.device.is_cpu()) {
     throw Error(ErrorKind::unsupported,
-                "bench model measures GPUs; for the CPU build and run bench_model");
+                "bench model measures GPUs; for the CPU build and run bench_decoder");
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
-  const ModelBench bench(context, shape_config(flags.shape));
+  const ModelBench bench(context, model_shape(flags.shape));
   const bool text = !flags.json;
   nlohmann::json out = {{"shape", flags.shape}, {"device", device.name}};
 
@@ -82,6 +85,31 @@ int bench_model(const BenchFlags& flags) {
           figure.device_seconds * 1e3);
     }
   }
+
+  // Many sessions together, and many tokens of one session: each step reads the weights once.
+  const auto together = [&](const char* key, int64_t rows, int64_t sessions, int64_t tokens) {
+    const DecodeFigure figure = bench.decode(rows, 64, sessions, tokens);
+    const double limit = figure.step_bytes / best.read_bandwidth;
+    out[key].push_back({{"context", rows},
+                        {"sessions", sessions},
+                        {"tokens", tokens},
+                        {"ms_per_step", figure.seconds * 1e3},
+                        {"device_ms", figure.device_seconds * 1e3},
+                        {"limit_ms", limit * 1e3},
+                        {"share", share(limit, figure.seconds)}});
+    if (text) {
+      fmt::print(
+          "decode     {} session{} of {} token{} at {} rows: {:.3f} ms a step, {:.0f} % of the "
+          "{:.3f} ms limit; {:.3f} ms to the logits on the GPU\n",
+          sessions, sessions > 1 ? "s" : "", tokens, tokens > 1 ? "s" : "", rows,
+          figure.seconds * 1e3, 100 * share(limit, figure.seconds), limit * 1e3,
+          figure.device_seconds * 1e3);
+    }
+  };
+  for (const int64_t sessions : flags.sessions) {
+    together("sessions", flags.session_rows, sessions, 1);
+  }
+  for (const int64_t tokens : flags.drafts) together("drafts", flags.contexts.back(), 1, tokens);
 
   if (flags.frames > 0) {
     const VisionFigure figure = bench.vision(flags.frames, flags.side, flags.side);
@@ -149,12 +177,23 @@ void add_bench(CommandLine& line) {
   model->add_option("--contexts", flags->contexts, "Rows in memory to decode at")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
+  model->add_option("--sessions", flags->sessions, "Sessions that decode together, such as 1,8,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
+  model->add_option("--session-rows", flags->session_rows, "Rows in memory of each of them")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  model
+      ->add_option("--drafts", flags->drafts,
+                   "Tokens of one session checked together, at the last of the contexts")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
   model->add_option("--group", flags->group, "Tokens prefilled together")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   model
       ->add_option("--layers", flags->layers,
-                   "Prefill through so many layers only and scale the time (very long prompts)")
+                   "Prefill through only this many layers and scale the time (very long prompts)")
       ->check(CLI::PositiveNumber);
   model->add_option("--frames", flags->frames, "Frames for the vision tower; 0 leaves it out")
       ->capture_default_str()

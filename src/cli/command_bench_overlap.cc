@@ -8,13 +8,15 @@
 
 #include "base/error.h"
 #include "base/gpu.h"
-#include "bench/model_bench.h"
 #include "bench/overlap_bench.h"
+#include "bench/shapes.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/policies.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
 #include "engine/engine_state.h"
+#include "memory/retention/retention.h"
 #include "model/random_model.h"
 
 namespace kinora::cli {
@@ -34,11 +36,12 @@ struct OverlapFlags {
 
 Engine make_engine(const OverlapFlags& flags) {
   const std::string directory = default_model();
-  return Engine(std::make_shared<const EngineState>(flags.device, 0, [&](const Context& context) {
-    const ModelConfig shape =
-        flags.shape == "bundled" ? read_config(real_files(), directory) : shape_config(flags.shape);
+  const auto make_model = [&](const Context& context) {
+    const ConfigFiles shape = flags.shape == "bundled" ? ConfigFiles::read(real_files(), directory)
+                                                       : model_shape(flags.shape).config;
     return random_model(context, real_files(), directory, flags.shape, shape);
-  }));
+  };
+  return EngineAccess::make(std::make_shared<const EngineState>(flags.device, 0, make_model));
 }
 
 nlohmann::json to_json(const OverlapRun& run) {
@@ -82,9 +85,12 @@ int bench_overlap(const OverlapFlags& flags) {
     throw Error(ErrorKind::usage, "unknown shape '" + flags.shape +
                                       "': give qwen2.5-vl-7b, qwen2.5-vl-3b or bundled");
   }
+  for (const std::string& retain : flags.retain) {
+    check_policy("--retain", retention_point(), retain);
+  }
   TraceFile trace(flags.trace, flags.timeline);
   const Engine engine = make_engine(flags);
-  const Device device = engine.state()->context.device;
+  const Device device = EngineAccess::state(engine)->context.device;
   const std::string where =
       device.is_cpu() ? "the CPU" : cuda_devices()[static_cast<size_t>(device.index)].name;
   const OverlapSettings& settings = flags.settings;
@@ -146,7 +152,7 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
   const auto flags = std::make_shared<OverlapFlags>();
   OverlapSettings& settings = flags->settings;
   CLI::App* overlap = bench.add_subcommand(
-      "overlap", "Measure whole questions: decoding beside computing, and one after the other");
+      "overlap", "Measure whole questions: decoding during computing, and one after the other");
   overlap->add_option("video", settings.video, "A video file")->required();
   overlap
       ->add_option("--shape", flags->shape,

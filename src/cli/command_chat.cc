@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/answer_text.h"
 #include "cli/command_line.h"
+#include "cli/error_text.h"
 #include "cli/line_reader.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -81,7 +82,7 @@ class Chat {
 
   void complain(const Error& error) {
     progress_.clear();
-    fmt::print(stderr, "kinora: {}\n", error.what());
+    fmt::print(stderr, "kinora: {}\n", error_text(error));
   }
 
   // Reads the video at once, so that the first answer comes as fast as the others.

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <kinora/quality.h>
 #include <kinora/session.h>
 
 #include <algorithm>
@@ -9,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/error_text.h"
+#include "cli/eval_policy.h"
 #include "cli/sample_prefill.h"
-#include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "draw/png_file.h"
 #include "engine/attention_choice.h"
@@ -45,39 +46,11 @@ struct EvalFlags {
   std::string output;  // of an import
 };
 
-// A policy is a list of settings joined by semicolons: "attention=momo:k=64,exact=64;rows=bf16",
-// "retain=key-norm:0.5", "quality=fast". What a preset wants of the engine goes to `engine`.
-EvalPolicy parse_policy(const std::string& text, EngineOptions& engine) {
-  EvalPolicy policy;
-  policy.name = text;
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = text.find(';', begin);
-    if (end == std::string::npos) end = text.size();
-    const std::string setting = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t equals = setting.find('=');
-    const std::string name = setting.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : setting.substr(equals + 1);
-    const bool number = !value.empty() && value.size() < 9 &&
-                        value.find_first_not_of("0123456789") == std::string::npos;
-    if (name == "quality") {
-      apply_quality(find_quality(value), engine, policy.session);
-    } else if (name == "frames" || name == "pixels") {
-      (name == "frames" ? policy.session.frame_share : policy.session.pixel_share) =
-          parse_share(value);
-    } else if (name == "rows") {
-      policy.session.row_type = value;
-    } else if (name == "retain") {
-      policy.session.retain = value;
-    } else if (name == "dense-below" && number) {
-      policy.session.dense_below = std::stoll(value);
-    } else if (name == "group" && number) {
-      policy.session.frames_per_group = std::stoll(value);
-    } else {  // an attention policy, whose own settings may hold an equals sign
-      policy.session.attention = name == "attention" ? value : setting;
-    }
-  }
-  return policy;
+// "attention=…", for help.
+std::vector<std::string> policy_keys() {
+  std::vector<std::string> keys;
+  for (const SettingInfo& setting : eval_policy_settings()) keys.push_back(setting.key + "=…");
+  return keys;
 }
 
 // The model, remembering visual tokens on disk unless that was switched off or is impossible.
@@ -90,7 +63,7 @@ std::shared_ptr<EngineState> load(const EvalFlags& flags) {
     state->model =
         with_visual_cache(std::move(state->model), folder, weights_identity(state->directory));
   } catch (const Error& error) {
-    fmt::print(stderr, "kinora: {}\n", error.what());
+    fmt::print(stderr, "kinora: {}\n", error_text(error));
   }
   return state;
 }
@@ -106,11 +79,7 @@ ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, co
     if (static_cast<int64_t>(seen.size()) == flags.recall) break;
     SampleFlags sample;
     if ((!seen.empty() && seen.back() == item.prefix_key()) || !sample.take_prompt(item)) continue;
-    sample.fps = item.fps;
     sample.frames = item.frames;
-    sample.all_frames = item.all_frames;
-    sample.start = item.start;
-    sample.end = item.end;
     Sample prompt(engine, sample, progress, cancel);
     if (seen.empty()) {
       for (const EvalPolicy& policy : policies) {
@@ -137,7 +106,7 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   for (const std::string& text : flags.policies) {
     EngineOptions wanted = flags.engine;
     wanted.native_bf16 = native_bf16;
-    policies.push_back(parse_policy(text, wanted));
+    policies.push_back(parse_eval_policy(text, wanted));
     if (policies.size() == 1) flags.engine = wanted;
     if (wanted.native_bf16 != flags.engine.native_bf16) {
       throw Error(ErrorKind::usage,
@@ -152,11 +121,11 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(false);
   // Sparse policies run on the CPU only, and all of a table should run on one device.
   const bool sparse = std::any_of(policies.begin(), policies.end(), [](const EvalPolicy& policy) {
-    return policy.session.attention != "dense";
+    return !find_attention(policy.session.attention).runs_on_gpu;
   });
   if (sparse && flags.engine.device == "auto") flags.engine.device = "cpu";
   const std::shared_ptr<const EngineState> state = load(flags);
-  const Engine engine(state);
+  const Engine engine = EngineAccess::make(state);
   flags.run.cancel = cancel;
   flags.run.progress = [&](int64_t done, int64_t total) {
     progress.update("questions", done, total);
@@ -218,9 +187,10 @@ void add_eval(CommandLine& line) {
   command->add_option("-m,--model", flags->engine.model, "Model directory")->type_name("DIR");
   command
       ->add_option("--policy", flags->policies,
-                   "How to answer: an attention (dense, momo, …), retain=…, dense-below=N, "
-                   "rows=f32|bf16, group=N, frames=SHARE, pixels=SHARE, joined by semicolons; give "
-                   "several to compare them on the same questions")
+                   fmt::format("How to answer, joined by semicolons: {} (kinora help policies); an "
+                               "attention may stand without its key. Give several to compare them "
+                               "on the same questions",
+                               fmt::join(policy_keys(), ", ")))
       ->capture_default_str()
       ->type_name("POLICY");
   command
@@ -230,7 +200,7 @@ void add_eval(CommandLine& line) {
       ->type_name("POLICY…");
   command
       ->add_option("--results", flags->run.results,
-                   "Keep every answer in this file, and go on from it after an interruption")
+                   "Keep every answer in this file, and resume from it after an interruption")
       ->type_name("FILE");
   command->add_option("--max-tokens", flags->run.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
@@ -239,7 +209,7 @@ void add_eval(CommandLine& line) {
                     "Ask about another video of the set: what guessing gives");
   command
       ->add_option("--time-limit", flags->run.time_limit,
-                   "Begin no further video after so many seconds; the same command goes on later")
+                   "Start no further video after this many seconds; the same command resumes")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--heat-map", flags->heat_map,

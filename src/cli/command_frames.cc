@@ -19,6 +19,7 @@
 #include "draw/contact_sheet.h"
 #include "draw/png_file.h"
 #include "draw/text.h"
+#include "model/families/qwen2_5_vl/frames.h"
 #include "ops/resize.h"
 #include "video/video.h"
 
@@ -30,6 +31,7 @@ constexpr int64_t thumbnail_side = 256;
 struct FramesFlags {
   std::string source;
   FrameChoice choice;
+  std::string rule;  // "time" (the default) or "qwen"
   SourceLimits limits;
   std::string directory;
   std::string sheet;
@@ -140,12 +142,57 @@ nlohmann::json listed(const std::vector<SampledFrame>& samples, const std::strin
   return out;
 }
 
-int frames(const FramesFlags& flags, const CancelToken& cancel) {
+// Refuses what makes no sense before a video is opened.
+void check_flags(const FramesFlags& flags) {
+  using Way = FrameChoice::Way;
+  const Way way = flags.choice.way;
   if (flags.directory.empty() && flags.sheet.empty() && !flags.json)
     throw Error(ErrorKind::usage,
                 "say where the frames should go: -o DIR, --contact-sheet FILE, or --json to list "
                 "them only");
-  const SamplingRule rule = flags.choice.sampling();
+  if (flags.rule == "qwen" && way != Way::model && way != Way::rate && way != Way::count)
+    throw Error(ErrorKind::usage, "--rule qwen goes with --fps or --frames only");
+  check_choice(flags.choice);
+}
+
+// What Qwen's models would look at.
+FrameChoice qwen_choice(const FrameChoice& choice, Video& video) {
+  QwenFrameRule rule;
+  if (choice.way == FrameChoice::Way::rate) rule.fps = choice.fps;
+  if (choice.way == FrameChoice::Way::count) rule.count = choice.count;
+  const FrameRange part = frames_within(video.times(), choice.start, choice.end);
+  const FrameChoice all = FrameChoice::all().within(choice.start, choice.end);
+  if (part.count == 0) return all;  // within one frame
+  return FrameChoice::at_indices(qwen_frames(rule, part.first, part.count, video.info().fps));
+}
+
+FrameChoice choose_frames(const FramesFlags& flags, Video& video) {
+  if (flags.rule == "qwen") return qwen_choice(flags.choice, video);
+  if (flags.choice.way != FrameChoice::Way::model) return flags.choice;
+  return FrameChoice::rate(1).within(flags.choice.start, flags.choice.end);
+}
+
+const char* rule_name(const FramesFlags& flags) {
+  using Way = FrameChoice::Way;
+  if (flags.rule == "qwen") return "qwen";
+  switch (flags.choice.way) {
+    case Way::model:
+    case Way::rate:
+      return "every";
+    case Way::count:
+      return "uniform";
+    case Way::times:
+      return "times";
+    case Way::indices:
+      return "indices";
+    case Way::all:
+      return "all";
+  }
+  return "unknown";
+}
+
+int frames(const FramesFlags& flags, const CancelToken& cancel) {
+  check_flags(flags);
   const auto filter = parse_resize_filter(flags.filter);
   const std::optional<FrameSize> wanted =
       flags.size.empty() ? std::nullopt : std::optional(parse_size(flags.size));
@@ -158,12 +205,12 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   open.index_cache = default_index_cache();
   const std::unique_ptr<Video> video = open_video(flags.source, open);
   const VideoInfo& info = video->info();
-  std::vector<SampledFrame> samples = video->sample(rule);
+  std::vector<SampledFrame> samples = video->sample(choose_frames(flags, *video));
   if (samples.empty())
     throw Error(ErrorKind::bad_input, flags.source + " has no frame in the part asked for");
 
   nlohmann::json out = {{"source", flags.source},
-                        {"rule", sampling_kind_name(rule.kind)},
+                        {"rule", rule_name(flags)},
                         {"frames", listed(samples, flags.directory)}};
   ReadReport report;
   if (!flags.directory.empty() || !flags.sheet.empty()) {
@@ -223,7 +270,14 @@ void add_frames(CommandLine& line) {
   command->add_option("video", flags->source, "File, URL, folder of pictures, or - for a pipe")
       ->required()
       ->type_name("VIDEO");
-  flags->choice.add_to(*command);
+  add_frame_flags(*command, flags->choice);
+  add_frame_list_flags(*command, flags->choice);
+  command
+      ->add_option("--rule", flags->rule,
+                   "How --fps and --frames count: time (the frame on screen) or qwen (as Qwen-VL "
+                   "models were trained)")
+      ->group(frame_flags_group)
+      ->check(CLI::IsMember({"time", "qwen"}));
   command->add_option("-o,--output", flags->directory, "Write PNG files into this directory")
       ->group("The pictures")
       ->type_name("DIR");

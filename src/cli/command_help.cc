@@ -4,8 +4,11 @@
 #include <memory>
 #include <string>
 
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/command_line.h"
+#include "cli/policies.h"
+#include "memory/retention/retention.h"
 
 namespace kinora::cli {
 namespace {
@@ -25,7 +28,7 @@ std::string frame_policy(const Quality& quality) {
 
 std::string quality_help() {
   std::string text =
-      "--quality names a tested combination of policies; a policy given by itself goes before "
+      "--quality names a tested combination of policies; a policy given explicitly overrides "
       "it.\n\n";
   for (const Quality& quality : qualities()) {
     text += fmt::format("  {:<10}{}\n            --attention {} --retain {}{}; {}\n", quality.name,
@@ -33,7 +36,7 @@ std::string quality_help() {
                         quality.native_bf16 ? " --bf16" : "", frame_policy(quality));
   }
   text +=
-      "\nThe bundled model, measured on 2026-11-15 (docs/results.md has the rest):\n\n"
+      "\nThe bundled model, measured on 2026-11-15 (docs/results/ has the rest):\n\n"
       "                                            exact     balanced  fast\n"
       "  right answers, 256 frames, every skill    99.4 %    99.4 %    99.1 %\n"
       "  needles in 4096 frames                    99.1 %    98.8 %    96.3 %\n"
@@ -44,44 +47,59 @@ std::string quality_help() {
   return text;
 }
 
-std::string attention_help() {
-  return "--attention says which rows of memory a token reads while a prompt is read:\n\n"
-         "  dense           all of them\n"
-         "  mminference     by the table of the model's heads that 'kinora tune' makes\n"
-         "  momo            blocks that sampled tokens find strongest, then a correction\n"
-         "  vertical-slash  columns and diagonals that the last 64 tokens find strongest\n"
-         "  grid            every Nth row, column and diagonal; N and phase are searched\n"
-         "  a-shape         the first tokens and the nearest\n"
-         "  tri-shape       the same, and all for the last tokens of a group\n"
-         "  sf-fixed, sf-strided   SparseTransformer's two patterns\n"
-         "  mean-pool, oracle      yardsticks: blocks chosen by their mean key, by the true "
-         "scores\n\n"
-         "Settings follow a colon, '+delta' corrects any of them by exact samples:\n"
-         "  --attention momo:rank=mass   --attention a-shape:sink=64,local=2048+delta\n\n"
-         "A question itself always reads everything, and so do groups with fewer rows in memory "
-         "than\n"
-         "--dense-below. Sparse attention runs on the CPU. 'kinora inspect attention' draws it,\n"
-         "'kinora eval --policy momo' measures it on your own questions; docs/results.md says what "
-         "it\n"
-         "costs the bundled model, docs/methods/ how it works.\n";
+// What is worth knowing of a point besides its names; the topic of its name.
+std::string point_help(const PolicyPoint& point) {
+  std::string text;
+  if (&point == &attention_point()) {
+    text = "--attention says which rows of memory a token reads while a prompt is read:\n\n" +
+           policy_list(point) +
+           "\nSettings follow a colon, '+delta' corrects any of them by exact samples:\n"
+           "  --attention momo:rank=mass   --attention a-shape:sink=64,local=2048+delta\n\n"
+           "A question itself always reads everything, and so do groups with fewer rows in memory "
+           "than\n--dense-below. Sparse attention runs on the CPU. 'kinora inspect attention' "
+           "draws it,\n'kinora eval --policy momo' measures it on your own questions; "
+           "docs/results/ says what it\ncosts the bundled model, docs/methods/ how it works.\n";
+  } else if (&point == &retention_point()) {
+    text = "--retain says what a group of frames leaves in memory; text always stays:\n\n" +
+           policy_list(point) +
+           "\nThe ratio is the share of a group's rows that stays: --retain key-norm:0.5. "
+           "'kinora ask --dry-run'\nsays what memory that needs.\n";
+  } else {
+    text = fmt::format("{}: {}\n\n{}", point.name, point.summary, policy_list(point));
+  }
+  return text + "\n'kinora help policies' lists all settings with their defaults.\n";
 }
 
 }  // namespace
 
 void add_help(CommandLine& line) {
   auto topic = std::make_shared<std::string>();
+  auto markdown = std::make_shared<bool>(false);
+  std::string topics = "quality, policies";
+  for (const PolicyPoint* point : policy_points()) topics += ", " + point->name;
   CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic");
-  command->add_option("topic", *topic, "A command, or: quality, attention")->type_name("TOPIC");
-  command->callback([topic, &line] {
-    line.action = [topic, &line] {
+  command->add_option("topic", *topic, "A command, or: " + topics)->type_name("TOPIC");
+  command->add_flag("--markdown", *markdown, "Of policies: as Markdown, which is docs/policies.md");
+  command->callback([topic, markdown, &line] {
+    line.action = [topic, markdown, &line] {
+      if (*markdown && *topic != "policies") {
+        throw Error(ErrorKind::usage, "only 'kinora help policies' has a Markdown form");
+      }
       if (topic->empty()) {
         // App::help() would print that of the command under way, which is this one.
         fmt::print("{}", line.app.get_formatter()->make_help(&line.app, line.app.get_name(),
                                                              CLI::AppFormatMode::Normal));
         return 0;
       }
-      if (*topic == "quality" || *topic == "attention") {
-        fmt::print("{}", *topic == "quality" ? quality_help() : attention_help());
+      if (*topic == "quality" || *topic == "policies") {
+        fmt::print("{}", *topic == "quality" ? quality_help()
+                         : *markdown         ? policies_markdown()
+                                             : policies_text());
+        return 0;
+      }
+      for (const PolicyPoint* point : policy_points()) {
+        if (point->name != *topic) continue;
+        fmt::print("{}", point_help(*point));
         return 0;
       }
       for (const CLI::App* known : line.app.get_subcommands([](CLI::App*) { return true; })) {

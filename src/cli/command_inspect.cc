@@ -11,13 +11,14 @@
 #include "attention/search/metrics.h"
 #include "base/error.h"
 #include "cli/attention_picture.h"
-#include "cli/attention_table.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/policies.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
 #include "draw/contact_sheet.h"
 #include "draw/png_file.h"
+#include "engine/attention_choice.h"
 
 namespace kinora::cli {
 namespace {
@@ -65,8 +66,8 @@ class InspectAttention final : public Attention {
     }
     modalities_.assign(rows.modalities.begin(), rows.modalities.end());
     std::vector<LabelledPlan> plans;
-    if (auto* sparse = dynamic_cast<SparseAttention*>(policy_.get())) {
-      plans = sparse->plans(context, flags_.layer, queries, rows, scale);
+    if (Planner* planner = policy_->planner()) {
+      plans = planner->plans(context, flags_.layer, queries, rows, scale);
     } else {
       plans.push_back({"dense", dense_plan(queries, rows)});
     }
@@ -121,18 +122,8 @@ class InspectAttention final : public Attention {
   std::vector<Modality> modalities_;
 };
 
-std::shared_ptr<const HeadTable> find_table(const InspectFlags& flags, const ModelInfo& info) {
-  if (!needs_table(flags.attention)) return nullptr;
-  for (const std::string& place : head_table_places(flags.sample.engine.model)) {
-    if (real_files().is_file(place)) {
-      return std::make_shared<const HeadTable>(
-          load_head_table(real_files(), place, attention_table_shape(info)));
-    }
-  }
-  return nullptr;
-}
-
 int inspect(InspectFlags& flags, const CancelToken& cancel) {
+  check_policy("--attention", attention_point(), flags.attention);
   TerminalProgress progress(flags.json);
   progress.update("loading", 0, 0);
   // Rows are looked at where the CPU reads them.
@@ -149,7 +140,7 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   AttentionOptions options;
   options.sparse.dense_below = 0;
   options.frame_stride = sample.frame_stride();
-  options.table = find_table(flags, info);
+  if (find_attention(flags.attention).needs_table) options.table = find_head_table(*engine);
   InspectAttention attention(flags, make_attention(flags.attention, options), progress);
   try {
     sample.prefill(attention);
@@ -230,7 +221,7 @@ void add_inspect(CommandLine& line) {
   attention->add_option("--head", flags->head, "Head, from 0; without it a sheet of all heads");
   attention
       ->add_option("--attention", flags->attention,
-                   "Policy to show: " + fmt::format("{}", fmt::join(attention_names(), ", ")))
+                   "Policy to show: " + policy_names(attention_point()))
       ->capture_default_str();
   attention->add_option("-o,--output", flags->output, "Writes OUTPUT.png and OUTPUT.html")
       ->capture_default_str();

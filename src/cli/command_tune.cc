@@ -11,7 +11,6 @@
 #include "attention/policies/head_table.h"
 #include "attention/search/search.h"
 #include "base/error.h"
-#include "cli/attention_table.h"
 #include "cli/command_line.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
@@ -69,7 +68,7 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
   std::map<std::string, int> kinds;
   double recall = 0, error = 0;
   for (const auto& head : table.heads) {
-    std::string name = std::string(pattern_name(head->patterns.front().spec.kind));
+    std::string name = head->patterns.front().spec.kind->name;
     if (head->boundary != Boundary::none) {
       name = fmt::format("{} boundary", boundary_name(head->boundary));
     }
@@ -93,10 +92,8 @@ void open_set(SampleFlags& sample) {
     throw Error(ErrorKind::usage,
                 "the first prompt of the set does not begin with a video to search on");
   }
-  if (!sample.fps && !sample.frames) {
-    sample.fps = item.fps;
-    sample.frames = item.frames;
-    sample.all_frames = item.all_frames;
+  if (sample.frames.way == FrameChoice::Way::model) {
+    sample.frames = item.frames.within(sample.frames.start, sample.frames.end);
   }
 }
 
@@ -109,7 +106,7 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
   open_set(flags.sample);
   Sample sample(*engine, flags.sample, progress, cancel);
   const ModelInfo& info = engine->model->info();
-  const TableShape shape = attention_table_shape(info);
+  const TableShape shape = expected_table(info);
   const std::string path = output_path(flags);
   const std::string directory = std::filesystem::absolute(path).parent_path().string();
   if (!real_files().is_directory(directory)) {  // better now than after the search
@@ -155,8 +152,6 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
 }
 
 }  // namespace
-
-TableShape attention_table_shape(const ModelInfo& info) { return expected_table(info); }
 
 void add_tune(CommandLine& line) {
   auto flags = std::make_shared<TuneFlags>();

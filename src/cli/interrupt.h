@@ -1,6 +1,6 @@
-// What Ctrl-C does. At first it asks the work to stop, and a second one ends the program. A command
-// that goes on after an interruption takes a new token for every piece of work; from then on
-// Ctrl-C stops only that.
+// What Ctrl-C does. The first one asks the work to stop, a second one ends the program. A command
+// that continues after an interruption takes a new token for every piece of work; from then on
+// Ctrl-C stops only that piece.
 #pragma once
 
 #include <deque>
@@ -11,8 +11,8 @@ namespace kinora::cli {
 
 class Interrupts {
  public:
-  // Installs the handlers of SIGINT and SIGTERM. One object a program: a handler can reach nothing
-  // but a global, which points here.
+  // Installs the handlers of SIGINT and SIGTERM. Only one object per program: a handler can reach
+  // only a global, which points here.
   Interrupts();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;

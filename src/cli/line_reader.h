@@ -10,7 +10,7 @@ namespace kinora::cli {
 
 class LineReader {
  public:
-  // The history is kept in this file between runs; empty, or a place that cannot be written: only
+  // The history is kept in this file between runs; if the path is empty or cannot be written, only
   // while this object lives.
   LineReader(std::string prompt, const std::string& history_file);
   ~LineReader();
@@ -19,7 +19,7 @@ class LineReader {
   // comes back as empty; in a pipe, where nobody can begin again, it is the end.
   std::optional<std::string> next();
   bool on_terminal() const;
-  bool interrupted() const { return interrupted_; }  // it was the end because of a signal
+  bool interrupted() const { return interrupted_; }  // a signal caused the end
 
  private:
   struct Editor;

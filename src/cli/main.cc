@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/command_line.h"
+#include "cli/error_text.h"
 
 namespace kinora::cli {
 namespace {
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
   try {
     return cli::run(argc, argv);
   } catch (const Error& error) {
-    return cli::fail_for(argc, argv, error.what(), error.kind());
+    return cli::fail_for(argc, argv, cli::error_text(error), error.kind());
   } catch (const std::bad_alloc&) {
     return cli::fail_for(argc, argv, "out of memory", ErrorKind::resource);
   } catch (const std::system_error& error) {

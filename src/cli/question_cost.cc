@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/families/llava_onevision/processor.h"
+#include "model/families/qwen2_5_vl/frames.h"
 #include "model/families/qwen2_5_vl/processor.h"
 
 namespace kinora::cli {
@@ -31,13 +32,23 @@ VisualPlan plan_qwen(const VisualSource& source) {
 struct Family {
   const char* name;
   const char* rule_text;
-  SamplingRule rule;
+  std::function<size_t(Video&)> frames;  // that it looks at
   std::function<VisualPlan(const VisualSource&)> plan;
 };
 
+std::function<size_t(Video&)> qwen_at(double fps) {
+  return [fps](Video& video) {
+    QwenFrameRule rule;
+    rule.fps = fps;
+    const auto total = static_cast<int64_t>(video.times().size());
+    return qwen_frames(rule, 0, total, video.info().fps).size();
+  };
+}
+
 // LLaVA-Video looks once a second, and evenly when that would be more than 64 times.
-SamplingRule llava_video_rule(const VideoInfo& info) {
-  return info.duration > 64 ? SamplingRule::uniform(64) : SamplingRule::every(1);
+size_t llava_video_frames(Video& video) {
+  const bool is_long = video.info().duration > 64;
+  return video.sample(is_long ? FrameChoice::evenly(64) : FrameChoice::rate(1)).size();
 }
 
 }  // namespace
@@ -45,11 +56,12 @@ SamplingRule llava_video_rule(const VideoInfo& info) {
 std::vector<QuestionCost> question_costs(Video& video) {
   const VideoInfo& info = video.info();
   const std::vector<Family> families = {
-      {"Qwen2.5-VL", "2 frames a second, 4 to 768", SamplingRule::qwen(2.0), plan_qwen},
-      {"Qwen2.5-VL", "1 frame a second, 4 to 768", SamplingRule::qwen(1.0), plan_qwen},
-      {"LLaVA-OneVision", "32 frames", SamplingRule::uniform(32),
+      {"Qwen2.5-VL", "2 frames a second, 4 to 768", qwen_at(2), plan_qwen},
+      {"Qwen2.5-VL", "1 frame a second, 4 to 768", qwen_at(1), plan_qwen},
+      {"LLaVA-OneVision", "32 frames",
+       [](Video& opened) { return opened.sample(FrameChoice::evenly(32)).size(); },
        [](const VisualSource& source) { return llava(VideoNewline::one_token).plan(source); }},
-      {"LLaVA-Video", "1 frame a second, at most 64", llava_video_rule(info),
+      {"LLaVA-Video", "1 frame a second, at most 64", llava_video_frames,
        [](const VisualSource& source) { return llava(VideoNewline::grid).plan(source); }},
   };
   std::vector<QuestionCost> costs;
@@ -64,7 +76,7 @@ std::vector<QuestionCost> question_costs(Video& video) {
       if (info.still) {
         source.modality = Modality::image;
       } else {
-        source.frames = static_cast<int64_t>(video.sample(family.rule).size());
+        source.frames = static_cast<int64_t>(family.frames(video));
         source.sampled_fps =
             info.duration > 0 ? static_cast<double>(source.frames) / info.duration : 1;
       }

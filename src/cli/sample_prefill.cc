@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/video_flags.h"
 #include "engine/group_prefill.h"
 #include "engine/unit_stream.h"
+#include "memory/flat_memory.h"
 
 namespace kinora::cli {
 
@@ -14,10 +16,7 @@ CLI::Option* SampleFlags::add_to(CLI::App& command) {
           .add_option("-m,--model", engine.model, "Model directory, as Hugging Face publishes it")
           ->type_name("DIR");
   command.add_option("--question", question, "Text after the video")->capture_default_str();
-  command.add_option("--fps", fps, "Frames a second to look at");
-  command.add_option("--frames", frames, "Number of frames to look at, evenly spread");
-  command.add_option("--start", start, "Begin at this second");
-  command.add_option("--end", end, "End at this second");
+  add_frame_flags(command, frames);
   command.add_option("--max-pixels", max_pixels, "Most pixels of one frame")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--threads", engine.threads, "Threads to use; 0 is one per core")
@@ -57,11 +56,7 @@ Sample::Sample(const EngineState& engine, const SampleFlags& flags, Progress& pr
   for (const std::string& source : flags.sources) {
     VisualRequest request;
     request.source = source;
-    request.fps = flags.fps;
     request.frames = flags.frames;
-    request.all_frames = flags.all_frames;
-    request.start = flags.start;
-    request.end = flags.end;
     request.limits.max_pixels = flags.max_pixels;
     inputs_.push_back(open_visual(model, request, open));
   }
@@ -95,14 +90,14 @@ void Sample::prefill(Attention& attention, int64_t group_tokens) {
   const Model& model = *engine_.model;
   RowLayout layout = model.info().rows;
   layout.dtype = DType::f32;
-  RowStore store(layout);
+  FlatMemory memory(layout);
   const auto positions = model.positions();
   GroupPrefillOptions options;
   options.max_tokens = group_tokens;
   options.expected_tokens = tokens_;
   options.cancel = cancel_;
   SpanRecorder spans;
-  GroupPrefill groups(engine_.context, model, store, attention, options, progress_, spans);
+  GroupPrefill groups(engine_, memory, attention, options, progress_, spans);
   for (const PromptRun& run : runs_) {
     std::vector<TokenInfo> tokens;
     if (run.visual < 0) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,11 +25,7 @@ struct SampleFlags {
   std::vector<std::string> sources;
   std::vector<std::string> texts;  // after the source of the same number; fewer or none will do
   std::string question = "Describe what happens.";
-  std::optional<double> fps;
-  std::optional<int64_t> frames;
-  bool all_frames = false;
-  double start = 0;
-  double end = std::numeric_limits<double>::infinity();
+  FrameChoice frames;
   int64_t max_pixels = 0;
 
   // --model (returned), --fps, …; the sources are the command's own.
@@ -49,8 +44,8 @@ class Sample {
   // Tokens of one unit of the first video, for patterns that follow frames; 64 without one.
   int32_t frame_stride() const;
 
-  // Runs the decoder over the sample, as one group or in groups of about so many tokens. Whatever
-  // `attention` throws comes through.
+  // Runs the decoder over the sample, as one group or in groups of about this many tokens. Passes
+  // on whatever `attention` throws.
   void prefill(Attention& attention, int64_t group_tokens = std::numeric_limits<int64_t>::max());
 
  private:

@@ -4,22 +4,17 @@
 #include <kinora/quality.h>
 
 #include <charconv>
-#include <cmath>
 
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/bundled.h"
+#include "cli/policies.h"
+#include "cli/video_flags.h"
+#include "generate/policies.h"
+#include "memory/policies.h"
+#include "memory/retention/retention.h"
 
 namespace kinora::cli {
-
-double parse_share(const std::string& text) {
-  double share = 0;
-  const char* end = text.data() + text.size();
-  const auto [after, error] = std::from_chars(text.data(), end, share, std::chars_format::fixed);
-  if (error == std::errc() && after == end && share > 0 && share <= 1) return share;
-  throw Error(ErrorKind::usage, "'" + text +
-                                    "' is not a share; write 0.5 or another number "
-                                    "above 0 and at most 1");
-}
 
 int64_t parse_size(const std::string& text) {
   const auto refuse = [&]() -> int64_t {
@@ -29,23 +24,21 @@ int64_t parse_size(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [after, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   if (error != std::errc() || !(number > 0)) return refuse();
-  std::string unit(after, end);
-  std::erase(unit, ' ');
-  double factor = 1;
-  if (!unit.empty() && unit != "B") {
-    const size_t power = std::string("KMGT").find(static_cast<char>(std::toupper(unit[0])));
-    if (power == std::string::npos) return refuse();
-    const std::string rest = unit.substr(1);
-    if (rest != "" && rest != "B" && rest != "iB") return refuse();
-    factor = std::pow(1024.0, static_cast<double>(power + 1));
+  // CLI11 knows the units, but multiplies whole numbers only.
+  std::string unit = "1" + std::string(after, end);
+  try {
+    CLI::AsSizeValue(false)(unit);
+  } catch (const CLI::ValidationError&) {
+    return refuse();
   }
-  const double bytes = number * factor;
+  const double bytes = number * std::stod(unit);
   if (!(bytes >= 1) || bytes > 1e18) return refuse();
   return static_cast<int64_t>(bytes);
 }
 
 void SessionFlags::add_to(CLI::App& command) {
-  const auto option = [&](const char* group, const char* name, auto& value, const char* text) {
+  const auto option = [&](const char* group, const char* name, auto& value,
+                          const std::string& text) {
     return command.add_option(name, value, text)->group(group);
   };
   command
@@ -54,15 +47,12 @@ void SessionFlags::add_to(CLI::App& command) {
                   "bundled kinora-tiny")
       ->type_name("DIR");
 
-  const char* frames = "Which frames";
-  option(frames, "--fps", input.fps, "Frames a second to look at");
-  option(frames, "--frames", input.frames, "Number of frames to look at, evenly spread");
-  option(frames, "--start", input.start, "Begin at this second");
-  option(frames, "--end", input.end, "End at this second");
+  const char* frames = frame_flags_group;
+  add_frame_flags(command, input.frames);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")
       ->check(CLI::NonNegativeNumber);
   option(frames, "--subtitles", subtitles,
-         "Subtitles to read along with the video (.srt, .vtt); once for every video")
+         "Subtitles to read along with the video (.srt, .vtt, .ass …); once for every video")
       ->type_name("FILE")
       ->expected(1)
       ->take_all();
@@ -72,7 +62,7 @@ void SessionFlags::add_to(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   option(wording, "--temperature", answer.temperature, "0 is greedy; default: the model's own");
-  option(wording, "--top-k", answer.top_k, "Choose among so many tokens");
+  option(wording, "--top-k", answer.top_k, "Sample from the K most likely tokens");
   option(wording, "--top-p", answer.top_p, "Choose within this probability mass");
   option(wording, "--min-p", answer.min_p, "Drop tokens less likely than this share of the best");
   option(wording, "--repetition-penalty", answer.repetition_penalty,
@@ -88,14 +78,22 @@ void SessionFlags::add_to(CLI::App& command) {
          "exact, balanced or fast: a combination of the policies below (kinora help quality)")
       ->capture_default_str();
   option(policies, "--attention", attention_,
-         "dense, or a sparse policy: momo, mminference, a-shape, tri-shape, vertical-slash, grid, "
-         "sf-fixed, sf-strided");
+         "Which rows of memory a token reads: " + policy_names(attention_point()) +
+             "; settings may follow (kinora help policies)");
   option(policies, "--dense-below", session.dense_below,
          "Rows under which a sparse policy runs densely; 0: never")
       ->check(CLI::NonNegativeNumber);
   option(policies, "--retain", retain_,
-         "What a group of frames leaves in memory: all, or key-norm:RATIO, value-norm:RATIO, "
-         "attention-score:RATIO");
+         "What a group of frames leaves in memory: " + policy_names(retention_point()) +
+             "; all but the first with a ratio, such as key-norm:0.5");
+  option(
+      policies, "--memory", session.memory,
+      "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
+      ->capture_default_str();
+  option(policies, "--draft", session.draft,
+         "What proposes tokens that the model verifies together: " + policy_names(draft_point()) +
+             "; the answer is the same")
+      ->capture_default_str();
   command
       .add_flag("--bf16", native_bf16_,
                 "Multiply in bf16 where weights and CPU allow: faster, rounded")
@@ -141,14 +139,20 @@ void SessionFlags::resolve() {
   if (engine.model.empty()) engine.model = default_model();
   apply_quality(find_quality(quality_), engine, session);
   if (!attention_.empty()) {
+    check_policy("--attention", attention_point(), attention_);
     session.attention = attention_;
     session.dense_on_gpu = false;
   }
-  if (!retain_.empty()) session.retain = retain_;
+  if (!retain_.empty()) {
+    check_policy("--retain", retention_point(), retain_);
+    session.retain = retain_;
+  }
+  check_policy("--memory", memory_point(), session.memory);
+  check_policy("--draft", draft_point(), session.draft);
   if (native_bf16_) engine.native_bf16 = true;
   if (!memory_budget_.empty()) session.memory_budget = parse_size(memory_budget_);
   // Frames that a person chose are the ones that are looked at.
-  if (input.fps || input.frames) session.frame_share = 1;
+  if (input.frames.way != FrameChoice::Way::model) session.frame_share = 1;
   if (input.max_pixels > 0) session.pixel_share = 1;
   session.overlap = !sequential_;
 }

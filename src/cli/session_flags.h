@@ -38,9 +38,6 @@ struct SessionFlags {
   bool sequential_ = false;
 };
 
-// "0.5": above 0, at most 1. Throws a usage error that shows the text.
-double parse_share(const std::string& text);
-
 // "6GiB", "512 MiB", "1.5G", "100000" in bytes. Throws a usage error that shows the text.
 int64_t parse_size(const std::string& text);
 

@@ -17,7 +17,7 @@ class TraceFile {
 
   // Spans of an answer that was asked `offset` seconds after the command began.
   void add(const std::vector<Span>& spans, double offset);
-  // Throws what the disk says.
+  // Throws if a file cannot be written.
   void write(const std::string& title) const;
 
  private:
@@ -26,7 +26,7 @@ class TraceFile {
   std::vector<Span> spans_;
 };
 
-// The JSON of a trace: complete events in microseconds, one thread a lane.
+// The JSON of a trace: complete events in microseconds, one thread per lane.
 std::string trace_json(const std::vector<Span>& spans);
 
 }  // namespace kinora::cli

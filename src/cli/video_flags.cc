@@ -1,20 +1,65 @@
 #include "cli/video_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
 namespace kinora::cli {
 namespace {
 
-constexpr const char* group = "Which frames";
-
 [[noreturn]] void refuse_time(const std::string& text) {
   throw Error(ErrorKind::usage,
               fmt::format("'{}' is not a time; write seconds (95.5) or h:mm:ss (0:01:35.5)", text));
+}
+
+[[noreturn]] void refuse_two_ways(const CLI::App& command) {
+  std::vector<std::string> given;
+  for (const char* name : {"--fps", "--every", "--frames", "--times", "--indices", "--all"}) {
+    const CLI::Option* option = command.get_option_no_throw(name);
+    if (option != nullptr && option->count() > 0) given.emplace_back(name);
+  }
+  throw Error(ErrorKind::usage,
+              fmt::format("choose frames in one way: {}, not both", fmt::join(given, " or ")));
+}
+
+// The part of the video stays: its flags may have come before.
+void choose(const CLI::App& command, FrameChoice& choice, FrameChoice wanted) {
+  if (choice.way != FrameChoice::Way::model) refuse_two_ways(command);
+  choice = wanted.within(choice.start, choice.end);
+}
+
+// An option whose value becomes a choice.
+template <typename Value, typename Make>
+CLI::Option* add_way(CLI::App& command, const char* name, FrameChoice& choice, const Make& make,
+                     const char* text) {
+  const auto take = [&command, &choice, make](const Value& value) {
+    choose(command, choice, make(value));
+  };
+  return command.add_option_function<Value>(name, take, text)->group(frame_flags_group);
+}
+
+void add_end(CLI::App& command, const char* name, double& seconds, const char* text) {
+  const auto take = [&seconds](const std::string& time) { seconds = parse_time(time); };
+  command.add_option_function<std::string>(name, take, text)
+      ->group(frame_flags_group)
+      ->type_name("TIME");
+}
+
+FrameChoice every(double seconds) {
+  if (seconds > 0) return FrameChoice::rate(1 / seconds);
+  throw Error(ErrorKind::usage, fmt::format("--every {} s: must be above 0", seconds));
+}
+
+FrameChoice at_times(const std::vector<std::string>& texts) {
+  std::vector<double> seconds;
+  for (const std::string& text : texts) seconds.push_back(parse_time(text));
+  return FrameChoice::at_times(std::move(seconds));
 }
 
 }  // namespace
@@ -36,62 +81,24 @@ double parse_time(const std::string& text) {
   }
 }
 
-void FrameChoice::add_to(CLI::App& command) {
-  command.add_option("--fps", fps, "So many frames a second")->group(group);
-  command.add_option("--every", every, "A frame every so many seconds")->group(group);
-  command.add_option("--frames", frames, "So many frames, evenly spread")->group(group);
-  command.add_option("--times", times, "The frames on screen at these times: 12.5,1:30,0:02:10.25")
-      ->group(group)
-      ->delimiter(',');
-  command.add_option("--indices", indices, "Frames by number, the first is 0: 0,24,48")
-      ->group(group)
-      ->delimiter(',');
-  command.add_flag("--all", all, "Every frame")->group(group);
-  command
-      .add_option("--rule", rule,
-                  "How --fps and --frames count: time (the frame on screen) or qwen (as Qwen-VL "
-                  "models were trained)")
-      ->group(group)
-      ->check(CLI::IsMember({"time", "qwen"}));
-  command.add_option("--start", start, "Begin at this time")->group(group);
-  command.add_option("--end", end, "End at this time")->group(group);
+void add_frame_flags(CLI::App& command, FrameChoice& choice) {
+  add_way<double>(command, "--fps", choice, FrameChoice::rate, "Frames per second");
+  add_way<int64_t>(command, "--frames", choice, FrameChoice::evenly,
+                   "Number of frames, evenly spread");
+  add_end(command, "--start", choice.start, "Begin at this time (95.5 or 1:35.5)");
+  add_end(command, "--end", choice.end, "End at this time");
 }
 
-SamplingRule FrameChoice::sampling() const {
-  const int ways = fps.has_value() + every.has_value() + frames.has_value() + !times.empty() +
-                   !indices.empty() + all;
-  if (ways > 1)
-    throw Error(ErrorKind::usage,
-                "choose frames in one way: --fps, --every, --frames, --times, --indices or --all");
-  const bool qwen = rule == "qwen";
-  if (qwen && (every || !times.empty() || !indices.empty() || all))
-    throw Error(ErrorKind::usage, "--rule qwen goes with --fps or --frames only");
-  SamplingRule sampling = SamplingRule::every(1.0);
-  if (qwen) {
-    sampling = SamplingRule::qwen(fps.value_or(2.0));
-    sampling.count = frames.value_or(0);
-  } else if (fps) {
-    sampling = SamplingRule::every(*fps);
-  } else if (every) {
-    if (!(*every > 0))
-      throw Error(ErrorKind::usage, fmt::format("--every {} s: must be above 0", *every));
-    sampling = SamplingRule::every(1 / *every);
-  } else if (frames) {
-    sampling = SamplingRule::uniform(*frames);
-  } else if (!times.empty()) {
-    std::vector<double> seconds;
-    for (const std::string& text : times) seconds.push_back(parse_time(text));
-    sampling = SamplingRule::at_times(std::move(seconds));
-  } else if (!indices.empty()) {
-    sampling = SamplingRule::at_indices(indices);
-  } else if (all) {
-    sampling = SamplingRule::all_frames();
-  }
-  if (!start.empty() || !end.empty())
-    sampling = sampling.within(start.empty() ? 0 : parse_time(start),
-                               end.empty() ? sampling.end : parse_time(end));
-  check_rule(sampling);
-  return sampling;
+void add_frame_list_flags(CLI::App& command, FrameChoice& choice) {
+  add_way<double>(command, "--every", choice, every, "A frame every this many seconds");
+  add_way<std::vector<std::string>>(command, "--times", choice, at_times,
+                                    "The frames on screen at these times: 12.5,1:30,0:02:10.25")
+      ->delimiter(',');
+  add_way<std::vector<int64_t>>(command, "--indices", choice, FrameChoice::at_indices,
+                                "Frames by number, the first is 0: 0,24,48")
+      ->delimiter(',');
+  const auto take_all = [&command, &choice] { choose(command, choice, FrameChoice::all()); };
+  command.add_flag_callback("--all", take_all, "Every frame")->group(frame_flags_group);
 }
 
 void SourceLimits::add_to(CLI::App& command) {

@@ -1,35 +1,27 @@
-// Flags that every command about a video's frames shares: which frames, and how large a source may
-// be. Used by command_frames and command_probe.
+// Flags that commands about a video's frames share: which frames, and how large a source may be.
+// Used by every command that takes a video.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <optional>
+#include <cstdint>
 #include <string>
-#include <vector>
 
-#include "video/sampling.h"
-#include "video/video.h"
+#include <kinora/frames.h>
+
+#include "video/limits.h"
 
 namespace kinora::cli {
+
+constexpr const char* frame_flags_group = "Which frames";
 
 // Seconds from "95.5", "1:35.5" or "0:01:35.5". Throws a usage error that shows the text.
 double parse_time(const std::string& text);
 
-struct FrameChoice {
-  std::optional<double> fps;
-  std::optional<double> every;  // seconds
-  std::optional<int64_t> frames;
-  std::vector<std::string> times;
-  std::vector<int64_t> indices;
-  bool all = false;
-  std::string rule;  // "time" (the default) or "qwen"; with fps or frames
-  std::string start;
-  std::string end;
-
-  void add_to(CLI::App& command);
-  // Throws a usage error when two ways of choosing were given.
-  SamplingRule sampling() const;
-};
+// --fps, --frames, --start and --end, written into `choice` as they are parsed. Parsing throws a
+// usage error when frames are chosen in two ways.
+void add_frame_flags(CLI::App& command, FrameChoice& choice);
+// The other ways to choose: --every, --times, --indices and --all.
+void add_frame_list_flags(CLI::App& command, FrameChoice& choice);
 
 struct SourceLimits {
   int64_t pixels = VideoLimits{}.max_pixels;

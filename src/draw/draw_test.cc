@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "draw/charts.h"
 #include "draw/colours.h"
 #include "draw/contact_sheet.h"
 #include "draw/image.h"
 #include "draw/png_file.h"
+#include "draw/test_png.h"
 #include "draw/text.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
@@ -51,11 +51,7 @@ TEST(Image, MarksAreClipped) {
   EXPECT_EQ(count(image, white), 4);
 }
 
-TEST(Image, OutlineAndLines) {
-  Image image(20, 10);
-  image.outline({2, 2, 6, 4}, white);
-  EXPECT_EQ(count(image, white), 2 * 6 + 2 * 2);
-  EXPECT_EQ(image.at(3, 3), Colour{});
+TEST(Image, Lines) {
   Image lines(20, 10);
   lines.line(1, 1, 8, 1, white);
   EXPECT_EQ(count(lines, white), 8);
@@ -70,7 +66,7 @@ TEST(Image, OutlineAndLines) {
   EXPECT_EQ(count(outside, red), 4);
 }
 
-TEST(Image, PastesAndEnlarges) {
+TEST(Image, Pastes) {
   KINORA_FRESH_RANDOM(random);
   const Image small = random_image(random, 5, 4);
   Image image(10, 10);
@@ -78,10 +74,6 @@ TEST(Image, PastesAndEnlarges) {
   for (int y = 0; y < 2; ++y)
     for (int x = 0; x < 3; ++x) EXPECT_EQ(image.at(x, 8 + y), small.at(x + 2, y));
   EXPECT_EQ(image.at(3, 8), Colour{});
-  Image large(10, 8);
-  large.paste_enlarged(small, 2, 0, 0);
-  for (int y = 0; y < 8; ++y)
-    for (int x = 0; x < 10; ++x) EXPECT_EQ(large.at(x, y), small.at(x / 2, y / 2));
 }
 
 TEST(Image, RefusesTooManyPixels) {
@@ -96,47 +88,14 @@ TEST(Png, RoundTrip) {
   for (const auto& [width, height] : {std::pair(1, 1), {63, 65}, {129, 7}}) {
     const Image image = random_image(random, width, height);
     write_png(directory.file("a.png"), image);
-    const Image again = read_png(directory.file("a.png"));
+    const Image again = testing::read_png(directory.file("a.png"));
     EXPECT_EQ(again.width(), width);
     EXPECT_EQ(again.height(), height);
     EXPECT_EQ(again.pixels(), image.pixels());
   }
 }
 
-TEST(Png, BadFilesAreErrors) {
-  KINORA_FRESH_RANDOM(random);
-  const std::string good = encode_png(random_image(random, 40, 30));
-  EXPECT_THROW(decode_png(""), Error);
-  EXPECT_THROW(decode_png("not a picture at all"), Error);
-  for (size_t size = 0; size < good.size(); size += 1 + size / 8)
-    EXPECT_THROW(decode_png(std::string_view(good).substr(0, size)), Error) << size;
-  for (int trial = 0; trial < 300; ++trial) {
-    std::string bad = good;
-    const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(bad.size())));
-    bad[at] = static_cast<char>(bad[at] ^ (1 << random.below(8)));
-    try {
-      decode_png(bad);  // a flip in an unused field may go unseen
-    } catch (const Error&) {
-    }
-  }
-  EXPECT_THROW(decode_png(good, 40 * 30 - 1), Error);
-  EXPECT_THROW(encode_png(Image(0, 5)), Error);
-}
-
-// A file of 2 × 1 gray pixels with alpha: (200, 128) and (50, 255).
-TEST(Png, TransparencyOverBlack) {
-  const unsigned char bytes[] = {
-      0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
-      0x44, 0x52, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x01, 0x08, 0x04, 0x00, 0x00,
-      0x00, 0x5e, 0x2b, 0xb7, 0x01, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x44, 0x41, 0x54, 0x78,
-      0xda, 0x63, 0x38, 0xd1, 0x60, 0xf4, 0x1f, 0x00, 0x06, 0x08, 0x02, 0x7a, 0xbe, 0x21,
-      0xa1, 0xea, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
-  const Image image =
-      decode_png(std::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
-  ASSERT_EQ(image.width(), 2);
-  EXPECT_EQ(image.at(0, 0), (Colour{100, 100, 100}));  // 200 with alpha 128: 200 × 128 / 255
-  EXPECT_EQ(image.at(1, 0), (Colour{50, 50, 50}));     // opaque
-}
+TEST(Png, RefusesAnEmptyPicture) { EXPECT_THROW(encode_png(Image(0, 5)), Error); }
 
 TEST(Text, EveryLetterIsDifferent) {
   std::set<std::string> seen;
@@ -221,29 +180,6 @@ TEST(ContactSheet, RefusesNonsense) {
   const Image frame(10, 10);
   one.add(frame.pixels().data(), 30, "");
   EXPECT_THROW(one.add(frame.pixels().data(), 30, ""), Error);
-}
-
-TEST(Charts, HeatMapShowsEveryValue) {
-  const std::vector<float> values = {0, 1, 2, 3, NAN, 5};
-  HeatMapOptions options;
-  options.cell = 10;
-  const Image image = heat_map(values, 2, 3, options);
-  for (int i = 0; i < 6; ++i) {
-    if (std::isnan(values[static_cast<size_t>(i)])) continue;
-    EXPECT_GE(count(image, heat_colour(values[static_cast<size_t>(i)] / 5.0)), 100);
-  }
-  EXPECT_EQ(count(image, heat_colour(NAN)), 100);
-  EXPECT_THROW(heat_map(values, 2, 2), Error);
-  const std::vector<float> large(5000 * 3, 1.0f);
-  EXPECT_GT(heat_map(large, 3, 5000).width(), 2500);
-}
-
-TEST(Charts, BarsAreProportional) {
-  const Image image = bar_chart({{"one", 1, ""}, {"four", 4, ""}, {"none", 0, ""}}, "bars");
-  const int one = count(image, series_colour(0)), four = count(image, series_colour(1));
-  EXPECT_GT(one, 0);
-  EXPECT_NEAR(four, 4 * one, 4 * 14);
-  EXPECT_EQ(count(image, series_colour(2)), 0);
 }
 
 }  // namespace

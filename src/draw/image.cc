@@ -61,14 +61,6 @@ void Image::fill(Rectangle area, Colour colour) {
     for (int x = inside.x; x < inside.x + inside.width; ++x) set(x, y, colour);
 }
 
-void Image::outline(Rectangle area, Colour colour) {
-  if (area.width <= 0 || area.height <= 0) return;
-  fill({area.x, area.y, area.width, 1}, colour);
-  fill({area.x, area.y + area.height - 1, area.width, 1}, colour);
-  fill({area.x, area.y, 1, area.height}, colour);
-  fill({area.x + area.width - 1, area.y, 1, area.height}, colour);
-}
-
 void Image::line(int from_x, int from_y, int to_x, int to_y, Colour colour) {
   const int64_t width = int64_t{to_x} - from_x, height = int64_t{to_y} - from_y;
   const int64_t steps = std::max(std::abs(width), std::abs(height));
@@ -90,12 +82,6 @@ void Image::paste(const uint8_t* pixels, int width, int height, size_t stride, i
         pixels_.data() + offset(inside.x, row),
         pixels + static_cast<size_t>(row - y) * stride + 3 * static_cast<size_t>(inside.x - x),
         3 * static_cast<size_t>(inside.width));
-}
-
-void Image::paste_enlarged(const Image& other, int factor, int x, int y) {
-  for (int row = 0; row < other.height(); ++row)
-    for (int column = 0; column < other.width(); ++column)
-      fill({x + column * factor, y + row * factor, factor, factor}, other.at(column, row));
 }
 
 }  // namespace kinora

@@ -38,13 +38,10 @@ class Image {
   Colour at(int x, int y) const;          // must be inside
   void set(int x, int y, Colour colour);  // ignored outside
   void fill(Rectangle area, Colour colour);
-  void outline(Rectangle area, Colour colour);  // one pixel wide, inside the area
   // From one end to the other, both included; one pixel wide.
   void line(int from_x, int from_y, int to_x, int to_y, Colour colour);
   // Packed RGB pixels whose rows are `stride` bytes apart, with their top left corner at (x, y).
   void paste(const uint8_t* pixels, int width, int height, size_t stride, int x, int y);
-  // Enlarged by a whole factor, every source pixel a square.
-  void paste_enlarged(const Image& other, int factor, int x, int y);
 
  private:
   size_t offset(int x, int y) const {

@@ -6,7 +6,7 @@
 
 namespace kinora {
 
-// With the three characters that begin or end something there written as entities.
+// Writes the three characters that have a meaning there as entities.
 inline std::string escape_markup(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -2,11 +2,6 @@
 
 #include <png.h>
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
-#include <vector>
-
 #include "base/error.h"
 #include "base/file.h"
 
@@ -57,68 +52,6 @@ class Writer {
   png_infop info_ = nullptr;
 };
 
-class Reader {
- public:
-  explicit Reader(std::string_view bytes)
-      : rest_(bytes),
-        png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, nullptr, on_error, on_warning)) {
-    if (png_ != nullptr) info_ = png_create_info_struct(png_);
-    if (info_ == nullptr) {
-      png_destroy_read_struct(&png_, &info_, nullptr);
-      throw Error(ErrorKind::resource, "not enough memory to read a PNG");
-    }
-  }
-  ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-
-  Image read(int64_t max_pixels) {
-    png_set_read_fn(png_, &rest_, [](png_structp png, png_bytep data, size_t size) {
-      auto& rest = *static_cast<std::string_view*>(png_get_io_ptr(png));
-      if (size > rest.size()) png_error(png, "the file ends early");
-      std::memcpy(data, rest.data(), size);
-      rest.remove_prefix(size);
-    });
-    png_set_user_limits(png_, 32768, 32768);
-    png_set_chunk_malloc_max(png_, 8 << 20);
-    png_read_info(png_, info_);
-    const auto width = static_cast<int>(png_get_image_width(png_, info_));
-    const auto height = static_cast<int>(png_get_image_height(png_, info_));
-    if (static_cast<int64_t>(width) * height > max_pixels)
-      throw Error(ErrorKind::resource,
-                  "PNG: " + std::to_string(width) + " × " + std::to_string(height) +
-                      " pixels are more than the limit of " + std::to_string(max_pixels));
-    png_set_expand(png_);
-    png_set_strip_16(png_);
-    png_set_gray_to_rgb(png_);
-    png_set_add_alpha(png_, 0xff, PNG_FILLER_AFTER);
-    const int passes = png_set_interlace_handling(png_);
-    png_read_update_info(png_, info_);
-    const auto stride = static_cast<size_t>(width) * 4;
-    if (png_get_rowbytes(png_, info_) != stride) png_error(png_, "unexpected row size");
-    std::vector<uint8_t> pixels(stride * static_cast<size_t>(height));
-    for (int pass = 0; pass < passes; ++pass)
-      for (int y = 0; y < height; ++y)
-        png_read_row(png_, pixels.data() + static_cast<size_t>(y) * stride, nullptr);
-    png_read_end(png_, nullptr);
-
-    Image image(width, height);
-    for (int y = 0; y < height; ++y) {
-      const uint8_t* from = pixels.data() + static_cast<size_t>(y) * stride;
-      uint8_t* to = image.row(y);
-      for (int x = 0; x < width; ++x)
-        for (int c = 0; c < 3; ++c)
-          to[3 * x + c] = static_cast<uint8_t>((from[4 * x + c] * from[4 * x + 3] + 127) / 255);
-    }
-    return image;
-  }
-
- private:
-  std::string_view rest_;
-  png_structp png_ = nullptr;
-  png_infop info_ = nullptr;
-};
-
 }  // namespace
 
 std::string encode_png(const uint8_t* rgb, int width, int height, size_t stride, int level) {
@@ -133,14 +66,8 @@ std::string encode_png(const Image& image, int level) {
                     static_cast<size_t>(image.width()) * 3, level);
 }
 
-Image decode_png(std::string_view bytes, int64_t max_pixels) {
-  return Reader(bytes).read(max_pixels);
-}
-
 void write_png(const std::string& path, const Image& image) {
   real_files().write(path, encode_png(image));
 }
-
-Image read_png(const std::string& path) { return decode_png(real_files().read(path)); }
 
 }  // namespace kinora

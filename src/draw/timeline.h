@@ -24,7 +24,7 @@ std::string timeline_svg(const std::vector<TimelineBar>& bars, const std::string
 // By the ending of the path: .png or .svg; a usage error for any other.
 void write_timeline(const std::string& path, const std::vector<TimelineBar>& bars,
                     const std::string& title);
-// The usage error alone, to be had before any work.
+// Only the check: throws the usage error before any work is done.
 void check_timeline_path(const std::string& path);
 
 }  // namespace kinora

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "draw/png_file.h"
+#include "draw/test_png.h"
 #include "support/temp_dir.h"
 
 namespace kinora {
@@ -50,7 +50,7 @@ TEST(Timeline, SvgNamesEveryBarAndEscapesText) {
 TEST(Timeline, TheEndingDecidesTheKind) {
   const testing::TempDir directory;
   write_timeline(directory.file("t.png"), bars, "t");
-  EXPECT_GT(read_png(directory.file("t.png")).width(), 100);
+  EXPECT_GT(testing::read_png(directory.file("t.png")).width(), 100);
   write_timeline(directory.file("t.svg"), {}, "nothing happened");
   EXPECT_NE(real_files().read(directory.file("t.svg")).find("nothing happened"), std::string::npos);
   EXPECT_THROW(write_timeline(directory.file("t.gif"), bars, "t"), Error);

@@ -7,9 +7,8 @@
 #include "base/error.h"
 
 namespace kinora {
-namespace {
 
-std::shared_ptr<const HeadTable> find_table(const EngineState& engine) {
+std::shared_ptr<const HeadTable> find_head_table(const EngineState& engine) {
   const std::vector<std::string> places = head_table_places(engine.directory);
   for (const std::string& place : places) {
     if (!real_files().is_file(place)) continue;
@@ -18,11 +17,10 @@ std::shared_ptr<const HeadTable> find_table(const EngineState& engine) {
   }
   throw Error(ErrorKind::not_found,
               fmt::format("this attention needs a table of the model's heads, and there is none at "
-                          "{}; make one with: kinora tune -m {} --sample VIDEO",
-                          fmt::join(places, " or "), engine.directory));
+                          "{}; make one by tuning the model on a video of yours",
+                          fmt::join(places, " or ")),
+              ErrorHint::make_head_table);
 }
-
-}  // namespace
 
 TableShape expected_table(const ModelInfo& info) {
   TableShape shape;
@@ -36,17 +34,19 @@ TableShape expected_table(const ModelInfo& info) {
 
 std::unique_ptr<Attention> choose_attention(const EngineState& engine,
                                             const SessionOptions& options, int64_t frame_tokens) {
-  if (!engine.context.device.is_cpu() && options.attention != "dense") {
+  const AttentionPolicy& policy = find_attention(options.attention);
+  if (!engine.context.device.is_cpu() && !policy.runs_on_gpu) {
     if (options.dense_on_gpu) return make_attention("dense", {});
     throw Error(ErrorKind::unsupported,
-                fmt::format("the attention '{}' does not run on {} yet; use --attention dense or "
-                            "--device cpu",
-                            options.attention, to_string(engine.context.device)));
+                fmt::format("the attention '{}' does not run on {} yet; use dense attention or the "
+                            "device cpu",
+                            options.attention, to_string(engine.context.device)),
+                ErrorHint::dense_or_cpu);
   }
   AttentionOptions chosen;
   if (options.dense_below) chosen.sparse.dense_below = *options.dense_below;
   if (frame_tokens > 0) chosen.frame_stride = static_cast<int32_t>(frame_tokens);
-  if (needs_table(options.attention)) chosen.table = find_table(engine);
+  if (policy.needs_table) chosen.table = find_head_table(engine);
   return make_attention(options.attention, chosen);
 }
 

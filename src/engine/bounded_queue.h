@@ -1,5 +1,5 @@
-// Joins two stages of the road: the producer waits while the queue is full, the consumer while it
-// is empty, and either side can end it. One producer, one consumer.
+// Joins two stages of the pipeline: the producer waits while the queue is full, the consumer while
+// it is empty, and either side can end it. One producer, one consumer.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Budgets that a session keeps, subtitles that it reads along, and sessions beside each other.
+// Budgets that a session keeps, subtitles that it reads along, and sessions side by side.
 #include <gtest/gtest.h>
 #include <kinora/session.h>
 
@@ -32,7 +32,7 @@ class SessionBudget : public ::testing::Test {
   }
   static InputOptions every() {
     InputOptions options;
-    options.all_frames = true;
+    options.frames = FrameChoice::all();
     return options;
   }
 };
@@ -304,9 +304,9 @@ TEST(GpuBudget, MemoryOfTheDeviceThatRunsOutMidwayLeavesTheSessionUsable) {
   const std::string film = testing::write_film(directory.file("film"), random, 24);
   const Engine engine(
       {.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new", .device = "cuda"});
-  const Device device = engine.state()->context.device;
+  const Device device = EngineAccess::state(engine)->context.device;
   InputOptions every;
-  every.all_frames = true;
+  every.frames = FrameChoice::all();
   AnswerOptions greedy;
   greedy.temperature = 0;
   greedy.max_tokens = 6;

@@ -1,7 +1,7 @@
 // Shares the cores of a machine without a GPU between computing and decoding. Both want all of
-// them, and a loop that runs on every core waits for the slowest, so decoders beside it cost more
-// than they give. While the gate is closed only as many decoders run as there are cores to spare;
-// the others wait between two packets until somebody waits for their frames.
+// them, and a loop that runs on every core waits for the slowest, so decoding alongside it costs
+// more than it gains. While the gate is closed, only as many decoders run as there are cores to
+// spare; the others pause between two packets until somebody waits for their frames.
 #pragma once
 
 #include <condition_variable>

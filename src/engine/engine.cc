@@ -1,11 +1,11 @@
 #include <kinora/engine.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/scheduler.h"
 #include "engine/stopwatch.h"
 #include "ops/matmul.h"
 
@@ -28,18 +28,19 @@ Device choose_device(const std::string& name) {
   const Device device = parse_device(name);
   if (!device.is_cpu() && !fits(static_cast<size_t>(device.index))) {
     const CudaDeviceInfo& info = devices[static_cast<size_t>(device.index)];
-    throw Error(ErrorKind::unsupported, to_string(device) + " is a " + info.name +
-                                            " of compute capability " + std::to_string(info.major) +
-                                            "." + std::to_string(info.minor) +
-                                            "; kinora needs 8.0 or newer: use --device cpu");
+    throw Error(ErrorKind::unsupported,
+                to_string(device) + " is a " + info.name + " of compute capability " +
+                    std::to_string(info.major) + "." + std::to_string(info.minor) +
+                    "; kinora needs 8.0 or newer: use the device cpu",
+                ErrorHint::use_cpu);
   }
   return device;
 }
 
-// What expected_seconds rests on beside the measured rate; rough on purpose.
+// What expected_seconds uses besides the measured rate; deliberately rough.
 constexpr double multiply_share = 0.6;   // of it that whole layers reach
 constexpr double patches_per_token = 4;  // of the vision tower, for one token of the decoder
-constexpr double decoded_pixels_per_core = 4e8;  // a second; H.264, no filters skipped
+constexpr double decoded_pixels_per_core = 4e8;  // per second; H.264, no filters skipped
 constexpr double gpu_multiply_rate = 3e14;
 
 // Operations a second of a product of the size that prefill has.
@@ -82,16 +83,16 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
     model = load_model(context, files, options.model, load);
   } catch (const Error& error) {
     // A GPU that was not asked for and cannot take the model (memory, libraries) is passed over.
-    const bool about_the_gpu =
-        error.kind() == ErrorKind::resource || error.kind() == ErrorKind::unsupported ||
-        (error.kind() == ErrorKind::not_found &&
-         std::string_view(error.what()).find("cublas") != std::string_view::npos);
+    const bool about_the_gpu = error.kind() == ErrorKind::resource ||
+                               error.kind() == ErrorKind::unsupported ||
+                               error.hint() == ErrorHint::use_cpu;
     if (options.device != "auto" || context.device.is_cpu() || !about_the_gpu) throw;
     log_warning(std::string(error.what()) + "; using the CPU");
     context.device = Device::cpu();
     model = load_model(context, files, options.model, load);
   }
   load_seconds = watch.seconds();
+  scheduler = std::make_unique<Scheduler>(context, model->decoder());
   native_bf16 = options.native_bf16;
   if (options.memory_budget == 0) return;
   const int64_t weights = model->info().weight_bytes;
@@ -108,7 +109,10 @@ EngineState::EngineState(const std::string& device, int thread_count, const Make
   const Stopwatch watch;
   model = make(context);
   load_seconds = watch.seconds();
+  scheduler = std::make_unique<Scheduler>(context, model->decoder());
 }
+
+EngineState::~EngineState() = default;
 
 double EngineState::expected_seconds(const Workload& work) const {
   std::call_once(measured_, [this] {
@@ -125,7 +129,7 @@ double EngineState::expected_seconds(const Workload& work) const {
                                 static_cast<double>(info.vision_parameters);
   const double computing = operations / (multiply_rate_ * multiply_share);
   const double decoding = work.pixels / (decoded_pixels_per_core * threads.threads());
-  // On a CPU both need the same cores; beside a GPU they run at the same time.
+  // On a CPU both need the same cores; with a GPU they run at the same time.
   return context.device.is_cpu() ? computing + decoding : std::max(computing, decoding);
 }
 

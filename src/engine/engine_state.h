@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <kinora/engine.h>
 
@@ -16,6 +17,8 @@
 
 namespace kinora {
 
+class Scheduler;
+
 // What is to be done for a question.
 struct Workload {
   int64_t tokens = 0;  // through the decoder
@@ -26,9 +29,10 @@ struct Workload {
 
 struct EngineState {
   EngineState(const EngineOptions& options, const FileSystem& files);
-  // Around a model that is made and not loaded.
+  // For a model that was generated rather than loaded.
   using MakeModel = std::function<std::unique_ptr<Model>(const Context&)>;
   EngineState(const std::string& device, int thread_count, const MakeModel& make);
+  ~EngineState();
 
   // A guess from the number of operations and how fast this machine multiplies (measured once).
   double expected_seconds(const Workload& work) const;
@@ -37,13 +41,22 @@ struct EngineState {
   ThreadPool threads;
   Context context;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Scheduler> scheduler;  // shares the model among sessions
   double load_seconds = 0;
   bool native_bf16 = false;
   mutable MemoryBudget rows;  // of all sessions; has a lock of its own
 
  private:
   mutable std::once_flag measured_;
-  mutable double multiply_rate_ = 0;  // operations a second
+  mutable double multiply_rate_ = 0;  // operations per second
+};
+
+// How the rest of kinora gets at what an Engine holds; users of the library cannot.
+struct EngineAccess {
+  static Engine make(std::shared_ptr<const EngineState> state) { return Engine(std::move(state)); }
+  static const std::shared_ptr<const EngineState>& state(const Engine& engine) {
+    return engine.state_;
+  }
 };
 
 }  // namespace kinora

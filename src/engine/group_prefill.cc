@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/scheduler.h"
 
 namespace kinora {
 namespace {
@@ -28,16 +29,14 @@ Tensor join_rows(const std::vector<Tensor>& pieces) {
 
 }  // namespace
 
-GroupPrefill::GroupPrefill(const Context& context, const Model& model, RowStore& store,
-                           Attention& attention, GroupPrefillOptions options, Progress& progress,
-                           SpanRecorder& spans)
-    : context_(context),
-      model_(model),
-      store_(store),
+GroupPrefill::GroupPrefill(const EngineState& engine, Memory& memory, Attention& attention,
+                           GroupPrefillOptions options, Progress& progress, SpanRecorder& spans)
+    : engine_(engine),
+      memory_(memory),
       attention_(attention),
       options_(std::move(options)),
       progress_(progress),
-      clock_(context, spans, "prefill") {}
+      clock_(engine.context, spans, "prefill") {}
 
 void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
   if (embeddings.size(0) != static_cast<int64_t>(tokens.size())) {
@@ -50,7 +49,7 @@ void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
 }
 
 void GroupPrefill::end_frames() {
-  if (options_.retention.prunes()) run_waiting();
+  if (memory_.prunes_frames()) run_waiting();
 }
 
 void GroupPrefill::run_waiting() {
@@ -65,18 +64,20 @@ Tensor GroupPrefill::finish() {
 }
 
 // The question goes along at the end of a group, so that its queries have seen what they judge.
-void GroupPrefill::add_question(TokenGroup& group) const {
-  options_.positions->clone()->text(static_cast<int64_t>(options_.question.size()), group.tokens);
+void GroupPrefill::add_question(Sequence& group) const {
+  group.probes = static_cast<int64_t>(options_.question.size());
+  options_.positions->clone()->text(group.probes, group.tokens);
+  const Decoder& decoder = engine_.model->decoder();
   group.embeddings =
-      join_rows({group.embeddings, model_.decoder().embed(context_, options_.question)});
+      join_rows({group.embeddings, decoder.embed(engine_.context, options_.question)});
 }
 
 void GroupPrefill::check_memory() const {
   int64_t visual = 0;
   for (const TokenInfo& token : waiting_) visual += token.modality != Modality::text;
   const auto text = static_cast<int64_t>(waiting_.size()) - visual;
-  const int64_t rows = text + kept_count(options_.retention, visual);
-  const int64_t bytes = store_.bytes() + rows * store_.layout().bytes_per_token();
+  const int64_t rows = text + memory_.kept_of(visual);
+  const int64_t bytes = memory_.bytes().total() + rows * memory_.layout().bytes_per_token();
   const int64_t allowed =
       std::min(options_.max_row_bytes, options_.share != nullptr ? options_.share->most() : bytes);
   if (bytes <= allowed && (options_.share == nullptr || options_.share->resize(bytes))) return;
@@ -92,32 +93,18 @@ void GroupPrefill::run() {
   options_.cancel.check();
   check_memory();
   clock_.begin();
-  TokenGroup group;
+  Sequence group;
   group.embeddings = join_rows(std::exchange(pieces_, {}));
   group.tokens = std::exchange(waiting_, {});
-  const auto count = static_cast<int64_t>(group.tokens.size());
+  group.memory = &memory_;
+  group.attention = &attention_;
+  group.cancel = options_.cancel;
+  const int64_t count = group.count();
   const bool visual =
       std::any_of(group.tokens.begin(), group.tokens.end(),
                   [](const TokenInfo& token) { return token.modality != Modality::text; });
-  PrefillOptions options;
-  options.cancel = options_.cancel;
-  const Retention& retention = options_.retention;
-  if (visual && retention.needs_question()) {
-    add_question(group);
-    const auto probe = static_cast<int64_t>(group.tokens.size()) - count;
-    QueryTap tap(attention_, probe);
-    options.after_attention = [&](int layer, RowStore& store) {
-      prune_group(context_, retention, layer, store, probe, tap.sum());
-    };
-    hidden_ = model_.decoder().prefill(context_, group, store_, tap, options);
-  } else {
-    if (visual && retention.prunes()) {
-      options.after_attention = [&](int layer, RowStore& store) {
-        prune_group(context_, retention, layer, store);
-      };
-    }
-    hidden_ = model_.decoder().prefill(context_, group, store_, attention_, options);
-  }
+  if (visual && memory_.needs_question()) add_question(group);
+  hidden_ = engine_.scheduler->prefill(group).hidden;
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;
   progress_.update("prefill", tokens_, options_.expected_tokens);

@@ -1,7 +1,7 @@
-// Collects runs of tokens into prefill groups: small runs are joined so that matrix products stay
-// large, and a group is run as soon as it is large enough, so that activations stay bounded. Where
-// memory is pruned, every group of frames is a prefill group of its own and is pruned in every
-// layer as soon as that layer's attention has used it.
+// Collects runs of tokens into prefill groups. Small runs are joined so that matrix products stay
+// large; a group is run as soon as it is large enough, so that activations stay bounded. When
+// memory is pruned, every group of frames is a separate prefill group and is pruned in every layer
+// as soon as that layer's attention has used it.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,20 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
+#include "engine/engine_state.h"
 #include "engine/memory_budget.h"
 #include "engine/stage_clock.h"
-#include "memory/retention.h"
 #include "model/model.h"
 
 namespace kinora {
 
 struct GroupPrefillOptions {
   int64_t max_tokens =
-      std::numeric_limits<int64_t>::max();  // a group is closed when it has so many
+      std::numeric_limits<int64_t>::max();  // a group is closed when it has this many
   int64_t max_row_bytes = std::numeric_limits<int64_t>::max();
   MemoryBudget::Share* share = nullptr;  // of what all sessions may take, grown with the rows
   int64_t expected_tokens = 0;           // in all, for the progress
-  Retention retention;
-  // For attention-score: the question, and where it would stand if the video ended here.
+  // For a memory that needs it: the question, positioned as if the video ended here.
   std::vector<int32_t> question;
   const PositionCounter* positions = nullptr;
   CancelToken cancel;
@@ -32,14 +31,14 @@ struct GroupPrefillOptions {
 
 class GroupPrefill {
  public:
-  GroupPrefill(const Context& context, const Model& model, RowStore& store, Attention& attention,
+  GroupPrefill(const EngineState& engine, Memory& memory, Attention& attention,
                GroupPrefillOptions options, Progress& progress, SpanRecorder& spans);
 
   // embeddings: f32 [tokens, hidden]. Runs the group when it is full.
   void add(Tensor embeddings, std::vector<TokenInfo> tokens);
   // A group of frames ends here: it is run now if memory is pruned.
   void end_frames();
-  // Runs what is left, so that the store holds all that was added.
+  // Runs what is left, so that memory holds all that was added.
   void run_waiting();
   // The same; returns the last hidden row, [1, hidden].
   Tensor finish();
@@ -50,11 +49,10 @@ class GroupPrefill {
  private:
   void run();
   void check_memory() const;
-  void add_question(TokenGroup& group) const;
+  void add_question(Sequence& group) const;
 
-  const Context& context_;
-  const Model& model_;
-  RowStore& store_;
+  const EngineState& engine_;
+  Memory& memory_;
   Attention& attention_;
   const GroupPrefillOptions options_;
   Progress& progress_;

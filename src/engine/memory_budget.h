@@ -1,6 +1,6 @@
-// What the rows of all sessions of an engine may take together. Every session holds a part of it
-// that follows its rows: grown before a group is prefilled, given back when rows are. Sessions that
-// were planned when there was room can so meet in the middle; the one that comes too late is told.
+// How much memory the rows of all sessions of an engine may take together. Every session holds a
+// share that follows its rows: grown before a group is prefilled, returned when rows are dropped.
+// Sessions planned when there was room may still compete later; the last one to ask is refused.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace kinora {
 
 class MemoryBudget {
  public:
-  // Bytes for rows; the largest number: no limit.
+  // Bytes for rows; the largest int64_t means no limit.
   explicit MemoryBudget(int64_t limit = std::numeric_limits<int64_t>::max()) : limit_(limit) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;

@@ -100,7 +100,7 @@ class Overlap : public ::testing::TestWithParam<std::string> {
   };
   static Session& add_all(Session& session, const std::string& film) {
     InputOptions every;
-    every.all_frames = true;
+    every.frames = FrameChoice::all();
     session.add(film, every);
     return session;
   }
@@ -117,7 +117,7 @@ TEST_P(Overlap, GivesTheSameTokensAsOneStageAfterTheOther) {
     options.frames_per_group = 2 + random.below(5);
     Session session(engine_, options);
     InputOptions every;
-    every.all_frames = true;
+    every.frames = FrameChoice::all();
     session.add(first, every);
     session.add(second, every);
     return session.ask("What is it?", greedy());
@@ -140,7 +140,7 @@ TEST_P(Overlap, TellsWhatWasDoneWhen) {
   options.max_group_tokens = 1;
   Session session(engine_, options);
   InputOptions every;
-  every.all_frames = true;
+  every.frames = FrameChoice::all();
   session.add(testing::write_film(directory_.file("film"), random, 12), every);
   const Answer answer = session.ask("What is it?", greedy());
   std::map<std::string, int> stages;

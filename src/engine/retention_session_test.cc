@@ -40,7 +40,7 @@ TEST_F(RetentionSession, KeepsTheShareOfEveryGroupAndAllText) {
   const ModelDescription model = engine_.describe();
   const int64_t token_bytes = 2 * 4 * int64_t{model.layers} * model.kv_heads * model.head_size;
   InputOptions every;
-  every.all_frames = true;
+  every.frames = FrameChoice::all();
   for (const char* rule : {"key-norm", "value-norm", "attention-score"}) {
     const int64_t group = 2 * (1 + random.below(3));
     const double ratio = random.uniform(0.1, 0.9);

@@ -35,7 +35,7 @@ GenerateOptions generation(const AnswerOptions& options, const GenerationDefault
 }  // namespace
 
 Session::Session(const Engine& engine, const SessionOptions& options)
-    : state_(std::make_unique<SessionState>(engine.state(), options)) {}
+    : state_(std::make_unique<SessionState>(EngineAccess::state(engine), options)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
@@ -43,11 +43,7 @@ Session& Session::operator=(Session&&) noexcept = default;
 InputInfo Session::add(const std::string& source, const InputOptions& options) {
   VisualRequest request;
   request.source = source;
-  request.fps = options.fps;
   request.frames = options.frames;
-  request.all_frames = options.all_frames;
-  request.start = options.start;
-  request.end = options.end;
   request.limits = {options.min_pixels, options.max_pixels};
   request.folder_fps = options.folder_fps;
   request.subtitles = options.subtitles;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/session_state.h"
@@ -66,15 +67,15 @@ int64_t SessionState::kept_rows(const Prompt& prompt) const {
 }
 
 int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
-  if (!prompt.from_place) return store_->bytes();
-  const RowLayout& layout = store_->layout();
+  if (!prompt.from_place) return memory_->bytes().total();
+  const RowLayout& layout = memory_->layout();
   int64_t rows = 0;
   for (const int64_t count : places_[*prompt.from_place].mark.rows) rows += count;
   return rows * layout.bytes_per_token() / layout.layers;
 }
 
-// What is held beside rows and weights: the program, the index, decoders with their reference
-// pictures, frames on their way, and the activations of one group.
+// Memory held besides rows and weights: the program, the index, decoders with their reference
+// pictures, frames in flight, and the activations of one group.
 int64_t SessionState::working_bytes() const {
   const int threads =
       options_.decode_threads > 0 ? options_.decode_threads : engine_->threads.threads();
@@ -132,21 +133,21 @@ Forecast SessionState::cost_of(const Prompt& prompt) const {
   cost.tokens = prompt.tokens;
   cost.visual_tokens = visual_tokens;
   const int64_t before = row_bytes_before(prompt);
-  const int64_t row_bytes = store_->layout().bytes_per_token();
+  const int64_t row_bytes = memory_->layout().bytes_per_token();
   const int64_t kept = kept_rows(prompt);
   cost.row_bytes = before + kept * row_bytes;
   cost.memory_bytes = model().info().weight_bytes + cost.row_bytes + working_bytes();
   const double rows =
       static_cast<double>(before / std::max<int64_t>(1, row_bytes)) + static_cast<double>(kept) / 2;
   cost.seconds = engine_->expected_seconds({prompt.tokens, visual_tokens, rows, pixels});
-  cost.changes = changes_;
+  cost.changes = change_texts();
   return cost;
 }
 
 // Visual rows may take what the budget leaves: the ratio that does it, if it is not far away.
 bool SessionState::lower_ratio(const Prompt& prompt, const Forecast& cost) {
   const double asked = parse_retention(options_.retain).ratio;
-  const int64_t token_bytes = store_->layout().bytes_per_token();
+  const int64_t token_bytes = memory_->layout().bytes_per_token();
   const int64_t room = row_budget() - answer_tokens * token_bytes;
   if (!retention_.prunes() || cost.row_bytes <= room) return false;
   const int64_t visual = (kept_rows(prompt) - prompt.text_tokens) * token_bytes;
@@ -156,19 +157,18 @@ bool SessionState::lower_ratio(const Prompt& prompt, const Forecast& cost) {
   const double ratio = std::floor(retention_.ratio * share * 990) / 1000;
   if (!(ratio >= asked * ratio_share)) return false;
   retention_.ratio = ratio;
-  std::erase_if(changes_, [](const std::string& change) {
-    return change.find("of every group") != std::string::npos;
-  });
-  changes_.push_back(
-      fmt::format("to keep within {}, {} of every group of frames stays in memory instead of {}",
-                  budget_text(), to_string(retention_), asked));
+  memory_->set_kept_share(ratio);
+  note_change({std::nullopt,
+               fmt::format("to keep within {}, {} of every group of frames stays in memory instead "
+                           "of {}",
+                           budget_text(), to_string(retention_), asked)});
   return true;
 }
 
 bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
   double share = 1;
   std::string limit;
-  const int64_t context = store_->token_count() + prompt.tokens;
+  const int64_t context = memory_->token_count() + prompt.tokens;
   if (options_.max_context > 0) {
     const int64_t room = options_.max_context - std::min(answer_tokens, options_.max_context / 4);
     const int64_t other = context - cost.visual_tokens;
@@ -179,7 +179,7 @@ bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
       limit = fmt::format("{} tokens of context", options_.max_context);
     }
   }
-  const int64_t token_bytes = store_->layout().bytes_per_token();
+  const int64_t token_bytes = memory_->layout().bytes_per_token();
   const int64_t row_room = row_budget() - answer_tokens * token_bytes;
   if (has_row_budget() && cost.row_bytes > row_room) {
     const int64_t visual = (kept_rows(prompt) - prompt.text_tokens) * token_bytes;
@@ -196,7 +196,9 @@ bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
       "of {}",
       cost.frames, context, size_text(cost.memory_bytes), limit);
   if (options_.strict) {
-    throw Error(ErrorKind::resource, needs + "; without --strict fewer frames would be looked at");
+    throw Error(ErrorKind::resource,
+                needs + "; a session that is not strict would look at fewer frames",
+                ErrorHint::not_strict);
   }
   bool changed = false;
   for (size_t i = inputs_asked_; i < inputs_.size() && share > 0; ++i) {
@@ -210,20 +212,29 @@ bool SessionState::look_less_often(const Prompt& prompt, const Forecast& cost) {
     input.look_at(model(), frames);
     changed = true;
     const double length = input.samples.back().time - input.samples.front().time;
-    std::erase_if(changes_, [&](const std::string& change) {
-      return change.find(input.source + " are looked at") != std::string::npos;
-    });
-    changes_.push_back(fmt::format(
-        "to keep within {}, {} of {} frames of {} are looked at ({:.3g} a second)", limit, frames,
-        input.sampled, input.source, length > 0 ? static_cast<double>(frames - 1) / length : 0.0));
+    const double rate = length > 0 ? static_cast<double>(frames - 1) / length : 0.0;
+    note_change(
+        {i, fmt::format("to keep within {}, {} of {} frames of {} are looked at ({:.3g} a second)",
+                        limit, frames, input.sampled, input.source, rate)});
   }
   if (!changed) {
-    throw Error(ErrorKind::resource,
-                needs +
-                    ", and no fewer frames would do; raise the budget, or ask about a shorter "
-                    "part (--start, --end)");
+    throw Error(
+        ErrorKind::resource,
+        needs + ", and no fewer frames would do; raise the budget, or ask about a shorter part",
+        ErrorHint::shorter_part);
   }
   return true;
+}
+
+void SessionState::note_change(Change change) {
+  std::erase_if(changes_, [&](const Change& earlier) { return earlier.input == change.input; });
+  changes_.push_back(std::move(change));
+}
+
+std::vector<std::string> SessionState::change_texts() const {
+  std::vector<std::string> texts;
+  for (const Change& change : changes_) texts.push_back(change.text);
+  return texts;
 }
 
 Prompt SessionState::plan_within_budget(const std::vector<ContentPart>& parts) {
@@ -246,13 +257,13 @@ Forecast SessionState::forecast(const std::vector<ContentPart>& parts) {
 int64_t SessionState::answer_room(int64_t wanted) {
   int64_t room = wanted;
   if (options_.max_context > 0) {
-    room = std::min(room, options_.max_context - store_->token_count());
+    room = std::min(room, options_.max_context - memory_->token_count());
   }
   if (has_row_budget()) {
-    const int64_t token_bytes = store_->layout().bytes_per_token();
-    room = std::min(room, (row_budget() - store_->bytes()) / token_bytes);
+    const int64_t token_bytes = memory_->layout().bytes_per_token();
+    room = std::min(room, (row_budget() - memory_->bytes().total()) / token_bytes);
     // Taken now, so that no other session takes it while the answer is made.
-    if (room > 0 && !share_.resize(store_->bytes() + room * token_bytes)) room = 0;
+    if (room > 0 && !share_.resize(memory_->bytes().total() + room * token_bytes)) room = 0;
   }
   if (room < 1 && wanted > 0) {
     throw Error(ErrorKind::resource,

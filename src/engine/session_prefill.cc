@@ -97,7 +97,6 @@ Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const Cancel
   settings.expected_tokens = prompt.tokens;
   settings.max_row_bytes = row_budget();
   settings.share = &share_;
-  settings.retention = retention_;
   settings.positions = positions_.get();
   settings.cancel = cancel;
   for (const PromptRun& run : prompt.runs) {  // what follows the last input is the question
@@ -107,8 +106,7 @@ Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const Cancel
   const std::unique_ptr<VisualFeed> feed = start_feed(prompt, runs_end, cancel, spans);
   std::optional<SegmentReader> reader;
   if (feed) reader.emplace(*feed, inputs_);
-  GroupPrefill groups(engine_->context, model(), *store_, *attention_, std::move(settings),
-                      *progress_, spans);
+  GroupPrefill groups(*engine_, *memory_, *attention_, std::move(settings), *progress_, spans);
   for (size_t i = prompt.kept_runs; i < runs_end; ++i) {
     PromptRun run = prompt.runs[i];
     if (run.visual < 0) {
@@ -119,8 +117,7 @@ Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const Cancel
         std::vector<TokenInfo> tokens;
         positions_->text(static_cast<int64_t>(text.ids.size()), tokens);
         groups.add(model().decoder().embed(engine_->context, text.ids), std::move(tokens));
-        history_.insert(history_.end(), text.ids.begin(), text.ids.end());
-        done_.push_back(std::move(text));
+        transcript_.add(text);
       };
       // A long text leaves places on its way, so that another question about it need not read it
       // again.
@@ -147,7 +144,7 @@ Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const Cancel
       groups.add(std::move(group.tokens), std::move(tokens));
       if (reader->at_end_of_group()) groups.end_frames();
     }
-    done_.push_back(std::move(run));
+    transcript_.add(run);
     if (segment.first + segment.count == input.plan.units) {
       groups.run_waiting();
       end_input(input, reader->report(), answer);

@@ -56,15 +56,6 @@ std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
   return parts;
 }
 
-std::vector<int64_t> flatten(const std::vector<PromptRun>& runs) {
-  std::vector<int64_t> flat;
-  for (const PromptRun& run : runs) {
-    if (run.visual >= 0) flat.push_back(-1 - run.visual);
-    flat.insert(flat.end(), run.ids.begin(), run.ids.end());
-  }
-  return flat;
-}
-
 Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts) const {
   Prompt prompt;
   prompt.conversation = conversation_;
@@ -100,26 +91,22 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts) const {
 // the prompt continues (an answer may read differently when it is tokenized as text).
 void SessionState::find_kept(Prompt& prompt) const {
   const std::vector<int64_t> wanted = flatten(prompt.runs);
-  size_t skip = 0;
-  const auto continues = [&](const std::vector<PromptRun>& stored) {
-    const std::vector<int64_t> have = flatten(stored);
-    skip = have.size();
-    return have.size() < wanted.size() && std::equal(have.begin(), have.end(), wanted.begin());
-  };
+  const size_t common = transcript_.common(wanted);
+  const auto continues = [&](size_t items) { return items <= common && items < wanted.size(); };
   // Rows that were chosen for another question do not serve this one.
-  const bool seen =
-      std::any_of(done_.begin(), done_.end(), [](const PromptRun& run) { return run.visual >= 0; });
-  const bool stale = retention_.needs_question() && seen;
+  const bool stale = retention_.needs_question() && transcript_.has_seen();
   if (stale && inputs_asked_ > 0) {
     throw Error(
         ErrorKind::unsupported,
         "attention-score kept only what the first question needed; ask again from the start "
         "or keep rows by key-norm");
   }
-  if (stale || !continues(done_)) {
+  size_t skip = transcript_.here().items;
+  if (stale || !continues(skip)) {
     size_t place = stale ? 0 : places_.size() - 1;
-    while (!continues(places_[place].done)) --place;  // the first place is empty: always continued
+    while (!continues(places_[place].said.items)) --place;  // the first place is empty
     prompt.from_place = place;
+    skip = places_[place].said.items;
   }
   for (const PromptRun& run : prompt.runs) {
     const size_t length = run.visual >= 0 ? 1 : run.ids.size();
@@ -161,9 +148,9 @@ void SessionState::check_positions(const Prompt& prompt) {
   if (prompt.end > info.max_position) {
     throw Error(ErrorKind::resource,
                 fmt::format("this question reaches position {} but {} was made for positions below "
-                            "{}; use fewer frames (--fps, --frames), a shorter part (--start, "
-                            "--end) or smaller ones (--max-pixels)",
-                            prompt.end, info.name, info.max_position));
+                            "{}; use fewer frames, a shorter part or smaller frames",
+                            prompt.end, info.name, info.max_position),
+                ErrorHint::fewer_frames);
   }
   // Once for a forecast and the answer after it.
   if (prompt.tokens > info.max_position && prompt.tokens != warned_tokens_) {

@@ -1,5 +1,5 @@
 // A question on its way into memory: which runs it has, which of them are already there, and which
-// part of which input stands at each visual place.
+// part of which input belongs at each visual slot.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,15 @@ struct Prompt {
   std::vector<PromptRun> runs;          // likewise
   std::optional<size_t> from_place;     // go back to this place first (0 is the empty store)
   size_t kept_runs = 0;                 // of `runs`, in the store whole …
-  size_t kept_ids = 0;                  // … and so many ids of the run after them
+  size_t kept_ids = 0;                  // … and this many ids of the next run
   int64_t tokens = 0;                   // to prefill
   int64_t text_tokens = 0;              // of those
   int64_t end = 0;                      // the position after it
 };
 
-// The parts that stand for one input: the input itself, or, where it has subtitles, its frames cut
-// where they fall, each cut filled with what is said then. Appends the segments to `segments`.
+// The parts that make up one input: the input itself or, if it has subtitles, its frames split at
+// each subtitle, with the subtitle's text in between. Appends the segments to `segments`.
 std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
                                  std::vector<VisualSegment>& segments);
-
-// A run list as one sequence: ids, and -1 - n for visual item n.
-std::vector<int64_t> flatten(const std::vector<PromptRun>& runs);
 
 }  // namespace kinora

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/policies/sparse_attention.h"
+#include "attention/report.h"
 #include "base/error.h"
 #include "engine/attention_choice.h"
+#include "engine/scheduler.h"
 #include "engine/stopwatch.h"
+#include "generate/policies.h"
+#include "memory/policies.h"
 
 namespace kinora {
 namespace {
@@ -27,6 +30,22 @@ void check_share(const char* name, double share) {
   if (share > 0 && share <= 1) return;
   throw Error(ErrorKind::usage,
               fmt::format("{} is {}, but must be above 0 and at most 1", name, share));
+}
+
+AttentionSummary summary_of(const AttentionReport& report) {
+  AttentionSummary summary;
+  summary.calls = report.calls;
+  summary.dense_calls = report.dense_calls;
+  summary.computed_share = report.share();
+  summary.index_seconds = report.index_seconds;
+  summary.run_seconds = report.run_seconds;
+  for (const auto& [name, part] : report.parts) {
+    const double share = report.pairs > 0
+                             ? static_cast<double>(part.pairs) / static_cast<double>(report.pairs)
+                             : 0.0;
+    summary.parts.push_back({name, part.heads, share, part.seconds});
+  }
+  return summary;
 }
 
 // Passes progress on to the caller's function, if there is one.
@@ -54,7 +73,8 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   check_share("pixel_share", options.pixel_share);
   RowLayout layout = model().info().rows;
   layout.dtype = row_type(model(), options);
-  store_ = std::make_unique<RowStore>(layout, engine_->context.device);
+  memory_ = make_memory(options.memory, {layout, engine_->context.device, retention_});
+  make_drafter(options.draft);                           // refuses a wrong name at once
   attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
   positions_ = model().positions();
   places_.push_back(here());
@@ -82,7 +102,7 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
 }
 
 SessionState::Place SessionState::here() const {
-  return {store_->mark(), positions_->clone(), done_, history_.size()};
+  return {memory_->mark(), positions_->clone(), transcript_.here()};
 }
 
 void SessionState::go_back_to(size_t place) {
@@ -100,11 +120,10 @@ void SessionState::clear() {
 }
 
 void SessionState::go_back(const Place& place) {
-  store_->rewind(place.mark);
-  share_.resize(store_->bytes());
+  memory_->rewind(place.mark);
+  share_.resize(memory_->bytes().total());
   positions_ = place.positions->clone();
-  done_ = place.done;
-  history_.resize(place.history);
+  transcript_.go_back(place.said);
 }
 
 template <typename Work>
@@ -141,7 +160,7 @@ Answer SessionState::prepare(const CancelToken& cancel) {
   if (end > prompt.kept_runs) {
     undo_on_failure(prompt, [&] { prefill(prompt, end, cancel, spans, answer); });
   }
-  answer.row_bytes = store_->bytes();
+  answer.row_bytes = memory_->bytes().total();
   answer.spans = spans.take();
   answer.timings.total = total.seconds();
   return answer;
@@ -157,21 +176,20 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   undo_on_failure(prompt, [&] {
     const Tensor hidden = prefill(prompt, prompt.runs.size(), options.cancel, spans, answer);
     places_.push_back(here());
-    const size_t asked_tokens = history_.size();
-
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();
     const double prefilled = total.seconds();
     bool first = true;
     GenerateOptions limited = options;
-    limited.on_token = [&](int32_t) {
-      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
-    };
     limited.max_tokens = answer_room(options.max_tokens);
-    GenerationState state{model(), *store_, *attention_, *positions_, history_};
-    Generated generated = generate(engine_->context, state, hidden, limited, on_piece);
-    if (first) answer.timings.first_token = prefilled;
-    share_.resize(store_->bytes());
+    Generation generation({model(), *memory_, *attention_, *positions_, transcript_.text()},
+                          limited, make_drafter(options_.draft));
+    engine_->scheduler->run(generation, hidden, options.cancel, on_piece, [&] {
+      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
+    });
+    Generated generated = generation.result();
+    if (generated.ids.empty()) answer.timings.first_token = prefilled;
+    share_.resize(memory_->bytes().total());
     answer.timings.generate = generating.seconds();
     spans.add("generate", fmt::format("generate {} tokens", generated.ids.size()),
               generation_begin);
@@ -181,20 +199,24 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     if (generated.reason == StopReason::max_tokens && limited.max_tokens < options.max_tokens) {
       answer.stop = "budget-full";
     }
-    done_.push_back({{history_.begin() + static_cast<int64_t>(asked_tokens), history_.end()}, -1});
+    if (generated.draft.drafted > 0) {
+      answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right};
+    }
+    transcript_.end_answer();
   });
   prompt.conversation.turns.push_back({"assistant", {{Modality::text, answer.text}}});
   conversation_ = std::move(prompt.conversation);
   segments_ = std::move(prompt.segments);
   inputs_asked_ = inputs_.size();
-  std::vector<std::string> warnings = std::exchange(changes_, {});
+  std::vector<std::string> warnings = change_texts();
+  changes_.clear();
   warnings.insert(warnings.end(), answer.warnings.begin(), answer.warnings.end());
   answer.warnings = std::move(warnings);
-  if (auto* sparse = dynamic_cast<SparseAttention*>(attention_.get())) {
-    answer.attention_report = to_string(sparse->report());
-    sparse->clear_report();
+  if (const AttentionReport* report = attention_->report()) {
+    answer.attention_report = summary_of(*report);
+    attention_->clear_report();
   }
-  answer.row_bytes = store_->bytes();
+  answer.row_bytes = memory_->bytes().total();
   answer.spans = spans.take();
   answer.timings.total = total.seconds();
   return answer;

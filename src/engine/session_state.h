@@ -18,9 +18,10 @@
 #include "engine/engine_state.h"
 #include "engine/session_prompt.h"
 #include "engine/span_recorder.h"
+#include "engine/transcript.h"
 #include "engine/visual_input.h"
-#include "generate/generator.h"
-#include "memory/retention.h"
+#include "generate/generation.h"
+#include "memory/retention/retention.h"
 
 namespace kinora {
 
@@ -35,8 +36,8 @@ class SessionState {
   // Adds an input to the next question. Opens and plans it at once.
   const VisualInput& add(const VisualRequest& request, const CancelToken& cancel);
 
-  // See Session. Each part that is not text stands for the next of the new inputs, and there must
-  // be as many of them.
+  // See Session. Each part that is not text stands for the next new input; there must be exactly
+  // as many parts as new inputs.
   Forecast forecast(const std::vector<ContentPart>& parts);
   Answer prepare(const CancelToken& cancel);
   Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
@@ -50,10 +51,16 @@ class SessionState {
  private:
   // A point of the conversation to come back to.
   struct Place {
-    RowStore::Mark mark;
+    MemoryMark mark;
     std::unique_ptr<PositionCounter> positions;
-    std::vector<PromptRun> done;
-    size_t history = 0;
+    Transcript::Point said;
+  };
+
+  // What was changed to keep the budget: how many frames of an input are looked at or, without an
+  // input, how much of every group stays. A later change replaces one of the same thing.
+  struct Change {
+    std::optional<size_t> input;
+    std::string text;
   };
 
   // session_prompt.cc
@@ -72,6 +79,8 @@ class SessionState {
   bool lower_ratio(const Prompt& prompt, const Forecast& cost);
   bool look_less_often(const Prompt& prompt, const Forecast& cost);
   bool has_row_budget() const;
+  void note_change(Change change);
+  std::vector<std::string> change_texts() const;
   std::string budget_text() const;
   int64_t answer_room(int64_t wanted);
 
@@ -95,18 +104,17 @@ class SessionState {
   Retention retention_;
   std::unique_ptr<Progress> progress_;
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
-  std::unique_ptr<RowStore> store_;
+  std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;
   Conversation conversation_;            // turns answered so far
   std::vector<VisualSegment> segments_;  // in those turns, numbered as in the prompt
-  std::vector<PromptRun> done_;          // runs whose rows are in the store, answers included
-  std::vector<int32_t> history_;         // their text tokens
+  Transcript transcript_;                // what is in memory, answers included
   std::vector<Place> places_;            // ends of inputs and of questions, to come back to
   std::vector<VisualInput> inputs_;      // of the whole conversation
   size_t inputs_asked_ = 0;              // those after these belong to the next question
-  std::vector<std::string> changes_;     // made to keep the budget; told with the next answer
-  int64_t warned_tokens_ = 0;            // of the prompt last said to be long
+  std::vector<Change> changes_;          // reported with the next answer
+  int64_t warned_tokens_ = 0;            // of the prompt that was last reported as long
 };
 
 }  // namespace kinora

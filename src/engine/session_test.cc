@@ -84,7 +84,7 @@ class SessionOnFixtures : public ::testing::TestWithParam<Case> {
                                                    picture.at("width"));
     const std::string name = directory_.file(kind + std::to_string(index));
     InputOptions options;
-    options.all_frames = true;
+    options.frames = FrameChoice::all();
     if (kind == "image") {
       testing::write_picture(name + ".ppm", ConstTensorView(source)[0]);
       session.add(name + ".ppm", options);
@@ -187,6 +187,46 @@ TEST(Session, ClearKeepsWhatWasPrefilledOfAVideo) {
     EXPECT_EQ(actual.visual_tokens, std::exchange(unread, 0)) << question;
     session.clear();
   }
+}
+
+TEST(Session, LooksAtTheFramesThatWereChosen) {
+  const testing::TempDir directory;
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory.file("film"), random, 12);  // 1 fps
+  const Engine qwen({.model = fixtures + "/models/qwen2_5_vl_tied_new"});
+  const Engine llava({.model = fixtures + "/models/llava_onevision_new"});
+  using Times = std::vector<double>;
+  const auto times = [&](const Engine& engine, const FrameChoice& choice) {
+    return Session(engine).add(film, {.frames = choice}).times;
+  };
+  // A rate and a number are placed as the family was trained.
+  EXPECT_EQ(times(qwen, {}).size(), 12u);
+  EXPECT_EQ(times(qwen, FrameChoice::rate(0.5)), (Times{0, 2, 4, 7, 9, 11}));
+  EXPECT_EQ(times(qwen, FrameChoice::evenly(4)), (Times{0, 4, 7, 11}));
+  EXPECT_EQ(times(qwen, {.start = 8}), (Times{8, 9, 10, 11}));
+  EXPECT_EQ(times(llava, FrameChoice::rate(0.5)), (Times{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(times(llava, FrameChoice::evenly(4)), (Times{0, 3, 7, 11}));
+  for (const Engine* engine : {&qwen, &llava}) {
+    EXPECT_EQ(times(*engine, FrameChoice::at_times({5.5, 2, 7})), (Times{2, 5, 7}));
+    EXPECT_EQ(times(*engine, FrameChoice::at_indices({9, 3})), (Times{3, 9}));
+    EXPECT_EQ(times(*engine, FrameChoice::all().within(3, 6)), (Times{3, 4, 5, 6}));
+    for (const FrameChoice& wrong :
+         {FrameChoice::rate(0), FrameChoice::evenly(0), FrameChoice::at_indices({}),
+          FrameChoice::at_indices({12}), FrameChoice::all().within(6, 3)}) {
+      try {
+        times(*engine, wrong);
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      }
+    }
+    EXPECT_THROW(times(*engine, FrameChoice::all().within(20, 30)), Error);
+  }
+  Session session(qwen);
+  session.add(film, {.frames = FrameChoice::at_times({2, 5, 7})});
+  AnswerOptions brief;
+  brief.max_tokens = 2;
+  EXPECT_EQ(session.ask("What is it?", brief).frames, 3);
 }
 
 class TextSession : public ::testing::Test {

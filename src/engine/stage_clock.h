@@ -1,7 +1,7 @@
 // When every group went through a stage, as spans and in seconds. On a GPU the host only starts
-// work, so the moments are events among that work; and the host is held back there, at most two
-// groups ahead, asleep and not spinning, so that decoders have the core. Used by the vision and the
-// prefill stage, each from one thread.
+// work, so times are taken from events on the stream. The host may run at most two groups ahead; it
+// then sleeps instead of spinning, so that decoders get the core. Used by the vision and prefill
+// stages, each from one thread.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class StageClock {
   StageClock(const Context& context, SpanRecorder& spans, std::string lane);
 
   void begin();
-  // What began has been done or, on a GPU, started.
+  // The work that was begun is done or, on a GPU, started.
   void end(std::string name);
   // Waits until all of it is done; only then are spans and seconds complete.
   void finish();

@@ -1,5 +1,5 @@
-// Frames in whole units of a visual plan, exactly as many as were sampled. A frame that a damaged
-// file could not give is replaced by its neighbour, so that every token keeps its place in time;
+// Frames in whole units of a visual plan, exactly as many as were sampled. A frame that is missing
+// from a damaged file is replaced by its neighbour, so that every token keeps its place in time;
 // the video's report says what was lost.
 #pragma once
 

@@ -134,7 +134,7 @@ class OverlappedFeed final : public VisualFeed {
         vision_(engine, spans) {
     try {
       decoding_ = std::thread([this] { decode(); });
-      // On a CPU the tower and the decoder layers take turns; beside a GPU nobody waits for a core.
+      // On a CPU the tower and the decoder layers take turns; with a GPU nobody waits for a core.
       if (!engine.context.device.is_cpu()) seeing_ = std::thread([this] { see(); });
     } catch (const std::system_error&) {
       end();

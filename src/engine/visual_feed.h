@@ -1,8 +1,8 @@
-// Visual tokens of a question's inputs, group after group. Overlapped, the inputs are decoded on
-// threads of their own, earliest intervals first, while the caller prefills what has come; on a GPU
-// the vision tower too has a thread. Bounded queues between the stages hold back whoever is ahead,
-// and destroying the feed at any moment ends every thread. One at a time (for measuring), an input
-// is decoded whole before its first group is encoded.
+// Visual tokens of a question's inputs, group after group. With overlap, the inputs are decoded on
+// separate threads, earliest intervals first, while the caller prefills what has arrived; on a GPU
+// the vision tower also has a thread. Bounded queues between the stages hold back whichever stage
+// is ahead, and destroying the feed ends every thread at any time. Without overlap (for measuring),
+// an input is decoded completely before its first group is encoded.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct EncodedGroup {
 struct FeedOptions {
   int64_t frames_per_group = 16;
   bool overlap = true;
-  int decode_threads = 0;  // 0: one for every core
+  int decode_threads = 0;  // 0: one per core
 };
 
 class VisualFeed {
@@ -42,7 +42,7 @@ class VisualFeed {
   // The next group, or the next report, in the order of the inputs; nothing after the last report.
   virtual std::optional<EncodedGroup> next() = 0;
 
-  // Seconds spent encoding, and that the caller waited for something to encode.
+  // Seconds spent encoding, and seconds the caller waited for something to encode.
   virtual double vision_seconds() const = 0;
   virtual double wait_seconds() const = 0;
 };

@@ -10,60 +10,44 @@
 namespace kinora {
 namespace {
 
-void check_request(const VisualRequest& request) {
-  if (request.fps && request.frames) {
-    throw Error(ErrorKind::usage, "give either a frame rate or a number of frames, not both");
-  }
-  if (request.frames && *request.frames < 1) {
-    throw Error(ErrorKind::usage,
-                fmt::format("the number of frames is {}, but must be at least 1", *request.frames));
-  }
-  SamplingRule rule = SamplingRule::all_frames();
-  if (request.fps) rule = SamplingRule::every(*request.fps);
-  check_rule(rule.within(request.start, request.end));
-}
-
-// The frames of a video that lie in the part asked for: [first, first + count).
-struct FrameRange {
-  int64_t first = 0;
-  int64_t count = 0;
-};
-
-FrameRange frames_within(Video& video, double start, double end) {
-  const std::vector<double>& times = video.times();
-  const auto first = std::lower_bound(times.begin(), times.end(), start);
-  const auto last = std::upper_bound(first, times.end(), end);
-  return {first - times.begin(), last - first};
-}
-
 // A header rounds, and sound may last a little longer than pictures.
 constexpr double shortfall_seconds = 1, shortfall_share = 0.02;
 
 std::string describe_shortfall(const VisualRequest& request, const VideoInfo& info) {
-  const double missing = std::min(info.promised_duration, request.end) - info.duration;
+  const double missing = std::min(info.promised_duration, request.frames.end) - info.duration;
   if (missing <= std::max(shortfall_seconds, shortfall_share * info.promised_duration)) return "";
   return fmt::format(
       "{} ends after {:.2f} s, but its header promises {:.2f} s: the rest is missing",
       request.source, info.duration, info.promised_duration);
 }
 
-// The family's own choice of frames, as far as the person leaves it to the family.
-SamplingRule choose_rule(const Model& model, const VisualRequest& request, FrameRange range,
-                         double source_fps) {
-  if (request.all_frames) return SamplingRule::all_frames();
-  std::vector<int64_t> chosen =
-      model.choose_frames(range.count, source_fps, request.frames.value_or(0));
-  if (chosen.empty()) {
-    SamplingRule rule = SamplingRule::qwen(request.fps.value_or(model.default_fps()));
-    rule.count = request.frames.value_or(0);
-    // A rate that a person asks for is not cut short by the family's habit.
-    if (!request.fps) rule.max_frames = model.default_max_frames();
-    if (request.fps) rule.max_frames = VideoLimits{}.max_samples;
-    return rule;
+// What the choice comes to for this model: frames by number, or by time.
+FrameChoice choose_frames(const Model& model, const FrameChoice& choice, const FrameRange& part,
+                          double source_fps) {
+  using Way = FrameChoice::Way;
+  FrameWish wish;
+  wish.first = part.first;
+  if (choice.way == Way::rate) wish.fps = choice.fps;
+  if (choice.way == Way::count) wish.count = choice.count;
+  const bool by_family = choice.way == Way::model || wish.fps || wish.count;
+  if (!by_family) return choice;
+  std::vector<int64_t> chosen = model.choose_frames(part.count, source_fps, wish);
+  if (chosen.empty()) return choice;
+  for (int64_t& index : chosen) index += part.first;
+  return FrameChoice::at_indices(std::move(chosen)).within(choice.start, choice.end);
+}
+
+// As the reference processors count it: samples / frames there × the average frame rate. Frames
+// that a person lists need not cover the part: then it is their own rate.
+double sampled_rate(const FrameChoice& choice, const std::vector<SampledFrame>& samples,
+                    const FrameRange& part, double source_fps) {
+  using Way = FrameChoice::Way;
+  const auto count = static_cast<double>(samples.size());
+  if ((choice.way == Way::times || choice.way == Way::indices) && !samples.empty()) {
+    const double seconds = samples.back().time - samples.front().time;
+    return seconds > 0 ? (count - 1) / seconds : source_fps;
   }
-  if (request.fps) return SamplingRule::every(*request.fps);
-  for (int64_t& index : chosen) index += range.first;
-  return SamplingRule::at_indices(std::move(chosen));
+  return count / static_cast<double>(std::max<int64_t>(1, part.count)) * source_fps;
 }
 
 }  // namespace
@@ -111,7 +95,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
                                                     model.info().name, request.source));
   }
-  check_request(request);
+  check_choice(request.frames);
   VisualInput input;
   input.source = request.source;
   input.limits = request.limits;
@@ -126,18 +110,16 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
   source.size = {info.size.width, info.size.height};
   if (info.still) {
     source.modality = Modality::image;
-    input.samples = input.video->sample(SamplingRule::all_frames());
+    input.samples = input.video->sample(FrameChoice::all());
   } else {
     input.shortfall = describe_shortfall(request, info);
-    const FrameRange range = frames_within(*input.video, request.start, request.end);
-    if (range.count > 0) {
-      const SamplingRule rule = choose_rule(model, request, range, info.fps);
-      input.samples = input.video->sample(rule.within(request.start, request.end));
+    const FrameChoice& choice = request.frames;
+    const FrameRange part = frames_within(input.video->times(), choice.start, choice.end);
+    if (part.count > 0) {
+      input.samples = input.video->sample(choose_frames(model, choice, part, info.fps));
     }
     source.frames = static_cast<int64_t>(input.samples.size());
-    // As the reference processors count it: samples / frames there × the average frame rate.
-    source.sampled_fps = static_cast<double>(source.frames) /
-                         static_cast<double>(std::max<int64_t>(1, range.count)) * info.fps;
+    source.sampled_fps = sampled_rate(choice, input.samples, part, info.fps);
   }
   if (input.samples.empty()) {
     throw Error(ErrorKind::bad_input, request.source + " has no frame in the part asked for");
@@ -150,7 +132,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     }
     input.subtitles = read_subtitles(real_files(), request.subtitles);
     std::erase_if(input.subtitles, [&](const Subtitle& subtitle) {
-      return subtitle.end < request.start || subtitle.begin > request.end;
+      return subtitle.end < request.frames.start || subtitle.begin > request.frames.end;
     });
   }
   return input;

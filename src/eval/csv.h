@@ -8,7 +8,7 @@
 
 namespace kinora {
 
-// One map a row, by the header's names. Throws bad_input, with the row's number, when a row has
+// One map per row, by the header's names. Throws bad_input, with the row's number, when a row has
 // another number of fields than the header or a quote is never closed.
 std::vector<std::map<std::string, std::string>> read_csv(std::string_view text);
 

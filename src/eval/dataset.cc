@@ -92,6 +92,21 @@ std::vector<std::string> read_answers(const json& object, const std::vector<std:
   refuse("'answer' is none of the options");
 }
 
+// The stronger field wins; the others then only tell the length.
+FrameChoice read_frames(const json& object) {
+  FrameChoice choice;
+  if (object.contains("frames")) {
+    choice = FrameChoice::evenly(static_cast<int64_t>(number_field(object, "frames", 1)));
+  }
+  if (object.contains("fps")) choice = FrameChoice::rate(number_field(object, "fps", 1));
+  if (object.contains("all_frames")) {
+    if (!object.at("all_frames").is_boolean()) refuse("'all_frames' is not true or false");
+    if (object.at("all_frames").get<bool>()) choice = FrameChoice::all();
+  }
+  return choice.within(number_field(object, "start", choice.start),
+                       number_field(object, "end", choice.end));
+}
+
 EvalItem read_item(const json& object, const std::string& directory, int64_t line) {
   if (!object.is_object()) refuse("the line is not a JSON object");
   EvalItem item;
@@ -108,21 +123,7 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
     item.answers = read_answers(object, item.options);
   }
   item.type = object.contains("type") ? text_field(object, "type") : "question";
-  item.start = number_field(object, "start", item.start);
-  item.end = number_field(object, "end", item.end);
-  if (object.contains("fps")) item.fps = number_field(object, "fps", 1);
-  if (object.contains("frames")) {
-    item.frames = static_cast<int64_t>(number_field(object, "frames", 1));
-    if (item.fps) item.frames.reset();  // `frames` then only tells the length
-  }
-  if (object.contains("all_frames")) {
-    if (!object.at("all_frames").is_boolean()) refuse("'all_frames' is not true or false");
-    item.all_frames = object.at("all_frames").get<bool>();
-    if (item.all_frames) {  // `fps` and `frames` then only tell the length
-      item.fps.reset();
-      item.frames.reset();
-    }
-  }
+  item.frames = read_frames(object);
   if (object.contains("length")) {
     item.length = static_cast<int64_t>(number_field(object, "length", 0));
   }
@@ -136,8 +137,8 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
 }  // namespace
 
 std::string EvalItem::prefix_key() const {
-  std::string key =
-      fmt::format("{} {} {} {} {}", start, end, fps.value_or(0), frames.value_or(0), all_frames);
+  std::string key = fmt::format("{} {} {} {} {}", frames.start, frames.end,
+                                static_cast<int>(frames.way), frames.fps, frames.count);
   for (const EvalPart& part : parts) key += fmt::format("\n{}\t{}", part.source, part.text);
   return key;
 }
@@ -192,11 +193,13 @@ std::string eval_line(const EvalItem& item) {
   if (item.answers.size() > 1) out["answer"] = item.answers;
   if (!item.events.empty()) out["events"] = item.events;
   out["type"] = item.type;
-  if (item.start > 0) out["start"] = item.start;
-  if (item.end < std::numeric_limits<double>::infinity()) out["end"] = item.end;
-  if (item.fps) out["fps"] = *item.fps;
-  if (item.frames) out["frames"] = *item.frames;
-  if (item.all_frames) out["all_frames"] = true;
+  using Way = FrameChoice::Way;
+  const FrameChoice& frames = item.frames;
+  if (frames.start > 0) out["start"] = frames.start;
+  if (frames.end < FrameChoice{}.end) out["end"] = frames.end;
+  if (frames.way == Way::rate) out["fps"] = frames.fps;
+  if (frames.way == Way::count) out["frames"] = frames.count;
+  if (frames.way == Way::all) out["all_frames"] = true;
   if (item.length) out["length"] = *item.length;
   if (item.depth) out["depth"] = *item.depth;
   return out.dump();

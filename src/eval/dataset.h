@@ -1,9 +1,10 @@
-// Questions about videos with known answers: one JSON object a line (docs/eval.md). A line that
-// makes no sense is named by its number and left out; the rest goes on.
+// Questions about videos with known answers: one JSON object per line (docs/eval.md). A line
+// that makes no sense is reported by its number and skipped.
 #pragma once
 
+#include <kinora/frames.h>
+
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,11 +29,7 @@ struct EvalItem {
   std::vector<std::string> answers;  // accepted ones; with options, exactly one of them
   std::vector<std::string> events;   // for captions: what the answer should mention, in sentences
   std::string type;
-  double start = 0;
-  double end = std::numeric_limits<double>::infinity();
-  std::optional<double> fps;
-  std::optional<int64_t> frames;
-  bool all_frames = false;        // every frame of the source, whatever the model's own rule
+  FrameChoice frames;             // of every video in front of the question
   std::optional<int64_t> length;  // that reports group by; absent: the number of frames
   std::optional<double> depth;    // of a needle, from 0 to 1
 

@@ -30,21 +30,21 @@ TEST(EvalData, ReadsEveryFormOfAQuestion) {
       R"( "depth": 0.25, "length": 33})");
   EXPECT_TRUE(data.problems.empty());
   ASSERT_EQ(data.items.size(), 6u);
-  EXPECT_TRUE(data.items[5].all_frames);
-  EXPECT_FALSE(data.items[5].fps || data.items[5].frames);
+  EXPECT_EQ(data.items[5].frames, FrameChoice::all());
   EXPECT_EQ(data.items[5].depth, 0.25);
   EXPECT_EQ(data.items[5].length, 33);
   EXPECT_NE(data.items[5].prefix_key(), data.items[0].prefix_key());
   EXPECT_TRUE(data.items[0].parts[0].source.ends_with("/a.mp4"));
   EXPECT_EQ(data.items[0].id, "1");
-  EXPECT_EQ(data.items[0].fps, 2.0);
+  EXPECT_EQ(data.items[0].frames, FrameChoice::rate(2));
+  EXPECT_EQ(data.items[1].frames, FrameChoice{});
   EXPECT_EQ(data.items[1].parts[0].source, "/b.mp4");
   EXPECT_EQ(data.items[1].answers, std::vector<std::string>{"two"});
   EXPECT_EQ(data.items[1].line, 3);
   EXPECT_EQ(data.items[2].parts.size(), 2u);
   EXPECT_EQ(data.items[2].answers.size(), 2u);
   EXPECT_EQ(data.items[3].answers, std::vector<std::string>{"3"});
-  EXPECT_EQ(data.items[3].end, 4.5);
+  EXPECT_EQ(data.items[3].frames, FrameChoice{.end = 4.5});
   EXPECT_EQ(data.items[4].events.size(), 2u);
   EXPECT_NE(data.items[0].prefix_key(), data.items[1].prefix_key());
 }

@@ -58,7 +58,7 @@ void import_conversations(const json& entry, const ImportOptions& options, Items
     EvalItem item = item_of(options, video, turn.at("question"), type);
     item.options = turn.at("choices").get<std::vector<std::string>>();
     item.answers = {as_text(turn.at("answer"))};
-    if (turn.contains("end_time")) item.end = turn.at("end_time").get<double>();
+    if (turn.contains("end_time")) item.frames.end = turn.at("end_time").get<double>();
     out.push_back(std::move(item));
   }
 }
@@ -137,7 +137,7 @@ Items import_egoschema(const FileSystem& files, const std::string& answers_path,
                        const ImportOptions& options) {
   if (options.questions.empty()) {
     throw Error(ErrorKind::usage,
-                "EgoSchema's answers hold no questions; give its questions.json with --questions");
+                "EgoSchema's answers hold no questions; name its questions.json too");
   }
   const json answers = json::parse(files.read(answers_path));
   Items out;

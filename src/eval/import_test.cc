@@ -37,7 +37,7 @@ TEST(Import, ReadsEveryPublishedForm) {
   ASSERT_EQ(items.size(), 1u);
   EXPECT_EQ(items[0].parts[0].source, "videos/s.mp4");
   EXPECT_EQ(items[0].answers[0], "Map.");
-  EXPECT_EQ(items[0].end, 6.0);
+  EXPECT_EQ(items[0].frames.end, 6.0);
   EXPECT_EQ(items[0].type, "Object Recognition");
 
   items = import_text("egoschema", R"({"u1": 1, "u3": 0})",

@@ -1,7 +1,7 @@
-// How much of dense attention sparse policies capture on real input: every layer is computed
-// densely, so that all policies are judged on the same queries and keys, and each policy's plan and
-// output are compared with it, and its time: all run in turns on every call. Used by `kinora eval
-// --recall`.
+// How much of dense attention sparse policies capture on real input. Every layer is computed
+// densely, so that all policies are judged on the same queries and keys. Each policy's plan, output
+// and time are compared with dense attention; all of them run in turn on every call. Used by
+// `kinora eval --recall`.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/planner.h"
 #include "attention/policies/dense.h"
-#include "attention/policies/sparse_attention.h"
 
 namespace kinora {
 
@@ -25,10 +25,10 @@ struct Judgement {
 
 class JudgeAttention final : public Attention {
  public:
-  // On long input it is enough to judge one group of every so many, the middle one.
+  // On long input it is enough to judge one group out of every N, the middle one.
   explicit JudgeAttention(int64_t every = 1) : every_(every) {}
 
-  // Policies that are not sparse are left out of the judgement.
+  // Policies that do not plan what they read (dense) are left out of the judgement.
   void add(std::string name, std::unique_ptr<Attention> policy);
 
   std::string_view name() const override { return "judge"; }
@@ -42,8 +42,8 @@ class JudgeAttention final : public Attention {
   struct Candidate {
     std::string name;
     std::unique_ptr<Attention> policy;
-    SparseAttention* sparse = nullptr;
-    double recall = 0;  // sums over queries × heads, …
+    Planner* planner = nullptr;  // the policy's own
+    double recall = 0;           // sums over queries × heads, …
     double weight = 0;
     double error = 0;  // … over heads
     double heads = 0;

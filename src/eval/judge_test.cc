@@ -80,8 +80,8 @@ TEST(Judge, RecallIsTheShareOfTheSoftmaxByDefinition) {
   Tensor out(DType::f32, input.queries.shape());
   judge.attend(context, 0, input.query_view(), input.rows_view(), 0.125f, out);
   const auto attention = policy(text);
-  auto& sparse = dynamic_cast<SparseAttention&>(*attention);
-  const auto plans = sparse.plans(context, 0, input.query_view(), input.rows_view(), 0.125f);
+  const auto plans =
+      attention->planner()->plans(context, 0, input.query_view(), input.rows_view(), 0.125f);
   double recall = 0;
   for (int head = 0; head < 2; ++head) {
     std::vector<int> reads(static_cast<size_t>(count * count));

@@ -1,5 +1,5 @@
-// The answers of an evaluation on disk: one JSON object a line, appended as they come. A line that
-// was cut short by a crash is dropped when the file is opened again.
+// The answers of an evaluation on disk: one JSON object per line, appended as they come. A line
+// that was cut short by a crash is dropped when the file is opened again.
 #pragma once
 
 #include <cstdio>
@@ -14,8 +14,8 @@ namespace kinora {
 
 class ResultsFile {
  public:
-  // `setting` tells runs apart that must not share answers: model, limits, control. Records of
-  // another setting stay in the file and are passed over.
+  // `setting` separates runs that must not share answers: model, limits, control. Records of
+  // another setting stay in the file and are ignored.
   ResultsFile(const std::string& path, std::string setting);
 
   const std::vector<EvalRecord>& earlier() const { return earlier_; }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -30,23 +29,9 @@ std::vector<Prefix> group_by_prefix(const EvalData& data) {
   return groups;
 }
 
-// What a sparse policy says of itself: "attention: 31.4 % of the dense FLOPs, …".
-double reported_share(const std::string& report) {
-  const size_t colon = report.find(": ");
-  double percent = 100;
-  if (colon != std::string::npos) {
-    std::from_chars(report.data() + colon + 2, report.data() + report.size(), percent);
-  }
-  return percent / 100;
-}
-
 InputOptions input_options(const EvalItem& item, const CancelToken& cancel) {
   InputOptions options;
-  options.fps = item.fps;
   options.frames = item.frames;
-  options.all_frames = item.all_frames;
-  options.start = item.start;
-  options.end = item.end;
   options.cancel = cancel;
   return options;
 }
@@ -151,7 +136,7 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
           record.depth = item->depth.value_or(-1);
           if (first) {
             record.prefill = answer.timings.total - answer.timings.generate;
-            record.share = reported_share(answer.attention_report);
+            record.share = answer.attention_report ? answer.attention_report->computed_share : 1.0;
             record.row_bytes = answer.row_bytes;
           }
           record.score = score_answer(*item, answer.text);

@@ -32,7 +32,7 @@ struct EvalRecord {
   double score = 0;
   double seconds = 0;  // from the question to the whole answer, without the shared prefill
   double depth = -1;   // of the needle; negative: none
-  // Of the first question about a video only, which bears the shared prefill; else 0.
+  // Set only for the first question about a video, which pays for the shared prefill; else 0.
   double prefill = 0;     // seconds
   double share = 0;       // of the multiply-adds of dense attention
   int64_t row_bytes = 0;  // keys and values held
@@ -49,7 +49,7 @@ struct EvalOptions {
 
 struct EvalOutcome {
   std::vector<EvalRecord> records;    // old and new
-  int64_t resumed = 0;                // that were in the results file already
+  int64_t resumed = 0;                // already in the results file
   std::vector<EvalProblem> problems;  // videos that could not be read, and the like
   std::string stopped;                // why the run ended early; empty: it did not
   double prefill_seconds = 0;

@@ -26,15 +26,15 @@ int chosen_option(const std::vector<std::string>& options, const std::string& an
 // F1 of the sentences of a text (ended by a full stop, semicolon or line end) against the events.
 double event_f1(const std::vector<std::string>& events, const std::string& text);
 
-// The Wilson interval of a share at 95 %: what the share may be, given so many tries.
+// The 95 % Wilson interval of a share: the range it may lie in, given this number of trials.
 struct ConfidenceInterval {
   double low = 0;
   double high = 1;
 };
 ConfidenceInterval wilson_interval(double successes, int64_t tries);
 
-// The two-sided probability that two methods of equal quality differ in this many paired answers:
-// `only_first` right by the first alone, `only_second` by the second alone (exact McNemar test).
+// The two-sided probability that two equally good methods differ in this many paired answers:
+// `only_first` right only with the first, `only_second` only with the second (exact McNemar test).
 double paired_probability(int64_t only_first, int64_t only_second);
 
 }  // namespace kinora

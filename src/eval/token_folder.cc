@@ -1,11 +1,10 @@
 #include "eval/token_folder.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -17,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view suffix = ".tokens";
-constexpr uint64_t format_mark = 0x3130'4b4f'544e'4956u;  // also tells byte orders apart
+constexpr uint64_t format_mark = 0x3230'4b4f'544e'4956u;  // VINTOK02; also tells byte orders apart
 
 struct Header {
   uint64_t mark = format_mark;
@@ -26,11 +25,6 @@ struct Header {
   int64_t columns = 0;
   std::array<uint64_t, 2> checksum{};
 };
-
-uint64_t mixed(uint64_t value) {
-  value = (value ^ (value >> 32)) * 0xd6e8feb86659fd93u;
-  return value ^ (value >> 29);
-}
 
 struct StoredFile {
   fs::path path;
@@ -58,33 +52,6 @@ std::vector<StoredFile> stored_files(const std::string& directory) {
 }
 
 }  // namespace
-
-void ContentKey::add(const void* bytes, size_t count) {
-  const char* from = static_cast<const char*>(bytes);
-  length_ += count;
-  const auto take = [&](uint64_t word) {
-    lanes_[0] = std::rotl((lanes_[0] ^ word) * 0x9fb21c651e98df25u, 29);
-    lanes_[1] = std::rotl((lanes_[1] + word) * 0xd6e8feb86659fd93u, 37) ^ word;
-  };
-  for (; count >= 8; from += 8, count -= 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, from, 8);
-    take(word);
-  }
-  if (count == 0) return;
-  uint64_t word = 0;
-  std::memcpy(&word, from, count);
-  take(word ^ (uint64_t{count} << 56));
-}
-
-std::array<uint64_t, 2> ContentKey::value() const {
-  return {mixed(lanes_[0] ^ length_) + lanes_[1],
-          mixed(lanes_[1] + length_) ^ std::rotl(lanes_[0], 17)};
-}
-
-std::string ContentKey::text() const {
-  return fmt::format("{:016x}{:016x}", value()[0], value()[1]);
-}
 
 TokenFolder::TokenFolder(std::string directory, int64_t limit_bytes)
     : directory_(std::move(directory)), limit_bytes_(limit_bytes) {

@@ -1,35 +1,18 @@
 // Visual tokens kept on disk: a folder of small files, one tensor each, found again by a key. It
-// never grows beyond its limit (what was used longest ago goes first), several processes may share
-// it, and whatever is wrong with a file (torn, altered, of another format) makes it a miss.
+// never grows beyond its limit (least recently used files go first), several processes may share
+// it, and anything wrong with a file (torn, altered, of another format) makes it a miss.
 // Used by visual_cache.h.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "base/content_key.h"
 #include "base/tensor.h"
 
 namespace kinora {
-
-// 128 bits over any bytes; not for secrets.
-class ContentKey {
- public:
-  explicit ContentKey(std::string_view start = "") { add(start.data(), start.size()); }
-
-  void add(const void* bytes, size_t count);
-  void add(int64_t value) { add(&value, sizeof value); }
-
-  std::array<uint64_t, 2> value() const;
-  std::string text() const;  // 32 hexadecimal digits
-
- private:
-  std::array<uint64_t, 2> lanes_ = {0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu};
-  uint64_t length_ = 0;
-};
 
 class TokenFolder {
  public:

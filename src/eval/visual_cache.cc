@@ -28,8 +28,9 @@ class CachingModel final : public Model {
     return model_->plan_visual(source, limits);
   }
   std::unique_ptr<PositionCounter> positions() const override { return model_->positions(); }
-  std::vector<int64_t> choose_frames(int64_t total, double fps, int64_t count) const override {
-    return model_->choose_frames(total, fps, count);
+  std::vector<int64_t> choose_frames(int64_t total, double source_fps,
+                                     const FrameWish& wish) const override {
+    return model_->choose_frames(total, source_fps, wish);
   }
   double default_fps() const override { return model_->default_fps(); }
   int64_t default_max_frames() const override { return model_->default_max_frames(); }

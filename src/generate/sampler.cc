@@ -145,13 +145,19 @@ std::optional<int32_t> Sampler::pick_on_gpu(const Context& where, ConstTensorVie
   return draw(narrowed(std::move(candidates), mass));
 }
 
-int32_t Sampler::pick(const Context& where, Tensor& logits, std::span<const int32_t> context) {
-  const TensorView row = logits.view()[0];
-  if (!where.device.is_cpu() && options_.repetition_penalty == 1) {
+bool Sampler::takes_the_largest() const {
+  return options_.temperature < greedy_below && options_.repetition_penalty == 1;
+}
+
+int32_t Sampler::pick(const Context& where, TensorView row, std::span<const int32_t> context) {
+  const auto count = static_cast<size_t>(row.size(0));
+  if (where.device.is_cpu()) return pick({row.data<float>(), count}, context);
+  if (options_.repetition_penalty == 1) {
     if (const auto token = pick_on_gpu(where, row)) return *token;
   }
-  Tensor host = logits.to(Device::cpu());
-  return pick({host.data<float>(), static_cast<size_t>(host.size(1))}, context);
+  std::vector<float> host(count);
+  copy_bytes(host.data(), Device::cpu(), row.raw(), row.device(), count * sizeof(float));
+  return pick(host, context);
 }
 
 }  // namespace kinora

@@ -32,9 +32,11 @@ class Sampler {
   // `logits` is used as scratch. `context` is every token so far, prompt included. Ties go to the
   // lowest id, as argmax does.
   int32_t pick(std::span<float> logits, std::span<const int32_t> context);
-  // The same from a row of logits [1, n] where it lies. From a GPU only the candidates that matter
-  // are fetched, as long as the choice depends on a few of them.
-  int32_t pick(const Context& where, Tensor& logits, std::span<const int32_t> context);
+  // The same from a row of logits [n] where it lies. From a GPU only the candidates that matter are
+  // fetched, as long as the choice depends on a few of them.
+  int32_t pick(const Context& where, TensorView row, std::span<const int32_t> context);
+  // Always the largest logit, whatever came before: the caller may look for it directly.
+  bool takes_the_largest() const;
 
   // The distribution that pick draws from: (token, probability), most likely first. For greedy
   // options it is one token with probability 1.

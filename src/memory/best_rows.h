@@ -1,5 +1,5 @@
-// Which rows of a group stay, chosen where the rows are, so that pruning a layer on a GPU waits for
-// nothing. The same choice as row_scores and choose_rows of retention.h. Used by retention.cc only.
+// Which rows of a group stay, chosen on the device that holds them, so that pruning a layer on a
+// GPU never waits. The choice is that of choose_rows (retention.h) by a rule's scores (rule.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace kinora::cuda {
 struct RowChoice {
   ConstTensorView rows;   // [rows, kv heads, head size] on a GPU, f32 or bf16, contiguous
   bool smallest = false;  // norms: small ones stay
-  int64_t visual = 0;     // how many rows stay that are not text, at least 1
+  int64_t visual = 0;     // how many non-text rows stay, at least 1
 };
 
 // Increasing indexes of all text rows and the best of the others, i32 on the GPU; of rows with

@@ -40,7 +40,7 @@ __global__ void rank_rows(const T* rows, int64_t count, int64_t width, const dou
 
 struct Cut {
   Rank rank = 0;  // rows above it stay,
-  int equal = 0;  // and so many of those that have it
+  int equal = 0;  // and this many of those with this rank
 };
 
 // The `wanted`-th largest rank of the visual rows, digit by digit from the highest. One block.

@@ -1,4 +1,4 @@
-// Closes the gaps that pruning leaves between rows. Used only by the row store.
+// Closes the gaps that pruning leaves between rows. Used by FlatMemory.
 #pragma once
 
 #include <cstddef>

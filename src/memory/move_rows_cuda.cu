@@ -4,7 +4,7 @@
 namespace kinora::cuda {
 namespace {
 
-// A block a row; rows are whole 4-byte words.
+// One block per row; rows are whole 4-byte words.
 __global__ void gather_words(const uint32_t* rows, const int32_t* kept, int64_t words,
                              uint32_t* target) {
   const uint32_t* from = rows + kept[blockIdx.x] * words;

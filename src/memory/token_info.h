@@ -1,4 +1,4 @@
-// What a token knows from birth, whatever later happens to its K/V rows.
+// What is known of a token from the start, whatever later happens to its K/V rows.
 #pragma once
 
 #include <array>

@@ -1,23 +1,19 @@
-// What config.json and generation_config.json of a model directory say, checked and in one form
-// for every generation of Hugging Face files. Plain numbers: weights.cc takes shapes from here,
-// the decoder and the vision towers their settings.
+// What every family's config.json and generation_config.json say, checked and in one form for every
+// generation of Hugging Face files: the decoder's sizes, the tokens that stand for pictures and end
+// an answer, the authors' sampling. Plain numbers; what only one family has is read in its folder.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/file.h"
 #include "model/generation_defaults.h"
 
 namespace kinora {
 
-enum class Family : uint8_t { qwen2_5_vl, llava_onevision, llama, qwen2, qwen3 };
-
-std::string_view family_name(Family family);  // as `model_type` spells it
+class ConfigFiles;
+class ConfigSection;
 
 // Rotary positions. `llama3` changes the frequencies; `sections` turns on M-RoPE.
 struct RopeConfig {
@@ -50,56 +46,37 @@ struct DecoderConfig {
   RopeConfig rope;
 };
 
-// The vision tower of Qwen2.5-VL.
-struct QwenVisionConfig {
-  int64_t hidden = 0;
-  int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t intermediate = 0;
-  int64_t output = 0;  // the decoder's hidden size
-  int64_t channels = 3;
-  int64_t patch = 14;
-  int64_t temporal_patch = 2;
-  int64_t merge = 2;                 // patches across and down that become one token
-  int64_t window = 112;              // pixels
-  std::vector<int64_t> full_layers;  // attend over the whole frame, not over windows
-  double tokens_per_second = 2;
-};
-
-// The vision tower of LLaVA-OneVision.
-struct SiglipConfig {
-  int64_t hidden = 0;
-  int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t intermediate = 0;
-  int64_t channels = 3;
-  int64_t image = 384;  // pixels across and down
-  int64_t patch = 14;
-  float norm_epsilon = 1e-6f;
-
-  int64_t grid() const { return image / patch; }  // patches across and down
-};
-
-// What joins SigLIP to the decoder. (Tiles, pooling and newlines: processor_llava.h.)
-struct LlavaConfig {
-  int64_t feature_layers = 0;  // how many tower layers run; the last one's output is projected
-  bool projector_bias = true;
+// What a family's decoder is by nature and a config.json does not say.
+struct DecoderTraits {
+  // Biases of query, key and value and none of the output. Else `attention_bias` decides about all.
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  std::optional<int64_t> head_size = {};  // where `head_dim` is absent; else hidden size / heads
+  double rope_theta = 1e4;                // where the config gives none
+  bool mrope = false;  // positions in time, height and width: `mrope_section` is needed
 };
 
 struct ModelConfig {
-  Family family = Family::qwen2;
   DecoderConfig decoder;
-  std::optional<QwenVisionConfig> qwen_vision;
-  std::optional<SiglipConfig> siglip;
-  std::optional<LlavaConfig> llava;
-  int32_t image_token = -1;
+  int32_t image_token = -1;  // −1: a text model
   int32_t video_token = -1;
   std::vector<int32_t> stop_tokens;
   GenerationDefaults generation;
 };
 
-// Throws not_found when there is no config.json, unsupported for an architecture or a setting that
-// kinora does not have, bad_input for numbers that are missing or make no sense.
-ModelConfig read_config(const FileSystem& files, const std::string& directory);
+// The largest width of any layer that is believed; the largest open models stay below 2^17.
+constexpr int64_t max_layer_width = 1 << 18;
+
+// All but the visual tokens. Throws unsupported for a setting that kinora does not have, bad_input
+// for numbers that are missing or make no sense.
+ModelConfig read_config(const ConfigFiles& files, const DecoderTraits& traits);
+
+// A token number under either name; the second is the older or rarer one.
+int32_t read_token(const ConfigSection& config, const char* key, const char* other_key);
+
+// Throws unsupported unless the text at `key`, or `known` where it is absent, is `known`. `where`
+// follows it in the message: "; kinora has silu here".
+void expect_text(const ConfigSection& config, const char* key, const char* known,
+                 const char* where = "");
 
 }  // namespace kinora

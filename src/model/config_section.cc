@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 

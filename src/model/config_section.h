@@ -1,13 +1,15 @@
-// One object of a config.json and what it lacks looked up in an enclosing one: older files keep the
-// decoder's settings at the top, newer ones in `text_config`. Every read names the file, the key
-// and the range it must lie in when it does not. Used only by config*.cc.
+// One object of a config.json; keys it lacks are looked up in an enclosing one. Older files keep
+// the decoder's settings at the top, newer ones in `text_config`. A missing or out-of-range value
+// is refused with the file, the key and the range. Used by config.cc and the families.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace kinora {
 

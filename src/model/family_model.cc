@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/decoder/gpu_decoder.h"
+#include "model/chat/published_template.h"
+#include "model/decoder/transformer_decoder.h"
 #include "model/weights/gpu_weights.h"
 
 namespace kinora {
@@ -18,47 +19,51 @@ std::string last_part(std::string path) {
   return slash == std::string::npos || path.size() == 1 ? path : path.substr(slash + 1);
 }
 
-ModelInfo describe(const LoadedFiles& loaded) {
-  const DecoderConfig& decoder = loaded.config.decoder;
+ModelInfo describe(const ModelParts& parts) {
+  const DecoderConfig& decoder = parts.config.decoder;
   ModelInfo info;
-  info.family = family_name(loaded.config.family);
-  info.name = loaded.name.empty() ? last_part(loaded.directory) : loaded.name;
-  info.weight_dtype = loaded.weights.decoder.layers[0].query.weight.dtype();
-  info.parameters = loaded.weights.parameters;
+  info.family = parts.family.model_type();
+  info.name = parts.name;
+  info.weight_dtype = parts.decoder.layers[0].query.weight.dtype();
+  info.parameters = parts.weights.parameters;
   const int64_t projections =
       2 * decoder.hidden * decoder.head_size * (decoder.heads + decoder.kv_heads);
   info.decoder_parameters =
       decoder.layers * (projections + 3 * decoder.hidden * decoder.intermediate);
-  info.weight_bytes = loaded.weights.bytes;
+  info.weight_bytes = parts.weights.bytes;
   info.max_position = decoder.max_position;
   info.vocabulary = decoder.vocabulary;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
-  info.sees = loaded.config.qwen_vision || loaded.config.siglip;
+  info.sees = parts.family.sees();
   if (info.sees) {
     const int64_t embeddings = decoder.vocabulary * decoder.hidden;
     info.vision_parameters =
         std::max<int64_t>(0, info.parameters - info.decoder_parameters - embeddings);
   }
-  info.stop_tokens = loaded.config.stop_tokens;
-  info.generation = loaded.config.generation;
+  info.stop_tokens = parts.config.stop_tokens;
+  info.generation = parts.config.generation;
   return info;
 }
 
 }  // namespace
 
-FamilyModel::FamilyModel(const Context& context, LoadedFiles loaded, const LoadOptions& options)
-    : info_(describe(loaded)),
-      config_(std::move(loaded.config)),
-      tokenizer_(std::move(loaded.tokenizer)),
-      chat_(std::move(loaded.chat)),
+ModelParts gather_parts(const Family& family, const ModelDirectory& directory, ModelConfig config,
+                        DecoderWeights decoder, const WeightCount& weights) {
+  Tokenizer tokenizer = Tokenizer::load(directory.files, directory.path);
+  ChatForm chat = family.chat(read_chat_template(directory.files, directory.path));
+  return {family,  last_part(directory.path), std::move(config), std::move(decoder),
+          weights, std::move(tokenizer),      std::move(chat)};
+}
+
+FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOptions& options)
+    : info_(describe(parts)),
+      tokenizer_(std::move(parts.tokenizer)),
+      chat_(std::move(parts.chat)),
       activations_(activation_type(context, info_.weight_dtype, options.gpu_exact)) {
-  if (context.device.is_cpu()) {
-    decoder_ = std::make_unique<TransformerDecoder>(
-        config_.decoder, std::move(loaded.weights.decoder), DecoderOptions{options.native_bf16});
-  } else {
-    decoder_ = make_gpu_decoder(context, config_.decoder, loaded.weights.decoder, activations_);
-  }
+  decoder_ =
+      std::make_unique<TransformerDecoder>(context, parts.config.decoder, parts.decoder,
+                                           DecoderOptions{options.native_bf16, activations_});
 }
 
 std::vector<PromptRun> FamilyModel::render(const Conversation& conversation) const {

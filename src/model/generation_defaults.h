@@ -1,5 +1,5 @@
-// How the model's authors sample from it, by generation_config.json. Greedy unless it says
-// do_sample. Read by config.cc, passed on in ModelInfo.
+// How the model's authors sample from it, according to generation_config.json. Greedy unless
+// do_sample is set there. Read by config.cc, passed on in ModelInfo.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/decoder/gpu_decoder.h"
 #include "model/reference_case.h"
 #include "support/random_data.h"
 #include "support/sanitized.h"
@@ -28,19 +27,17 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
     std::string why;
     if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
     directory_ = testing::model_directory(GetParam().model);
-    config_ = read_config(real_files(), directory_);
+    config_ = testing::read_config(directory_);
   }
 
   std::unique_ptr<Decoder> decoder(DType activations) const {
-    const TensorFiles files = TensorFiles::open(real_files(), directory_);
-    return make_gpu_decoder(gpu_, config_.decoder,
-                            bind_weights(cpu_, config_, files, false).decoder, activations);
+    DecoderOptions options;
+    options.activations = activations;
+    return std::make_unique<TransformerDecoder>(
+        gpu_, config_.decoder, testing::bind_decoder(cpu_, config_.decoder, directory_), options);
   }
-  RowStore store(DType type = DType::f32) const {
-    return RowStore(
-        {static_cast<int>(config_.decoder.layers), static_cast<int>(config_.decoder.kv_heads),
-         static_cast<int>(config_.decoder.head_size), type},
-        gpu_.device);
+  FlatMemory memory(DType type = DType::f32) const {
+    return FlatMemory(testing::row_layout(config_.decoder, type), gpu_.device);
   }
 
   // How much of a prompt is read in small groups: what comes later changes nothing before it.
@@ -49,7 +46,7 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
     return testing::sanitized() && group < all ? std::min<int64_t>(all, 2 * group + 1) : all;
   }
   // The prompt in groups of `size`; the final hidden rows of all of them, on the host.
-  Tensor in_groups(const Decoder& decoder, RowStore& rows, int64_t size) {
+  Tensor in_groups(DecoderRunner& runner, Memory& rows, int64_t size) {
     const ReferenceCase reference(GetParam());
     const Tensor embeddings = reference.tensor("hidden.embeddings");
     const std::vector<TokenInfo> tokens = reference.tokens(config_);
@@ -57,14 +54,15 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
     Tensor all(DType::f32, Shape{end, embeddings.size(1)});
     for (int64_t begin = 0; begin < end; begin += size) {
       const int64_t count = std::min(size, end - begin);
-      TokenGroup part;
+      Sequence part;
       part.embeddings = Tensor(DType::f32, Shape{count, embeddings.size(1)}, gpu_.device);
       copy_bytes(part.embeddings.view().raw(), gpu_.device, embeddings.view().row<float>(begin),
                  Device::cpu(), static_cast<size_t>(part.embeddings.bytes()));
       part.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + count);
-      PrefillOptions options;
-      options.hidden_rows = count;
-      const Tensor hidden = decoder.prefill(gpu_, part, rows, attention_, options);
+      part.memory = &rows;
+      part.attention = &attention_;
+      part.hidden_rows = count;
+      const Tensor hidden = runner.forward(part).hidden;
       copy_bytes(all.view().row<float>(begin), Device::cpu(), hidden.view().raw(), gpu_.device,
                  static_cast<size_t>(hidden.bytes()));
     }
@@ -83,10 +81,11 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
 TEST_P(GpuModelTest, GroupsOfAnySizeGiveTheReference) {
   const Tensor expected = ReferenceCase(GetParam()).tensor("hidden.final");
   const auto exact = decoder(DType::f32);
+  const auto runner = exact->runner(gpu_);
   for (const int64_t size : {int64_t{1}, int64_t{5}, int64_t{8}, int64_t{9}, expected.size(0)}) {
-    RowStore rows = store();
+    FlatMemory rows = memory();
     const int64_t read = length(expected, size);
-    EXPECT_LE(row_error(in_groups(*exact, rows, size), expected.view().rows(0, read)),
+    EXPECT_LE(row_error(in_groups(*runner, rows, size), expected.view().rows(0, read)),
               exact_tolerance)
         << "groups of " << size;
     EXPECT_EQ(rows.token_count(), read);
@@ -96,10 +95,11 @@ TEST_P(GpuModelTest, GroupsOfAnySizeGiveTheReference) {
 TEST_P(GpuModelTest, Bf16StaysClose) {
   const Tensor expected = ReferenceCase(GetParam()).tensor("hidden.final");
   const auto rounded = decoder(DType::bf16);
+  const auto runner = rounded->runner(gpu_);
   for (const int64_t size : {int64_t{1}, int64_t{8}, int64_t{33}, expected.size(0)}) {
-    RowStore rows = store(DType::bf16);
+    FlatMemory rows = memory(DType::bf16);
     EXPECT_LE(
-        row_error(in_groups(*rounded, rows, size), expected.view().rows(0, length(expected, size))),
+        row_error(in_groups(*runner, rows, size), expected.view().rows(0, length(expected, size))),
         bf16_tolerance)
         << "groups of " << size;
   }
@@ -108,13 +108,14 @@ TEST_P(GpuModelTest, Bf16StaysClose) {
 TEST_P(GpuModelTest, GreedyTokensAreIdentical) {
   const ReferenceCase reference(GetParam());
   const auto exact = decoder(DType::f32);
-  RowStore rows = store();
+  const auto runner = exact->runner(gpu_);
+  FlatMemory rows = memory();
   const int64_t count = reference.tensor("hidden.embeddings").size(0);
-  const Tensor hidden = in_groups(*exact, rows, count).to(gpu_.device);
+  const Tensor hidden = in_groups(*runner, rows, count).to(gpu_.device);
   std::vector<int32_t> expected = reference.greedy();
   if (testing::sanitized()) expected.resize(std::min<size_t>(4, expected.size()));
   EXPECT_EQ(
-      testing::greedy_tokens(gpu_, *exact, rows, attention_, hidden,
+      testing::greedy_tokens(gpu_, *exact, *runner, rows, attention_, hidden,
                              static_cast<int32_t>(count + reference.rope_delta()), expected.size()),
       expected);
 }

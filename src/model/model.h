@@ -1,7 +1,7 @@
 // A loaded model as the engine sees it: prompts become token runs and visual slots, frames become
-// visual tokens, tokens get positions, and the decoder turns them into K/V rows and logits. One
-// class per family implements it (qwen2_5_vl.cc, llava_onevision.cc, text_model.cc); weights are
-// read-only and shared by all sessions, so every method is const and thread-safe.
+// visual tokens, tokens get positions, and the decoder turns them into K/V rows and logits. The
+// families implement it (families/); weights are read-only and shared by all sessions, so every
+// method is const and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/frame_group.h"
 #include "base/tensor.h"
-#include "memory/row_store.h"
+#include "memory/memory.h"
 #include "model/conversation.h"
 #include "model/decoder/decoder.h"
 #include "model/generation_defaults.h"
@@ -26,12 +26,12 @@ namespace kinora {
 
 // What `kinora info` shows and the engine plans with.
 struct ModelInfo {
-  std::string family;  // "qwen2_5_vl", "llava_onevision", "llama", "qwen2", "qwen3"
+  std::string family;  // as `model_type` of config.json spells it
   std::string name;    // of the directory
   DType weight_dtype = DType::f32;
   int64_t parameters = 0;
-  int64_t decoder_parameters = 0;  // of those, that every token is multiplied with
-  int64_t vision_parameters = 0;   // and every patch
+  int64_t decoder_parameters = 0;  // of those, used for every token
+  int64_t vision_parameters = 0;   // of those, used for every patch
   int64_t weight_bytes = 0;
   int64_t max_position = 0;  // largest position + 1 that the model was made for
   int64_t vocabulary = 0;
@@ -84,22 +84,22 @@ class Model {
 
   virtual std::unique_ptr<PositionCounter> positions() const = 0;
 
-  // Which of `total` frames (at `fps` a second) the family looks at by itself when a person gives
-  // no rate: presentation indices. `count` above 0 asks for so many. Empty: by Qwen's rule, at
-  // default_fps and at most default_max_frames.
-  virtual std::vector<int64_t> choose_frames(int64_t /*total*/, double /*fps*/,
-                                             int64_t /*count*/) const {
-    return {};
-  }
-  // What choose_frames comes to: a rate (0 where the number is fixed) and the most frames.
+  // Which of `total` frames (at `source_fps` frames per second) the model looks at, by its family's
+  // rule: indices in [0, total), ascending; a frame may occur twice. Empty means sampling by time,
+  // the frame on screen every 1 / wish.fps seconds, and is returned only if a rate was wished for.
+  // (A text model looks at none.)
+  virtual std::vector<int64_t> choose_frames(int64_t total, double source_fps,
+                                             const FrameWish& wish) const = 0;
+  // What the family chooses without a wish: a rate (0 where the number is fixed) and the maximum
+  // number of frames.
   virtual double default_fps() const = 0;
   virtual int64_t default_max_frames() const = 0;
 };
 
 struct LoadOptions {
   bool check_finite = false;  // reads every weight; names the first tensor with a NaN or infinity
-  // Rounds the decoder's activations to bf16 where weights are bf16 and the CPU multiplies such
-  // natively: faster prefill, no longer equal to f32.
+  // Rounds the decoder's activations to bf16 where weights are bf16 and the CPU has instructions
+  // for it: faster prefill, no longer equal to f32.
   bool native_bf16 = false;
   // On a GPU: f32 activations whatever the weights are, to compare with the CPU. Slow.
   bool gpu_exact = false;

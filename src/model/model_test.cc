@@ -54,7 +54,7 @@ class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
  protected:
   ModelReferenceTest()
       : reference_(GetParam()),
-        config_(read_config(real_files(), testing::model_directory(GetParam().model))),
+        config_(testing::read_config(testing::model_directory(GetParam().model))),
         model_(load_model(context_, real_files(), testing::model_directory(GetParam().model))) {}
 
   Conversation conversation() const {
@@ -219,12 +219,14 @@ TEST_P(ModelReferenceTest, PositionsAreExact) {
 TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
   const std::vector<Item> visuals = items();
   const std::unique_ptr<PositionCounter> counter = model_->positions();
-  RowLayout layout = model_->info().rows;
-  RowStore store(layout);
+  FlatMemory memory(model_->info().rows);
   DenseAttention attention;
+  const std::unique_ptr<DecoderRunner> runner = model_->decoder().runner(context_);
   Tensor hidden;
   for (const PromptRun& run : model_->render(conversation())) {
-    TokenGroup group;
+    Sequence group;
+    group.memory = &memory;
+    group.attention = &attention;
     if (run.visual < 0) {
       group.embeddings = model_->decoder().embed(context_, run.ids);
       counter->text(static_cast<int64_t>(run.ids.size()), group.tokens);
@@ -233,10 +235,10 @@ TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
       group.embeddings = encode(item);
       counter->visual(item.plan, 0, item.plan.units, {}, true, group.tokens);
     }
-    hidden = model_->decoder().prefill(context_, group, store, attention, {});
+    hidden = runner->forward(group).hidden;
   }
   const std::vector<int32_t> expected = reference_.greedy();
-  EXPECT_EQ(testing::greedy_tokens(context_, model_->decoder(), store, attention, hidden,
+  EXPECT_EQ(testing::greedy_tokens(context_, model_->decoder(), *runner, memory, attention, hidden,
                                    static_cast<int32_t>(counter->next()), expected.size()),
             expected);
 }
@@ -303,51 +305,6 @@ TEST(LoadModelTest, SaysWhatIsNotThere) {
       EXPECT_EQ(error.kind(), ErrorKind::not_found);
       EXPECT_NE(std::string(error.what()).find(directory), std::string::npos);
     }
-  }
-}
-
-// A video of unknown length is told unit by unit, with a question in between.
-TEST(MultimodalPositionsTest, TextWithinAVideoComesAfterWhatWasSeen) {
-  ThreadPool pool(2);
-  const Context context(pool);
-  const auto model =
-      load_model(context, real_files(), testing::model_directory("qwen2_5_vl_untied_old"));
-  VisualPlan plan;
-  plan.source.modality = Modality::video;
-  plan.units = 100;
-  plan.tokens_per_unit = 6;
-  plan.grid = {3, 2};
-  plan.seconds_per_unit = 1;
-  const auto counter = model->positions();
-  std::vector<TokenInfo> tokens;
-  counter->text(5, tokens);
-  const std::vector<double> times = {0, 1};
-  counter->visual(plan, 0, 2, times, false, tokens);  // two tokens a second: times 0 and 2
-  EXPECT_EQ(tokens.back().position, (Position{7, 6, 7}));
-  EXPECT_EQ(tokens.back().time, 1);
-  EXPECT_EQ(counter->next(), 8);
-  counter->visual(plan, 2, 1, {}, false, tokens);
-  EXPECT_EQ(tokens.back().position, (Position{9, 6, 7}));
-  counter->text(1, tokens);
-  EXPECT_EQ(tokens.back().position, (Position{10, 10, 10}));
-  counter->visual(plan, 3, 1, {}, true, tokens);  // begins anew after the text
-  EXPECT_EQ(tokens.back().position, (Position{11, 12, 13}));
-  EXPECT_EQ(counter->next(), 14);
-}
-
-TEST(MultimodalPositionsTest, RefusesPositionsThatNoRowCanHold) {
-  ThreadPool pool(2);
-  const Context context(pool);
-  const auto model =
-      load_model(context, real_files(), testing::model_directory("qwen2_5_vl_untied_old"));
-  VisualPlan plan;
-  plan.source.modality = Modality::video;
-  plan.tokens_per_unit = 1;
-  plan.grid = {1, 1};
-  for (const double seconds : {1e10, 1e300}) {
-    plan.seconds_per_unit = seconds;
-    std::vector<TokenInfo> tokens;
-    EXPECT_THROW(model->positions()->visual(plan, 0, 2, {}, true, tokens), Error);
   }
 }
 

@@ -15,12 +15,13 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "base/threads.h"
-#include "memory/row_store.h"
+#include "memory/flat_memory.h"
 #include "model/config.h"
 #include "model/decoder/transformer_decoder.h"
+#include "model/families/families.h"
 #include "model/model.h"
 #include "model/weights/safetensors.h"
-#include "model/weights/weights.h"
+#include "model/weights/weights_binder.h"
 #include "ops/top_k.h"
 #include "support/compare.h"
 
@@ -34,6 +35,22 @@ struct CaseName {
 
 inline std::string model_directory(const std::string& model) {
   return std::string(KINORA_FIXTURES) + "/models/" + model;
+}
+
+inline ModelConfig read_config(const std::string& directory) {
+  const ConfigFiles files = ConfigFiles::read(real_files(), directory);
+  return family_of(files).read(files);
+}
+
+// The decoder alone, whatever else the directory holds; every number in it is checked.
+inline DecoderWeights bind_decoder(const Context& context, const DecoderConfig& config,
+                                   const std::string& directory) {
+  const TensorFiles files = TensorFiles::open(real_files(), directory);
+  WeightsBinder binder(files);
+  DecoderWeights weights = take_decoder(binder, config);
+  for (const std::string& name : files.names()) binder.pass_over(common_tensor_name(name));
+  binder.finish(context, true);
+  return weights;
 }
 
 // Every case of every model whose name begins with `prefix`.
@@ -119,21 +136,30 @@ inline double row_error(ConstTensorView actual, ConstTensorView expected) {
   return worst;
 }
 
+// Rows of a model's decoder in a memory.
+inline RowLayout row_layout(const DecoderConfig& config, DType dtype = DType::f32) {
+  return {static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
+          static_cast<int>(config.head_size), dtype};
+}
+
 // Token ids that a model prefers one after another, starting from a hidden row.
 inline std::vector<int32_t> greedy_tokens(const Context& context, const Decoder& decoder,
-                                          RowStore& store, Attention& attention, Tensor hidden,
+                                          DecoderRunner& runner, Memory& memory,
+                                          Attention& attention, Tensor hidden,
                                           int32_t next_position, size_t count) {
   std::vector<int32_t> result;
   while (true) {
     const Tensor logits = decoder.logits(context, hidden.view().rows(hidden.size(0) - 1, 1));
     result.push_back(argmax(context, logits.view()[0]));
     if (result.size() == count) return result;
-    TokenGroup group;
-    group.embeddings = decoder.embed(context, {&result.back(), 1});
-    group.tokens.resize(1);
-    group.tokens[0].position = {next_position, next_position, next_position};
+    Sequence sequence;
+    sequence.ids = {result.back()};
+    sequence.tokens.resize(1);
+    sequence.tokens[0].position = {next_position, next_position, next_position};
+    sequence.memory = &memory;
+    sequence.attention = &attention;
     ++next_position;
-    hidden = decoder.prefill(context, group, store, attention, {});
+    hidden = runner.forward(sequence).hidden;
   }
 }
 

@@ -1,5 +1,5 @@
-// Positions of models that count tokens one by one, whatever they came from: LLaVA-OneVision and
-// the text models.
+// Positions of models that count tokens one by one, whatever they came from. Used by families
+// without M-RoPE.
 #pragma once
 
 #include <memory>

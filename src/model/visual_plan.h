@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/modality.h"
 #include "ops/resize.h"
@@ -21,7 +22,16 @@ struct VisualSource {
   Size size;                            // of the source, rotation applied
   int64_t frames = 1;                   // that were sampled
   double sampled_fps = 0;               // of those frames; 0 for an image
-  int64_t images_in_prompt = 1;         // LLaVA-OneVision tiles a picture only when it is alone
+  int64_t images_in_prompt = 1;         // some models look closer at a single picture
+};
+
+// Which frames of a video a person asked for; neither a rate nor a number: the family's own choice.
+struct FrameWish {
+  std::optional<double> fps;
+  std::optional<int64_t> count;
+  // The number in the source of the first frame to choose from. Rules that round in single
+  // precision depend on it.
+  int64_t first = 0;
 };
 
 // Limits a caller may set in place of the model's own; 0 means the model's own.
@@ -35,10 +45,10 @@ struct VisualPlan {
   VisualSource source;
   Size frame_size;  // what video/ must deliver
   ResizeFilter filter = ResizeFilter::bicubic;
-  int64_t frames_per_unit = 1;  // Qwen: 2 (a temporal patch pair); a short last unit is padded
+  int64_t frames_per_unit = 1;  // a short last unit is padded
   int64_t units = 1;
   int64_t tokens_per_unit = 0;
-  int64_t trailing_tokens = 0;  // after the last unit (LLaVA-OneVision's newline)
+  int64_t trailing_tokens = 0;  // after the last unit: a newline, for example
   double seconds_per_unit = 0;
   Size grid;  // tokens across and down one unit, for M-RoPE
 

@@ -12,8 +12,6 @@ namespace kinora::cpu {
 
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
               TensorView out);
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out);
 void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
                 ConstTensorView bias, float epsilon, TensorView out);
 

@@ -14,8 +14,10 @@ void* open_library() {
   for (const std::string& path : {name, "/usr/local/cuda/lib64/" + name}) {
     if (void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
-  throw Error(ErrorKind::not_found, name + " was not found: install cuBLAS of CUDA " +
-                                        std::to_string(CUBLAS_VER_MAJOR) + " or use --device cpu");
+  throw Error(ErrorKind::not_found,
+              name + " was not found: install cuBLAS of CUDA " + std::to_string(CUBLAS_VER_MAJOR) +
+                  " or use the device cpu",
+              ErrorHint::use_cpu);
 }
 
 template <typename Function>

@@ -1,6 +1,6 @@
 // The CUDA implementations behind the ops, with arguments already checked. See the op's public
 // header for what it computes; activations may be f32 or bf16 here. In a build without CUDA
-// no_cuda.cc stands in their place.
+// no_cuda.cc takes their place.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,6 @@ namespace kinora::cuda {
 
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
               TensorView out);
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out);
 void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
                 ConstTensorView bias, float epsilon, TensorView out);
 
@@ -51,7 +49,8 @@ void convert(const Context& context, ConstTensorView x, TensorView out);
 
 void softmax(const Context& context, ConstTensorView x, TensorView out, float scale);
 
-int64_t argmax(const Context& context, ConstTensorView x);  // −1 when every entry is NaN
+// −1 for a row in which every entry is NaN.
+std::vector<int64_t> argmax_rows(const Context& context, ConstTensorView x);
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
 double exp_sum(const Context& context, ConstTensorView x, float highest, double factor);
 
@@ -70,8 +69,8 @@ struct MatmulWork {
 void matmul(const Context& context, const MatmulWork& work);
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out);
-// work.a is f32 and normed on the way, rounded to bf16. False, with nothing done, where that does
-// not fit: more than one row, other types, rows that do not start at 16 bytes, long ones.
+// work.a is f32, is normed on the way and rounded to bf16. False, with nothing done, if that does
+// not fit: more than one row, other types, rows not aligned to 16 bytes, rows that are too long.
 bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
                  float epsilon, bool gated);
 

@@ -106,18 +106,13 @@ TEST_F(Gpu, NormsInBf16) {
         auto x = TestTensor::random(random, from, {5, d}, 4);
         auto weight = TestTensor::random(random, DType::bf16, {d});
         auto bias = TestTensor::random(random, DType::bf16, {d});
-        auto residual = TestTensor::random(random, DType::f32, {5, d}, 4);
         const auto values = x.values(), w = weight.values(), b = bias.values();
-        const auto before = residual.values();
-        std::vector<double> rms(values.size()), joined(values.size()), layer(values.size()),
-            sums(values.size());
+        std::vector<double> rms(values.size()), layer(values.size());
         for (size_t row = 0; row < 5; ++row) {
-          double squares = 0, joined_squares = 0, sum = 0, deviation = 0;
+          double squares = 0, sum = 0, deviation = 0;
           const auto width = static_cast<size_t>(d);
           for (size_t i = row * width; i < (row + 1) * width; ++i) {
-            sums[i] = values[i] + before[i];
             squares += values[i] * values[i];
-            joined_squares += sums[i] * sums[i];
             sum += values[i];
           }
           const double mean = sum / static_cast<double>(d);
@@ -130,7 +125,6 @@ TEST_F(Gpu, NormsInBf16) {
           for (size_t i = 0; i < width; ++i) {
             const size_t at = row * width + i;
             rms[at] = values[at] * inverse(squares) * w[i];
-            joined[at] = sums[at] * inverse(joined_squares) * w[i];
             layer[at] = (values[at] - mean) * inverse(deviation) * w[i] + b[i];
           }
         }
@@ -142,10 +136,6 @@ TEST_F(Gpu, NormsInBf16) {
                    out.on(context_));
         // With one element the deviation is 0 and rounding is all that is left.
         expect_close(out, layer, d == 1 ? 1e-2 : tolerance);
-        add_rms_norm(context_, x.on(context_), residual.on(context_), weight.on(context_), 1e-6f,
-                     out.on(context_));
-        expect_close(out, joined, tolerance);
-        expect_close(residual, sums, 1e-6);
       }
     }
   }

@@ -37,7 +37,7 @@ struct MatmulPart {
 };
 
 // The products of `a` with several weights (queries, keys and values; gate and up): as one call of
-// matmul for each, but with few rows the threads meet once and not once a weight.
+// matmul for each, but with few rows the threads synchronise once instead of once per weight.
 void matmul_parts(const Context& context, ConstTensorView a, std::span<const MatmulPart> parts,
                   bool native_bf16 = false);
 

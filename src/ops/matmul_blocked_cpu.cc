@@ -112,7 +112,7 @@ constexpr auto tiles_of_width(std::index_sequence<row...>) {
   return std::array<RunTile, sizeof...(row)>{&run_tile<int(row) + 1, vectors>...};
 }
 
-// The kernel for a tile of so many rows and vectors, both from 1.
+// The kernel for a tile of this many rows and vectors, both at least 1.
 RunTile tile_kernel(int64_t rows, int64_t vectors) {
   static constexpr std::array<std::array<RunTile, tile_rows>, tile_vectors> kernels{
       tiles_of_width<1>(std::make_index_sequence<tile_rows>()),

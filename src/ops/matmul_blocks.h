@@ -19,7 +19,7 @@ struct BlockShape {
   int64_t tile_columns;   // weight rows in a panel
   int64_t k_unit;         // k is padded to a multiple of this in panels
   int64_t block_k;        // values of k in a block, at most; a multiple of k_unit
-  int64_t weight_panels;  // panels a task packs at once, at most
+  int64_t weight_panels;  // panels that a task packs at once, at most
 };
 
 // Rows [row_begin, row_end) of the chunk that starts at row first_row × columns [column_begin,
@@ -39,8 +39,8 @@ inline int64_t block_step(const BlockShape& shape, int64_t k) {
   return std::max(shape.k_unit, round_up(divide_up(k, blocks), shape.k_unit));
 }
 
-// How the rows of a chunk and the columns of out are shared out: at least one task a thread where
-// the matrix allows, and tasks of nearly one size.
+// How the rows of a chunk and the columns of out are divided: at least one task per thread if the
+// matrix allows, and tasks of nearly equal size.
 struct BlockCut {
   int64_t row_blocks, rows_per_block;
   int64_t column_blocks, columns_per_block;

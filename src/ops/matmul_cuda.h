@@ -20,7 +20,7 @@ constexpr int64_t few_rows = 8;
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated);
 
 // Any number of rows through cuBLASLt: both bf16, or both f32 without any rounding of the factors.
-// False when the library has no way for these shapes and alignments.
+// False when the library does not support these shapes and alignments.
 bool matmul_blas(const Context& context, const MatmulWork& work);
 
 }  // namespace kinora::cuda

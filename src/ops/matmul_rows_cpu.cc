@@ -53,7 +53,7 @@ constexpr int64_t column_unit = 4;  // tasks start at multiples of this, so that
 // What is fetched while a tile is computed.
 struct Fetch {
   const char* far = nullptr;  // line after line from here, as many as the tile has
-  int64_t near = 0;           // the same place so many elements on
+  int64_t near = 0;           // this many elements further on
 };
 
 template <typename T, int rows, int columns, int parts, bool short_rows>

@@ -1,7 +1,7 @@
 // Products with few rows, where reading the weights is all the work. A block takes 16 rows of the
 // weights; its eight warps share the inner dimension and add up at the end. The tensor cores do
 // the arithmetic even for one row: sixteen rows of weights times eight rows of a, most of them
-// empty, cost nothing beside the reading, and each weight is loaded once, 16 bytes at a time.
+// empty, cost nothing compared with reading. Each weight is loaded once, 16 bytes at a time.
 #include "ops/matmul_cuda.h"
 #include "ops/matmul_parts_cuda.cuh"
 

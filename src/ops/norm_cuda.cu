@@ -1,4 +1,4 @@
-// RMS norm and layer norm: a block a row, sums in f32.
+// RMS norm and layer norm: one block per row, sums in f32.
 #include "ops/cuda_kernels.h"
 #include "ops/rows_cuda.h"
 
@@ -31,7 +31,7 @@ struct Weights {
 };
 
 struct NormShape {
-  DeviceRows x, residual, out;
+  DeviceRows x, out;
   int64_t width;
   float epsilon;
 };
@@ -39,15 +39,12 @@ struct NormShape {
 // Packs of a row that a thread keeps in registers between the two passes.
 constexpr int kept_packs = 4;
 
-// out = rms_norm(x); with `adds` residual += x first and the sum is normed.
-template <int pack, bool adds, typename X, typename Out>
-__global__ void rms_norm_kernel(const X* x, float* residual, Weights weight, Out* out,
-                                NormShape shape) {
+template <int pack, typename X, typename Out>
+__global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape shape) {
   __shared__ float scratch[32];
   let_next_start();
   const int64_t row = blockIdx.x;
   const X* source = x + shape.x.offset(row);
-  float* kept = adds ? residual + shape.residual.offset(row) : nullptr;
   Out* target = out + shape.out.offset(row);
   const int step = static_cast<int>(blockDim.x) * pack;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * pack;
@@ -56,18 +53,11 @@ __global__ void rms_norm_kernel(const X* x, float* residual, Weights weight, Out
   float squares = 0;
   const auto take = [&](int64_t at, float* values) {
     const auto value = Pack<X, pack>::load(source + at);
-    if constexpr (adds) {
-      const auto before = Pack<float, pack>::load(kept + at);
-      Pack<float, pack> sum;
 #pragma unroll
-      for (int i = 0; i < pack; ++i) values[i] = sum.values[i] = value.values[i] + before.values[i];
-      sum.store(kept + at);
-    } else {
-#pragma unroll
-      for (int i = 0; i < pack; ++i) values[i] = value.values[i];
+    for (int i = 0; i < pack; ++i) {
+      values[i] = value.values[i];
+      squares += values[i] * values[i];
     }
-#pragma unroll
-    for (int i = 0; i < pack; ++i) squares += values[i] * values[i];
   };
 #pragma unroll
   for (int k = 0; k < kept_packs; ++k) {
@@ -91,16 +81,10 @@ __global__ void rms_norm_kernel(const X* x, float* residual, Weights weight, Out
     if (first + k * step < shape.width) give(first + k * step, held[k]);
   }
   for (int64_t at = first + kept_packs * step; at < shape.width; at += step) {
+    const auto value = Pack<X, pack>::load(source + at);
     float values[pack];
-    if constexpr (adds) {
-      const auto sum = Pack<float, pack>::load(kept + at);
 #pragma unroll
-      for (int i = 0; i < pack; ++i) values[i] = sum.values[i];
-    } else {
-      const auto value = Pack<X, pack>::load(source + at);
-#pragma unroll
-      for (int i = 0; i < pack; ++i) values[i] = value.values[i];
-    }
+    for (int i = 0; i < pack; ++i) values[i] = value.values[i];
     give(at, values);
   }
 }
@@ -167,31 +151,14 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
               TensorView out) {
   const int64_t rows = rows_of(x), width = width_of(x);
   if (rows * width == 0) return;
-  const NormShape shape{DeviceRows(x), {}, DeviceRows(out), width, epsilon};
+  const NormShape shape{DeviceRows(x), DeviceRows(out), width, epsilon};
   const cudaStream_t stream = enter(context);
   with_norm_types(
       x.dtype(), out.dtype(), all_take_fours({x, out}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
         launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "rms_norm",
-               rms_norm_kernel<pack, false, X, Out>, device_data<X>(x),
-               static_cast<float*>(nullptr), Weights{weight.raw(), weight.dtype()},
-               device_data<Out>(out), shape);
-      });
-}
-
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out) {
-  const int64_t rows = rows_of(x), width = width_of(x);
-  if (rows * width == 0) return;
-  const NormShape shape{DeviceRows(x), DeviceRows(residual), DeviceRows(out), width, epsilon};
-  const cudaStream_t stream = enter(context);
-  with_norm_types(
-      x.dtype(), out.dtype(), all_take_fours({x, residual, out}),
-      [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
-        launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream},
-               "add_rms_norm", rms_norm_kernel<pack, true, X, Out>, device_data<X>(x),
-               device_data<float>(residual), Weights{weight.raw(), weight.dtype()},
-               device_data<Out>(out), shape);
+               rms_norm_kernel<pack, X, Out>, device_data<X>(x),
+               Weights{weight.raw(), weight.dtype()}, device_data<Out>(out), shape);
       });
 }
 
@@ -199,7 +166,7 @@ void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weigh
                 ConstTensorView bias, float epsilon, TensorView out) {
   const int64_t rows = rows_of(x), width = width_of(x);
   if (rows * width == 0) return;
-  const NormShape shape{DeviceRows(x), {}, DeviceRows(out), width, epsilon};
+  const NormShape shape{DeviceRows(x), DeviceRows(out), width, epsilon};
   const cudaStream_t stream = enter(context);
   with_norm_types(
       x.dtype(), out.dtype(), all_take_fours({x, out}),

@@ -62,27 +62,6 @@ TEST(RmsNorm, EqualsTheReferenceForRowsAndHeads) {
   }
 }
 
-TEST(RmsNorm, AddsTheResidualFirst) {
-  KINORA_FRESH_RANDOM(random);
-  for (const Shape& shape : shapes) {
-    auto x = TestTensor::random(random, DType::f32, shape, 2);
-    const auto residual = TestTensor::random(random, DType::f32, shape, 1);
-    auto weight = TestTensor::random(random, DType::bf16, {shape[shape.rank() - 1]});
-    std::vector<double> sum = residual.copy().values();
-    const auto added = x.values();
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
-    const auto expected = rms_reference(sum, weight.values(), 1e-5);
-    for_each_context([&](const Context& context) {
-      auto kept = residual.copy();
-      auto out = TestTensor::poisoned(DType::f32, shape);
-      add_rms_norm(context, x.on(context), kept.on(context), weight.on(context), 1e-5f,
-                   out.on(context));
-      expect_close(kept, sum, 1e-7);
-      expect_close(out, expected, 5e-7);
-    });
-  }
-}
-
 TEST(LayerNorm, EqualsTheReference) {
   KINORA_FRESH_RANDOM(random);
   for (const DType type : float_types) {
@@ -129,8 +108,6 @@ TEST(Norm, RefusesWhatDoesNotFit) {
                [&] { rms_norm(context, x, wrong, 1e-6f, x); });
   expect_error("rms_norm: weight must be f32, bf16 or f16",
                [&] { rms_norm(context, x, bytes, 1e-6f, x); });
-  expect_error("add_rms_norm: out must not be the residual",
-               [&] { add_rms_norm(context, x, x, weight, 1e-6f, x); });
   expect_error("layer_norm: bias has shape [2]",
                [&] { layer_norm(context, x, weight, wrong, 1e-6f, x); });
 }

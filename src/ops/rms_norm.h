@@ -13,8 +13,4 @@ namespace kinora {
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
               TensorView out);
 
-// residual += x, then out = rms_norm(residual): the two steps between layers in one pass.
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out);
-
 }  // namespace kinora

@@ -31,12 +31,6 @@ HWY_NOINLINE void norm_row(const float* x, const T* weight, int64_t width, float
   });
 }
 
-HWY_NOINLINE void add_row(const float* x, float* residual, int64_t width) {
-  for_vectors(width, [&](auto d, int64_t at, auto part) HWY_ATTR {
-    part.store(d, hn::Add(part.load(d, residual + at), part.load(d, x + at)), residual + at);
-  });
-}
-
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
               TensorView out) {
   const RowOffsets from(x), to(out);
@@ -51,21 +45,6 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
   });
 }
 
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out) {
-  const RowOffsets from(x), sum(residual), to(out);
-  with_float_type(weight.dtype(), [&]<typename T>(T) {
-    const T* weights = weight.data<T>();
-    for_row_ranges(context, from.rows(), from.width(), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        float* kept = residual.data<float>() + sum[row];
-        add_row(x.data<float>() + from[row], kept, from.width());
-        norm_row(kept, weights, from.width(), epsilon, out.data<float>() + to[row]);
-      }
-    });
-  });
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace kinora::cpu
 HWY_AFTER_NAMESPACE();
@@ -73,15 +52,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kinora::cpu {
 HWY_EXPORT(rms_norm);
-HWY_EXPORT(add_rms_norm);
 
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
               TensorView out) {
   HWY_DYNAMIC_DISPATCH(rms_norm)(context, x, weight, epsilon, out);
-}
-void add_rms_norm(const Context& context, ConstTensorView x, TensorView residual,
-                  ConstTensorView weight, float epsilon, TensorView out) {
-  HWY_DYNAMIC_DISPATCH(add_rms_norm)(context, x, residual, weight, epsilon, out);
 }
 }  // namespace kinora::cpu
 #endif

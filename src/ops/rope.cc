@@ -102,11 +102,32 @@ void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin
                           : cuda::apply_rope(context, cos, sin, x);
 }
 
-void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
-                TensorView queries, TensorView keys, TensorView values) {
+void rerotate(const Context& context, std::span<const double> inverse_frequencies,
+              std::span<const int32_t> column_axes,
+              std::span<const std::array<int64_t, 3>> differences, TensorView x) {
+  const OpChecks checks(context, "rerotate", {{"x", x}});
+  checks.rank("x", x, 3, 3);
+  checks.that(x.dtype() == DType::f32 || x.dtype() == DType::bf16, "keys must be f32 or bf16");
+  checks.that(static_cast<int64_t>(differences.size()) == x.size(0), "one difference for each row");
+  checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == x.size(2) &&
+                  column_axes.size() == inverse_frequencies.size(),
+              "a frequency and an axis for each pair of columns");
+  const RopeTable table =
+      make_table(context, {flat(differences), inverse_frequencies, column_axes, 3, 1.0});
+  if (x.dtype() == DType::f32 || !context.device.is_cpu()) {
+    return apply_rope(context, table, x);
+  }
+  Tensor wide(DType::f32, x.shape());
+  convert(context, x, wide);
+  cpu::apply_rope(context, table.cos, table.sin, wide);
+  convert(context, wide, x);
+}
+
+void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
+                ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values) {
   const OpChecks checks(context, "rope_split",
-                        {{"cos", table.cos},
-                         {"sin", table.sin},
+                        {{"cos", cos},
+                         {"sin", sin},
                          {"qkv", qkv},
                          {"queries", queries},
                          {"keys", keys},
@@ -126,10 +147,10 @@ void rope_split(const Context& context, const RopeTable& table, ConstTensorView 
   checks.shape("queries", queries, {rows, heads, d});
   checks.shape("keys", keys, {rows, kv_heads, d});
   checks.shape("values", values, keys.shape());
-  checks.shape("cos", table.cos, {rows, d / 2});
-  checks.shape("sin", table.sin, {rows, d / 2});
+  checks.shape("cos", cos, {rows, d / 2});
+  checks.shape("sin", sin, {rows, d / 2});
   if (!context.device.is_cpu()) {
-    return cuda::rope_split(context, table.cos, table.sin, qkv, queries, keys, values);
+    return cuda::rope_split(context, cos, sin, qkv, queries, keys, values);
   }
   const auto part = [&](int64_t first, int64_t count) {
     const ConstTensorView columns = qkv.columns(first * d, count * d);
@@ -139,8 +160,8 @@ void rope_split(const Context& context, const RopeTable& table, ConstTensorView 
   Tensor turned(DType::f32, {rows, kv_heads, d});
   convert(context, part(0, heads), queries);
   convert(context, part(heads, kv_heads), turned);
-  cpu::apply_rope(context, table.cos, table.sin, queries);
-  cpu::apply_rope(context, table.cos, table.sin, turned);
+  cpu::apply_rope(context, cos, sin, queries);
+  cpu::apply_rope(context, cos, sin, turned);
   convert(context, turned, keys);
   convert(context, part(heads + kv_heads, kv_heads), values);
 }

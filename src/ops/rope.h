@@ -23,7 +23,7 @@ struct RopeTable {
 // 1 / base^(2i/d) for i in [0, d/2), rounded to f32 as Hugging Face keeps them.
 std::vector<double> rope_inverse_frequencies(int64_t d, double base);
 
-// One position a row: angle[row, i] = position[row] × inverse_frequency[i].
+// One position per row: angle[row, i] = position[row] × inverse_frequency[i].
 // `factor` multiplies cosines and sines (the attention factor of some scaling rules).
 RopeTable rope_table(const Context& context, std::span<const double> inverse_frequencies,
                      std::span<const int64_t> positions, double factor = 1.0);
@@ -46,12 +46,23 @@ inline void apply_rope(const Context& context, const RopeTable& table, TensorVie
   apply_rope(context, table.cos, table.sin, x);
 }
 
+// Moves stored keys x [rows, heads, d], f32 or bf16, to other positions: each row turns on by its
+// difference (Δt, Δh, Δw), in place. Column i turns by number column_axes[i] of the difference with
+// frequency inverse_frequencies[i]. Rows kept in bf16 are rounded once for each move.
+void rerotate(const Context& context, std::span<const double> inverse_frequencies,
+              std::span<const int32_t> column_axes,
+              std::span<const std::array<int64_t, 3>> differences, TensorView x);
+
 // What a fused projection leaves, turned and put in its places in one pass: the first heads of
 // every row are queries, then come the keys, then the values.
 //   qkv           [rows, (heads + 2 × kv heads) × d] f32, on a GPU also bf16
 //   queries       [rows, heads, d] of qkv's type; rotated
 //   keys, values  [rows, kv heads, d] f32 or bf16, both of one type; keys rotated
-void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
-                TensorView queries, TensorView keys, TensorView values);
+void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
+                ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
+inline void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
+                       TensorView queries, TensorView keys, TensorView values) {
+  rope_split(context, table.cos, table.sin, qkv, queries, keys, values);
+}
 
 }  // namespace kinora

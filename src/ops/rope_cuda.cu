@@ -41,7 +41,7 @@ struct SplitShape {
   int64_t query_row, query_head, key_row, key_head, value_row, value_head;
 };
 
-// A block a row: queries and keys turned, values copied, each to its place.
+// One block per row: rotates queries and keys, copies values, each to its place.
 template <int pack, typename X, typename Row>
 __global__ void rope_split_kernel(const X* qkv, const float* cos, const float* sin, X* queries,
                                   Row* keys, Row* values, SplitShape shape) {

@@ -119,5 +119,65 @@ TEST(ApplyRope, RefusesWhatDoesNotFit) {
                [&] { apply_rope(context, cos, cos, rows); });
 }
 
+TEST(Rerotate, MovesKeysByTheDifferenceOfTheirPositions) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t d : {2, 64, 128}) {
+    const auto frequencies = rope_inverse_frequencies(d, 1e6);
+    std::vector<int32_t> axes;
+    for (int64_t i = 0; i < d / 2; ++i) axes.push_back(static_cast<int32_t>(random.below(3)));
+    for (const int64_t rows : {1, 63, 129}) {
+      const int64_t heads = 1 + random.below(3);
+      std::vector<std::array<int64_t, 3>> moves;
+      for (int64_t i = 0; i < rows; ++i) {
+        moves.push_back(
+            {random.below(200'000) - 100'000, random.below(60) - 30, random.below(60) - 30});
+      }
+      const auto values = random_floats(random, rows * heads * d);
+      for (const DType type : {DType::f32, DType::bf16}) {
+        for_each_context([&](const Context& context) {
+          Tensor keys(type, {rows, heads, d});
+          for (size_t i = 0; i < values.size(); ++i) {
+            put_float(type, values[i],
+                      keys.view().raw() + static_cast<int64_t>(i) * dtype_size(type));
+          }
+          const Tensor before = keys.clone();
+          Tensor there = keys.to(context.device).clone();
+          rerotate(context, frequencies, axes, moves, there);
+          const Tensor after = there.to(Device::cpu());
+          const auto at = [&](const Tensor& tensor, int64_t row, int64_t head, int64_t column) {
+            return double{as_float(type, tensor.view().raw() + ((row * heads + head) * d + column) *
+                                                                   dtype_size(type))};
+          };
+          double worst = 0;
+          for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t head = 0; head < heads; ++head) {
+              for (int64_t i = 0; i < d / 2; ++i) {
+                const auto column = static_cast<size_t>(i);
+                const auto axis = static_cast<size_t>(axes[column]);
+                const double angle = static_cast<double>(moves[static_cast<size_t>(row)][axis]) *
+                                     frequencies[column];
+                const double x = at(before, row, head, i), y = at(before, row, head, i + d / 2);
+                const double size = std::hypot(x, y) + 1e-30;
+                const double c = std::cos(angle), s = std::sin(angle);
+                worst =
+                    std::max({worst, std::abs(at(after, row, head, i) - (x * c - y * s)) / size,
+                              std::abs(at(after, row, head, i + d / 2) - (y * c + x * s)) / size});
+              }
+            }
+          }
+          // One rounding of cosine and sine each, two products and a sum; then that of the row.
+          EXPECT_LE(worst, type == DType::f32 ? 4e-7 : 4.5e-3) << rows << " rows, d " << d;
+        });
+      }
+    }
+  }
+  const ThreadPool pool(1);
+  Tensor keys = Tensor::zeros(DType::f32, {2, 1, 4});
+  const std::vector<std::array<int64_t, 3>> one(1);
+  expect_error("rerotate: one difference for each row", [&] {
+    rerotate(Context(pool), std::vector<double>(2), std::vector<int32_t>(2), one, keys);
+  });
+}
+
 }  // namespace
 }  // namespace kinora

@@ -1,7 +1,7 @@
 // Vector exp, sigmoid and erf in f32 for any Highway target, used by activations, softmax and the
 // attention runner. Include inside the foreach_target part of a file, after hwy/highway.h.
 //
-// The polynomials were fitted for the least largest error on the ranges named beside them.
+// The polynomials are minimax fits on the ranges given with them.
 #if defined(KINORA_OPS_SIMD_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef KINORA_OPS_SIMD_MATH_INL_H
 #undef KINORA_OPS_SIMD_MATH_INL_H

@@ -26,17 +26,29 @@ bool better(const Candidate& a, const Candidate& b) {
 
 int32_t argmax(const Context& context, ConstTensorView x) {
   check_row(context, "argmax", x);
-  int64_t best = -1;
-  if (x.size(0) > 0) {
-    best = context.device.is_cpu() ? cpu::argmax(x.data<float>(), x.size(0))
-                                   : cuda::argmax(context, x);
+  return argmax_rows(context,
+                     ConstTensorView(x.raw(), x.dtype(), Shape{1, x.size(0)},
+                                     ConstTensorView::Strides{x.size(0), 1}, x.device()))[0];
+}
+
+std::vector<int32_t> argmax_rows(const Context& context, ConstTensorView x) {
+  const OpChecks checks(context, "argmax", {{"x", x}});
+  checks.f32("x", x);
+  checks.rank("x", x, 2, 2);
+  std::vector<int64_t> best(static_cast<size_t>(x.size(0)), -1);
+  if (x.size(1) > 0 && context.device.is_cpu()) {
+    for (size_t i = 0; i < best.size(); ++i) {
+      best[i] = cpu::argmax(x.row<float>(static_cast<int64_t>(i)), x.size(1));
+    }
+  } else if (x.size(1) > 0 && x.size(0) > 0) {
+    best = cuda::argmax_rows(context, x);
   }
-  if (best < 0) {
+  if (std::any_of(best.begin(), best.end(), [](int64_t index) { return index < 0; })) {
     throw Error(ErrorKind::bad_input,
-                "argmax: there is no largest of " + std::to_string(x.size(0)) +
+                "argmax: there is no largest of " + std::to_string(x.size(1)) +
                     " numbers that are all NaN; the model's weights may be damaged");
   }
-  return static_cast<int32_t>(best);
+  return {best.begin(), best.end()};
 }
 
 // A heap of the k best so far whose front is the worst of them; most entries fail one comparison.

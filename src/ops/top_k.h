@@ -18,6 +18,8 @@ struct Candidate {
 // Index of the largest of x [n] f32; the lowest index among equals. NaN is never chosen; throws
 // when there is nothing else (or nothing at all).
 int32_t argmax(const Context& context, ConstTensorView x);
+// The same for every row of x [rows, n]; a GPU is waited for once.
+std::vector<int32_t> argmax_rows(const Context& context, ConstTensorView x);
 
 // The min(k, n) largest of x [n] f32, largest first, lower index first among equals; NaN left out.
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);

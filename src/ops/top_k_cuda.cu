@@ -16,8 +16,11 @@ __device__ __forceinline__ uint32_t order_of(float value) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// The largest of (order, the complement of the index): the first of equals.
-__global__ void argmax_kernel(const float* x, int64_t count, unsigned long long* best) {
+// The largest of (order, the complement of the index): the first of equals.  grid: (parts, rows)
+__global__ void argmax_kernel(const float* x, int64_t stride, int64_t count,
+                              unsigned long long* best) {
+  x += blockIdx.y * stride;
+  best += blockIdx.y;
   __shared__ unsigned long long parts[32];
   unsigned long long own = 0;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
@@ -117,16 +120,23 @@ void download(const Context& context, void* target, const Tensor& source, size_t
 
 }  // namespace
 
-int64_t argmax(const Context& context, ConstTensorView x) {
+std::vector<int64_t> argmax_rows(const Context& context, ConstTensorView x) {
   const cudaStream_t stream = enter(context);
-  Tensor best(DType::u8, {8}, context.device);
-  auto* key = reinterpret_cast<unsigned long long*>(best.view().raw());
-  check(cudaMemsetAsync(key, 0, 8, stream), "argmax");
-  launch({strided_blocks(context, x.size(0), 1024), 256, 0, stream}, "argmax", argmax_kernel,
-         device_data<float>(x), x.size(0), key);
-  unsigned long long result = 0;
-  download(context, &result, best, sizeof(result));
-  return result == 0 ? -1 : static_cast<int64_t>(~static_cast<uint32_t>(result));
+  const auto rows = static_cast<size_t>(x.size(0));
+  Tensor best(DType::u8, {x.size(0) * 8}, context.device);
+  auto* keys = reinterpret_cast<unsigned long long*>(best.view().raw());
+  check(cudaMemsetAsync(keys, 0, rows * 8, stream), "argmax");
+  const dim3 grid(static_cast<unsigned int>(strided_blocks(context, x.size(1), 1024)),
+                  static_cast<unsigned int>(rows));
+  launch({grid, 256, 0, stream}, "argmax", argmax_kernel, device_data<float>(x), x.stride(0),
+         x.size(1), keys);
+  std::vector<unsigned long long> found(rows);
+  download(context, found.data(), best, rows * 8);
+  std::vector<int64_t> result;
+  for (const unsigned long long key : found) {
+    result.push_back(key == 0 ? -1 : static_cast<int64_t>(~static_cast<uint32_t>(key)));
+  }
+  return result;
 }
 
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k) {

@@ -43,6 +43,24 @@ TEST(TopK, EqualsSortingWithTiesAndNaN) {
   }
 }
 
+TEST(Argmax, OfManyRowsIsThatOfEach) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t rows : {1, 2, 31, 64}) {
+    for (const int64_t n : {1, 65, 5001}) {
+      const auto values = random_floats(random, rows * n);
+      auto x = TestTensor::of(values, {rows, n});
+      for_each_context([&](const Context& context) {
+        const ConstTensorView there = x.on(context);
+        const std::vector<int32_t> best = argmax_rows(context, there);
+        ASSERT_EQ(best.size(), static_cast<size_t>(rows));
+        for (int64_t row = 0; row < rows; ++row) {
+          EXPECT_EQ(best[static_cast<size_t>(row)], argmax(context, there[row]));
+        }
+      });
+    }
+  }
+}
+
 TEST(Argmax, FindsTheFirstOfEqualsAndMinusInfinity) {
   const float low = -std::numeric_limits<float>::infinity();
   auto equal = TestTensor::of(std::vector<float>(37, 2.0f), {37});

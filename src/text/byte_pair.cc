@@ -149,26 +149,4 @@ void BytePair::merge_long(std::string_view word, Scratch& scratch) const {
   for (uint32_t i = 0; i != kNone; i = symbols[i].next) scratch.ids.push_back(symbols[i].id);
 }
 
-std::vector<int32_t> BytePair::encode_slowly(std::string_view word) const {
-  if (const auto found = whole_words_.find(std::string(word)); found != whole_words_.end()) {
-    return {found->second};
-  }
-  std::vector<int32_t> ids;
-  for (const char c : word) ids.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
-  for (;;) {
-    uint32_t best = kNoRank;
-    size_t place = 0;
-    for (size_t i = 0; i + 1 < ids.size(); ++i) {
-      const uint32_t rank = rank_of(ids[i], ids[i + 1]);
-      if (rank < best) {
-        best = rank;
-        place = i;
-      }
-    }
-    if (best == kNoRank) return ids;
-    ids[place] = results_[best];
-    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(place) + 1);
-  }
-}
-
 }  // namespace kinora::tokenizer

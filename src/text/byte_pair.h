@@ -49,9 +49,6 @@ class BytePair {
   // Appends the tokens of `word` (not empty) to `out`.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
 
-  // The same, the slow and obvious way; for the tests.
-  std::vector<int32_t> encode_slowly(std::string_view word) const;
-
  private:
   static constexpr uint32_t kNoRank = 0xffffffffu;
   struct Slot {

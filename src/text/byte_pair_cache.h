@@ -1,6 +1,6 @@
 // A bounded memory of words and their tokens. Text repeats itself: most words of a page have been
 // seen before, and finding one here costs a tenth of merging it again. A newer word takes the place
-// of an older one that falls on the same slot, so that the size never grows.
+// of an older one in the same slot, so that the size never grows.
 #pragma once
 
 #include <cstddef>

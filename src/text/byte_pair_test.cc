@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "support/random_data.h"
 
@@ -46,6 +49,28 @@ Vocabulary random_vocabulary(Random& random, int letters, int merges) {
   return made;
 }
 
+// The slow and obvious way: as long as neighbours were ever merged, those that were merged first.
+std::vector<int32_t> encode_slowly(const Vocabulary& vocabulary, std::string_view word) {
+  std::map<std::pair<int32_t, int32_t>, size_t> ranks;
+  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    ranks[{vocabulary.merges[i].left, vocabulary.merges[i].right}] = i;  // the last counts
+  }
+  std::vector<int32_t> ids;
+  for (const char c : word) ids.push_back(vocabulary.bytes[static_cast<unsigned char>(c)]);
+  while (true) {
+    size_t best = vocabulary.merges.size(), place = 0;
+    for (size_t i = 0; i + 1 < ids.size(); ++i) {
+      const auto found = ranks.find({ids[i], ids[i + 1]});
+      if (found == ranks.end() || found->second >= best) continue;
+      best = found->second;
+      place = i;
+    }
+    if (best == vocabulary.merges.size()) return ids;
+    ids[place] = vocabulary.merges[best].result;
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+  }
+}
+
 TEST(BytePair, EqualsTheObviousWay) {
   KINORA_FRESH_RANDOM(random);
   for (const int letters : {1, 2, 4, 9}) {
@@ -56,7 +81,7 @@ TEST(BytePair, EqualsTheObviousWay) {
       for (int i = 0; i < 40; ++i) {
         std::string word;
         while (std::ssize(word) < size) word += static_cast<char>('a' + random.below(letters));
-        const std::vector<int32_t> expected = byte_pair.encode_slowly(word);
+        const std::vector<int32_t> expected = encode_slowly(vocabulary, word);
         for (int again = 0; again < 2; ++again) {  // the second time from the cache
           std::vector<int32_t> out = {-7};
           byte_pair.encode(word, scratch, out);

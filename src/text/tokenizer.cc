@@ -234,14 +234,6 @@ bool Tokenizer::is_special(int32_t id) const {
          parts_->special[static_cast<size_t>(id)];
 }
 
-std::vector<int32_t> Tokenizer::special_ids() const {
-  std::vector<int32_t> ids;
-  for (int32_t id = 0; id < vocabulary_size(); ++id) {
-    if (is_special(id)) ids.push_back(id);
-  }
-  return ids;
-}
-
 int32_t Tokenizer::vocabulary_size() const { return static_cast<int32_t>(parts_->ends.size()); }
 std::optional<int32_t> Tokenizer::begin_token() const { return parts_->begin_token; }
 std::optional<int32_t> Tokenizer::end_token() const { return parts_->end_token; }

@@ -50,7 +50,6 @@ class Tokenizer {
   int32_t require(std::string_view token) const;
 
   bool is_special(int32_t id) const;
-  std::vector<int32_t> special_ids() const;  // ascending
   // One more than the largest id. (A model's embedding may have more rows.)
   int32_t vocabulary_size() const;
 

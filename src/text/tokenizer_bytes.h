@@ -12,7 +12,4 @@ namespace kinora::tokenizer {
 // alphabet.
 std::optional<std::string> byte_level_to_bytes(std::string_view token);
 
-// The way a vocabulary file writes `bytes`.
-std::string bytes_to_byte_level(std::string_view bytes);
-
 }  // namespace kinora::tokenizer

@@ -6,7 +6,7 @@
 
 namespace kinora::tokenizer {
 
-// `text` (valid UTF-8) in NFC: `text` itself where it is so already, which most is; else a view of
+// `text` (valid UTF-8) in NFC: `text` itself if it already is, as most text is; else a view of
 // `scratch`.
 std::string_view to_nfc(std::string_view text, std::string& scratch);
 

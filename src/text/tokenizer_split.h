@@ -1,6 +1,6 @@
 // Cutting text into the words within which byte pairs are merged, by the regular expression that a
 // tokenizer.json names. Three expressions, those of GPT-2, Qwen2 and Llama 3, are matched by hand,
-// an order of magnitude faster; all others, and in the tests these too, run in PCRE2.
+// an order of magnitude faster; all others run in PCRE2, and in the tests these do as well.
 #pragma once
 
 #include <memory>

@@ -8,14 +8,19 @@
 #include "support/temp_dir.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_bytes.h"
+#include "text/tokenizer_utf8.h"
 
 namespace kinora::tokenizer::testing {
 
 // All 256 bytes (id = byte), "ab" (256), "abc" (257), GPT-2's own split, nothing else.
 inline nlohmann::json small_tokenizer() {
   nlohmann::json vocabulary;
-  for (int byte = 0; byte < 256; ++byte) {
-    vocabulary[bytes_to_byte_level(std::string(1, static_cast<char>(byte)))] = byte;
+  for (char32_t character = 0; character < 0x200; ++character) {
+    std::string letter;
+    append_utf8(character, letter);
+    if (const auto byte = byte_level_to_bytes(letter)) {
+      vocabulary[letter] = static_cast<unsigned char>(byte->front());
+    }
   }
   vocabulary["ab"] = 256;
   vocabulary["abc"] = 257;

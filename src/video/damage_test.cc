@@ -48,7 +48,7 @@ void check_damage(const std::string& name, const std::string& arguments) {
   const auto video = open_video(path);
   ReadOptions options;
   options.threads = 2;
-  FrameStream stream = video->read(SamplingRule::all_frames(), options);
+  FrameStream stream = video->read(FrameChoice::all(), options);
   std::vector<bool> same(healthy.size());
   int64_t delivered = 0;
   while (const auto group = stream.next()) {
@@ -99,7 +99,7 @@ TEST(DamageTest, NothingLeftIsAnError) {
   write_file(path, bytes);
   try {
     const auto video = open_video(path);
-    FrameStream stream = video->read(SamplingRule::every(2), {});
+    FrameStream stream = video->read(FrameChoice::rate(2), {});
     while (stream.next()) {
     }
     ADD_FAILURE() << "frames came from nothing";
@@ -119,8 +119,7 @@ ParallelRead read_small_clip(int threads) {
   const auto index = std::make_shared<VideoIndex>(make_index(*open(), 0, {}, open));
   ParallelRead read;
   read.index = index;
-  read.samples =
-      sample_frames(SamplingRule::all_frames(), index->times, index->duration, index->fps, {});
+  read.samples = sample_frames(FrameChoice::all(), index->times, index->duration, {});
   read.size = {8, 8};
   read.options.threads = threads;
   read.options.frames_per_group = 4;
@@ -164,7 +163,7 @@ TEST(DamageTest, CancellingEndsARead) {
   ReadOptions options;
   options.queue_groups = 1;
   options.frames_per_group = 4;
-  FrameStream stream = video->read(SamplingRule::all_frames(), options);
+  FrameStream stream = video->read(FrameChoice::all(), options);
   EXPECT_TRUE(stream.next().has_value());
   options.cancel.cancel();
   expect_cancelled([&] { stream.next(); });
@@ -201,7 +200,7 @@ void exercise(const std::string& path) {
     options.threads = 2;
     options.frames_per_group = 3;
     options.target_size = [](FrameSize, int64_t) { return FrameSize{16, 16}; };
-    FrameStream stream = video->read(SamplingRule::uniform(8), options);
+    FrameStream stream = video->read(FrameChoice::evenly(8), options);
     while (const auto group = stream.next()) {
       ASSERT_EQ(group->times.size(), static_cast<size_t>(group->frames()));
     }

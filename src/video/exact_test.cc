@@ -1,4 +1,4 @@
-// The promise of video/: whatever the file and the rule, every frame is bit for bit the one that
+// The promise of video/: whatever the file and the choice, every frame is bit for bit the one that
 // plain sequential decoding gives for its index.
 #include <gtest/gtest.h>
 
@@ -146,8 +146,8 @@ class HashReader {
 
   const VideoIndex& index() const { return *index_; }
 
-  std::vector<SampledFrame> sample(const SamplingRule& rule) const {
-    return sample_frames(rule, index_->times, index_->duration, index_->fps, {});
+  std::vector<SampledFrame> sample(const FrameChoice& choice) const {
+    return sample_frames(choice, index_->times, index_->duration, {});
   }
 
   std::vector<uint64_t> read(const std::vector<SampledFrame>& samples, int threads,
@@ -235,13 +235,13 @@ void check_file(const std::string& path) {
   ASSERT_EQ(reader.index().frames(), static_cast<int64_t>(plain.size())) << path;
   for (const int threads : {1, 2, 5}) {
     SCOPED_TRACE(threads);
-    compare(path, reader, plain, reader.sample(SamplingRule::all_frames()), threads);
-    compare(path, reader, plain, reader.sample(SamplingRule::every(2)), threads);
+    compare(path, reader, plain, reader.sample(FrameChoice::all()), threads);
+    compare(path, reader, plain, reader.sample(FrameChoice::rate(2)), threads);
   }
-  compare(path, reader, plain, reader.sample(SamplingRule::every(0.7)), 2);
-  compare(path, reader, plain, reader.sample(SamplingRule::qwen(2)), 2);
-  compare(path, reader, plain, reader.sample(SamplingRule::uniform(7)), 2);
-  compare(path, reader, plain, reader.sample(SamplingRule::all_frames().within(1.1, 2.3)), 2);
+  compare(path, reader, plain, reader.sample(FrameChoice::rate(0.7)), 2);
+  compare(path, reader, plain, reader.sample(FrameChoice::evenly(10)), 2);
+  compare(path, reader, plain, reader.sample(FrameChoice::evenly(7)), 2);
+  compare(path, reader, plain, reader.sample(FrameChoice::all().within(1.1, 2.3)), 2);
   std::mt19937 random(static_cast<unsigned>(plain.size()));
   for (int round = 0; round < 6; ++round) {
     std::vector<int64_t> picks;
@@ -249,7 +249,7 @@ void check_file(const std::string& path) {
       if (random() % 7 == 0) picks.push_back(static_cast<int64_t>(i));
     }
     if (picks.empty()) picks.push_back(0);
-    compare(path, reader, plain, reader.sample(SamplingRule::at_indices(picks)), 1 + round % 3);
+    compare(path, reader, plain, reader.sample(FrameChoice::at_indices(picks)), 1 + round % 3);
   }
   // Single frames, those around keyframes first: the leading pictures.
   std::vector<int64_t> singles;
@@ -262,13 +262,13 @@ void check_file(const std::string& path) {
   }
   // From here on every gap is a seek.
   reader.seek_always();
-  compare(path, reader, plain, reader.sample(SamplingRule::every(0.9)), 2);
+  compare(path, reader, plain, reader.sample(FrameChoice::rate(0.9)), 2);
   const bool indexed = path.ends_with(".mp4") || path.ends_with(".mkv") || path.ends_with(".mov");
   if (indexed) {
     EXPECT_FALSE(reader.gave_up_seeking()) << path;
   }
   for (const int64_t single : singles) {
-    compare(path, reader, plain, reader.sample(SamplingRule::at_indices({single})), 1);
+    compare(path, reader, plain, reader.sample(FrameChoice::at_indices({single})), 1);
   }
 }
 
@@ -316,10 +316,10 @@ TEST(ExactFileTest, SampleVideos) {
     const std::vector<PlainFrame> plain = decode_plainly(path);
     HashReader reader(path);
     ASSERT_EQ(reader.index().frames(), static_cast<int64_t>(plain.size())) << path;
-    for (const SamplingRule& rule :
-         {SamplingRule::qwen(2), SamplingRule::every(1), SamplingRule::uniform(16),
-          SamplingRule::every(0.1), SamplingRule::all_frames().within(3, 6)}) {
-      compare(path, reader, plain, reader.sample(rule), 2);
+    for (const FrameChoice& choice :
+         {FrameChoice::rate(2), FrameChoice::rate(1), FrameChoice::evenly(16),
+          FrameChoice::rate(0.1), FrameChoice::all().within(3, 6)}) {
+      compare(path, reader, plain, reader.sample(choice), 2);
     }
   }
 }

@@ -6,14 +6,17 @@ extern "C" {
 #include <libavformat/avformat.h>
 }
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 namespace kinora {
 
-// An enumeration that FFmpeg filled in from a file. Hostile files hold numbers that have no name,
-// and C++ must not read such as the enumeration.
+// An enumeration that FFmpeg filled in from a file. Hostile files contain numbers without a name,
+// and C++ must not read those as the enumeration.
 template <class Enumeration>
 int raw_value(const Enumeration& field) {
   static_assert(sizeof(Enumeration) == sizeof(int));
@@ -38,6 +41,20 @@ inline const int32_t* stream_display_matrix(const AVStream& stream) {
   if (data == nullptr || size < bytes) return nullptr;
   return reinterpret_cast<const int32_t*>(data);
 #endif
+}
+
+// FFmpeg 5.1 knows WebVTT's notes, but ends at a block of styles or regions as at a broken time.
+// Such a block becomes a note; every byte stays in its place.
+inline void hide_webvtt_styles(std::string& content) {
+  bool after_blank = false;  // a block begins here
+  for (size_t begin = 0; begin < content.size();) {
+    const size_t end = std::min(content.find('\n', begin), content.size());
+    const std::string_view line(content.data() + begin, end - begin);
+    if (after_blank && line.starts_with("STYLE")) content.replace(begin, 5, "NOTE ");
+    if (after_blank && line.starts_with("REGION")) content.replace(begin, 6, "NOTE  ");
+    after_blank = line.empty() || line == "\r";
+    begin = end + 1;
+  }
 }
 
 }  // namespace kinora

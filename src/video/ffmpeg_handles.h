@@ -7,9 +7,11 @@ extern "C" {
 #include <libavformat/avformat.h>
 #include <libavutil/dict.h>
 #include <libavutil/frame.h>
+#include <libavutil/log.h>
 }
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/error.h"
@@ -25,7 +27,7 @@ struct FfmpegDeleter {
   void operator()(AVPacket* packet) const { av_packet_free(&packet); }
   void operator()(AVFrame* frame) const { av_frame_free(&frame); }
   void operator()(AVDictionary* dictionary) const { av_dict_free(&dictionary); }
-  // An own input context: its buffer may have been replaced by libavformat, so it goes with it.
+  // Our own input context. libavformat may have replaced its buffer, so both are freed together.
   void operator()(AVIOContext* io) const {
     av_freep(&io->buffer);
     avio_context_free(&io);
@@ -62,6 +64,21 @@ inline ParametersPtr copy_parameters(const AVCodecParameters& from) {
     throw Error(ErrorKind::resource, "not enough memory to read the video");
   }
   return copy;
+}
+
+// What a subtitle decoder fills in.
+struct SubtitleEvent {
+  AVSubtitle value{};
+  SubtitleEvent() = default;
+  SubtitleEvent(const SubtitleEvent&) = delete;
+  SubtitleEvent& operator=(const SubtitleEvent&) = delete;
+  ~SubtitleEvent() { avsubtitle_free(&value); }
+};
+
+// FFmpeg writes to the terminal by default; what matters reaches the caller as errors and reports.
+inline void silence_ffmpeg() {
+  static std::once_flag once;
+  std::call_once(once, [] { av_log_set_level(AV_LOG_QUIET); });
 }
 
 // FFmpeg's own words for an error number.

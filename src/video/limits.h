@@ -11,7 +11,7 @@ struct VideoLimits {
   int64_t max_side = 16384;                       // pixels of the longer side
   int64_t max_pixels = int64_t{128} << 20;        // of one decoded picture
   int64_t max_packets = int64_t{32} << 20;        // in the index: 6 days at 60 fps
-  int64_t max_samples = int64_t{1} << 20;         // that one rule may ask for
+  int64_t max_samples = int64_t{1} << 20;         // that one choice may ask for
   int64_t max_packet_bytes = int64_t{256} << 20;  // of one compressed picture
   int64_t max_spool_bytes = int64_t{16} << 30;    // of a pipe or download kept in a temporary file
   int64_t max_queue_bytes = int64_t{512} << 20;   // of converted frames that wait to be taken

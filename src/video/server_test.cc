@@ -97,10 +97,10 @@ struct Frames {
   std::vector<uint8_t> pixels;
   std::vector<int64_t> index;
 };
-Frames read_all(Video& video, const SamplingRule& rule) {
+Frames read_all(Video& video, const FrameChoice& choice) {
   ReadOptions options;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{16, 12}; };
-  FrameStream stream = video.read(rule, options);
+  FrameStream stream = video.read(choice, options);
   Frames frames;
   while (const auto group = stream.next()) {
     const auto* begin = group->pixels.data<uint8_t>();
@@ -111,7 +111,7 @@ Frames read_all(Video& video, const SamplingRule& rule) {
 }
 
 std::string nginx_settings(const std::string& folder, int port) {
-  // Without being told otherwise it drops root's rights, and with them the view of our folder.
+  // By default nginx drops root's rights, and could then no longer read our folder.
   const std::string user = geteuid() == 0 ? "user root; " : "";
   return user + "daemon off; worker_processes 1; pid " + folder + "/pid; error_log " + folder +
          "/errors;\nevents {}\nhttp { access_log off; client_body_temp_path " + folder +
@@ -137,17 +137,17 @@ TEST(ServerTest, Http) {
   if (!server.listens()) GTEST_SKIP() << "no nginx here";
   const std::string url = "http://127.0.0.1:" + std::to_string(port) + "/";
 
-  const Frames expected = read_all(*open_video(small_clip()), SamplingRule::every(3));
+  const Frames expected = read_all(*open_video(small_clip()), FrameChoice::rate(3));
   const auto kept = open_video(url + "clip.mp4");
   EXPECT_FALSE(kept->live());
   EXPECT_EQ(kept->info().frames, 120);
-  EXPECT_EQ(read_all(*kept, SamplingRule::every(3)).pixels, expected.pixels);
+  EXPECT_EQ(read_all(*kept, FrameChoice::rate(3)).pixels, expected.pixels);
 
   OpenOptions as_it_comes;
   as_it_comes.live = true;
   const auto live = open_video(url + "clip.mp4", as_it_comes);
   EXPECT_TRUE(live->live());
-  EXPECT_EQ(read_all(*live, SamplingRule::every(3)).pixels, expected.pixels);
+  EXPECT_EQ(read_all(*live, FrameChoice::rate(3)).pixels, expected.pixels);
 
   try {
     open_video(url + "missing.mp4");
@@ -189,8 +189,8 @@ TEST(ServerTest, Rtsp) {
   const auto camera = open_video(url);
   EXPECT_TRUE(camera->live());
   EXPECT_EQ(camera->info().size, (FrameSize{128, 96}));
-  const Frames live = read_all(*camera, SamplingRule::all_frames());
-  const Frames expected = read_all(*open_video(clip), SamplingRule::all_frames());
+  const Frames live = read_all(*camera, FrameChoice::all());
+  const Frames expected = read_all(*open_video(clip), FrameChoice::all());
   EXPECT_EQ(live.index, expected.index);
   EXPECT_EQ(live.pixels, expected.pixels);
 
@@ -201,7 +201,7 @@ TEST(ServerTest, Rtsp) {
   ReadOptions small;
   small.frames_per_group = 4;
   small.target_size = [](FrameSize, int64_t) { return FrameSize{16, 12}; };
-  FrameStream stream = second->read(SamplingRule::all_frames(), small);
+  FrameStream stream = second->read(FrameChoice::all(), small);
   ASSERT_TRUE(stream.next());
   server.stop();
   try {

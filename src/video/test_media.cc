@@ -8,6 +8,7 @@ extern "C" {
 #include <libavutil/pixdesc.h>
 }
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -16,8 +17,11 @@ extern "C" {
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
+#include "base/content_key.h"
 #include "video/ffmpeg_handles.h"
 
 namespace kinora {
@@ -52,11 +56,6 @@ class Scratch {
  private:
   std::string path_;
 };
-
-uint64_t mix(uint64_t hash, const uint8_t* bytes, size_t count) {
-  for (size_t i = 0; i < count; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-  return hash;
-}
 
 }  // namespace
 
@@ -105,12 +104,12 @@ std::string read_whole(const std::string& path) {
 uint64_t hash_frame(const AVFrame& frame) {
   const AVPixelFormat format = static_cast<AVPixelFormat>(frame.format);
   const AVPixFmtDescriptor* pixels = av_pix_fmt_desc_get(format);
-  uint64_t hash = 14695981039346656037u;
+  ContentKey hash;
   const std::array<int, 3> shape = {frame.width, frame.height, frame.format};
-  hash = mix(hash, reinterpret_cast<const uint8_t*>(shape.data()), sizeof shape);
+  hash.add(shape.data(), sizeof shape);
   for (int plane = 0; plane < av_pix_fmt_count_planes(format); ++plane) {
     if (plane == 1 && (pixels->flags & AV_PIX_FMT_FLAG_PAL) != 0) {
-      hash = mix(hash, frame.data[1], 1024);
+      hash.add(frame.data[1], 1024);
       break;
     }
     const bool chroma = plane == 1 || plane == 2;
@@ -118,11 +117,11 @@ uint64_t hash_frame(const AVFrame& frame) {
     const int rows = -((-frame.height) >> shift);
     const int bytes = av_image_get_linesize(format, frame.width, plane);
     for (int y = 0; y < rows; ++y) {
-      hash = mix(hash, frame.data[plane] + static_cast<ptrdiff_t>(y) * frame.linesize[plane],
-                 static_cast<size_t>(bytes));
+      hash.add(frame.data[plane] + static_cast<ptrdiff_t>(y) * frame.linesize[plane],
+               static_cast<size_t>(bytes));
     }
   }
-  return hash;
+  return hash.value()[0];
 }
 
 void for_each_plain_frame(const std::string& path,
@@ -166,6 +165,15 @@ std::vector<PlainFrame> decode_plainly(const std::string& path) {
     frames.push_back({hash_frame(frame), frame.best_effort_timestamp});
   });
   return frames;
+}
+
+FrameGroup read_packed(Video& video, std::vector<SampledFrame> samples, ReadOptions options) {
+  options.frames_per_group = std::max<int64_t>(1, static_cast<int64_t>(samples.size()));
+  options.queue_groups = 1;
+  FrameStream stream = video.read(std::move(samples), options);
+  std::optional<FrameGroup> group = stream.next();
+  if (!group) throw std::runtime_error("no frames were asked for");
+  return std::move(*group);
 }
 
 std::string small_clip() {

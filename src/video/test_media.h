@@ -11,6 +11,8 @@ extern "C" {
 #include <libavutil/frame.h>
 }
 
+#include "video/video.h"
+
 namespace kinora {
 
 // Runs "ffmpeg ARGUMENTS OUTPUT" once and keeps the output in the system's temporary directory,
@@ -18,7 +20,7 @@ namespace kinora {
 // another medium made earlier by that name. Returns the path.
 std::string make_media(const std::string& name, const std::string& arguments);
 bool has_encoder(const std::string& encoder);
-// An own empty directory, removed at the end of the test program.
+// A new empty directory, removed at the end of the test program.
 std::string scratch_directory();
 void write_file(const std::string& path, const std::string& bytes);
 std::string read_whole(const std::string& path);
@@ -35,6 +37,9 @@ struct PlainFrame {
 void for_each_plain_frame(const std::string& path,
                           const std::function<void(const AVFrame& frame)>& use);
 std::vector<PlainFrame> decode_plainly(const std::string& path);
+
+// All frames in one group.
+FrameGroup read_packed(Video& video, std::vector<SampledFrame> samples, ReadOptions options);
 
 // A small clip with closed groups of 12 frames at 24 fps, 5 s.
 std::string small_clip();

@@ -1,7 +1,7 @@
 // Frames of a video, as a model wants them. This is all that engine/ and the program see of video/:
 //
 //   auto video = open_video("talk.mp4");
-//   auto samples = video->sample(SamplingRule::qwen(2.0));
+//   auto samples = video->sample(FrameChoice::rate(2));
 //   ReadOptions options;
 //   options.target_size = [](FrameSize source, int64_t frames) { return FrameSize{448, 448}; };
 //   FrameStream stream = video->read(samples, options);
@@ -94,7 +94,7 @@ struct ReadOptions {
   ResizeFilter filter = ResizeFilter::bicubic;
   int64_t frames_per_group = 16;
   int64_t queue_groups = 0;  // groups that may be under way; 0: enough to keep the threads busy
-  int threads = 0;           // 0: one for every core this process may use
+  int threads = 0;           // 0: one per core that this process may use
   CancelToken cancel;
   Progress* progress = nullptr;  // stage "decode", in frames
   // Called by a worker (from 0) before every packet; may wait, so that others get the cores.
@@ -118,7 +118,7 @@ struct ReadReport {
   int64_t seeks = 0;
   int64_t intervals = 0;
   int workers = 0;
-  // Of the workers, conversion included; that of further threads of FFmpeg is estimated from
+  // Of the workers, conversion included; the time of FFmpeg's own threads is estimated from
   // theirs.
   double decode_cpu_seconds = 0;
   double convert_seconds = 0;  // CPU time, of those, in conversion
@@ -135,8 +135,7 @@ class FrameStream {
   // group and reported. Throws what stopped the workers, and cancelled within 100 ms.
   std::optional<FrameGroup> next();
 
-  FrameSize size() const;           // of the frames delivered
-  int64_t expected_frames() const;  // 0 for a live source
+  FrameSize size() const;  // of the frames delivered
   // Complete once next() has returned nothing; until then, what is known so far.
   ReadReport report() const;
 
@@ -159,15 +158,12 @@ class Video {
   // Exact times of all frames in seconds from the first. Empty for a live source.
   virtual const std::vector<double>& times() = 0;
   // A live source has no samples before it is read: throws a usage error.
-  virtual std::vector<SampledFrame> sample(const SamplingRule& rule) = 0;
+  virtual std::vector<SampledFrame> sample(const FrameChoice& choice) = 0;
 
   // `samples` ascend by index. Several streams of one video may run at once.
   virtual FrameStream read(std::vector<SampledFrame> samples, const ReadOptions& options) = 0;
-  // For a live source the rule must not need the length: every, indices, times, all.
-  virtual FrameStream read(const SamplingRule& rule, const ReadOptions& options) = 0;
-
-  // All frames in one tensor.
-  FrameGroup read_packed(std::vector<SampledFrame> samples, ReadOptions options);
+  // For a live source the choice must not need the length: rate, times, indices, all.
+  virtual FrameStream read(const FrameChoice& choice, const ReadOptions& options) = 0;
 };
 
 // $XDG_CACHE_HOME/kinora/index, else ~/.cache/kinora/index; empty without a home.

@@ -8,34 +8,15 @@ namespace kinora {
 
 namespace {
 
-SamplingRule::Kind kind_of(FrameRequest::Rule rule) {
-  switch (rule) {
-    case FrameRequest::Rule::qwen:
-      return SamplingRule::Kind::qwen;
-    case FrameRequest::Rule::every:
-      return SamplingRule::Kind::every;
-    case FrameRequest::Rule::uniform:
-      return SamplingRule::Kind::uniform;
-    case FrameRequest::Rule::indices:
-      return SamplingRule::Kind::indices;
-    case FrameRequest::Rule::times:
-      return SamplingRule::Kind::times;
-    case FrameRequest::Rule::all:
-      return SamplingRule::Kind::all;
-  }
-  throw Error(ErrorKind::usage, "an unknown sampling rule");
-}
+constexpr double default_fps = 2;
 
-SamplingRule rule_of(const FrameRequest& request) {
-  SamplingRule rule;
-  rule.kind = kind_of(request.rule);
-  rule.fps = request.fps;
-  rule.count = request.count;
-  rule.indices = request.indices;
-  rule.times = request.times;
-  rule.start = request.start;
-  rule.end = request.end;
-  return rule;
+FrameChoice choice_of(const FrameRequest& request) {
+  FrameChoice choice = request.frames;
+  if (choice.way == FrameChoice::Way::model) {
+    choice.way = FrameChoice::Way::rate;
+    choice.fps = default_fps;
+  }
+  return choice;
 }
 
 ReadOptions options_of(const FrameRequest& request) {
@@ -92,7 +73,7 @@ VideoSummary VideoFile::summary() {
 
 ReadSummary VideoFile::read(const FrameRequest& request,
                             const std::function<bool(const FrameBlock& block)>& take) {
-  FrameStream stream = state_->video->read(rule_of(request), options_of(request));
+  FrameStream stream = state_->video->read(choice_of(request), options_of(request));
   while (const auto group = stream.next()) {
     const FrameBlock block{group->frames(),     group->height(),
                            group->width(),      group->pixels.data<uint8_t>(),

@@ -13,8 +13,7 @@ TEST(VideoFileTest, DeliversBlocks) {
   EXPECT_EQ(summary.width, 128);
   EXPECT_EQ(summary.codec, "h264");
   FrameRequest request;
-  request.rule = FrameRequest::Rule::every;
-  request.fps = 4;
+  request.frames = FrameChoice::rate(4);
   request.width = 32;
   request.height = 24;
   request.frames_per_block = 8;
@@ -36,6 +35,24 @@ TEST(VideoFileTest, DeliversBlocks) {
   int blocks = 0;
   video.read(request, [&](const FrameBlock&) { return ++blocks < 2; });
   EXPECT_EQ(blocks, 2);
+}
+
+// Without a model the default is two frames per second.
+TEST(VideoFileTest, ChoosesFramesWithoutAModel) {
+  VideoFile video(small_clip());
+  const auto read = [&](const FrameRequest& request) {
+    std::vector<int64_t> indices;
+    video.read(request, [&](const FrameBlock& block) {
+      indices.insert(indices.end(), block.indices, block.indices + block.frames);
+      return true;
+    });
+    return indices;
+  };
+  EXPECT_EQ(read({}), (std::vector<int64_t>{0, 12, 24, 36, 48, 60, 72, 84, 96, 108}));
+  EXPECT_EQ(read({.frames = {.start = 4}}), (std::vector<int64_t>{96, 108}));
+  EXPECT_EQ(read({.frames = FrameChoice::at_indices({7, 3})}), (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(read({.frames = FrameChoice::evenly(3)}), (std::vector<int64_t>{0, 59, 119}));
+  EXPECT_THROW(read({.frames = FrameChoice::at_indices({})}), Error);
 }
 
 TEST(VideoFileTest, RefusesUnknownFilters) {

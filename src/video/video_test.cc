@@ -44,7 +44,7 @@ void check_pixels(const std::string& path, const Orientation& orientation, Frame
   const auto plain = convert_plainly(path, size, orientation);
   const auto video = open_video(path);
   EXPECT_EQ(video->info().size, upright);
-  const auto samples = video->sample(SamplingRule::every(3));
+  const auto samples = video->sample(FrameChoice::rate(3));
   ReadOptions options;
   options.threads = 2;
   options.frames_per_group = 4;
@@ -134,12 +134,12 @@ TEST(VideoTest, RangeAndDepthAreReported) {
   EXPECT_EQ(info.bit_depth, 10);
 }
 
-TEST(VideoTest, OnePackedTensor) {
+TEST(VideoTest, OneGroupOfAllFrames) {
   const auto video = open_video(small_clip());
-  const auto samples = video->sample(SamplingRule::qwen(4));
+  const auto samples = video->sample(FrameChoice::evenly(20));
   ReadOptions options;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{32, 24}; };
-  const FrameGroup packed = video->read_packed(samples, options);
+  const FrameGroup packed = read_packed(*video, samples, options);
   EXPECT_EQ(packed.frames(), static_cast<int64_t>(samples.size()));
 }
 
@@ -150,8 +150,8 @@ TEST(VideoTest, RepeatedSamplesInATightQueue) {
   options.frames_per_group = 3;
   options.queue_groups = 1;
   options.threads = 3;
-  const SamplingRule rule = SamplingRule::at_indices({5, 5, 5, 5, 5, 5, 5, 70, 70, 119, 119});
-  FrameStream stream = video->read(rule, options);
+  const FrameChoice choice = FrameChoice::at_indices({5, 5, 5, 5, 5, 5, 5, 70, 70, 119, 119});
+  FrameStream stream = video->read(choice, options);
   std::vector<int64_t> got;
   std::vector<uint8_t> fifth;
   while (const auto group = stream.next()) {
@@ -162,7 +162,7 @@ TEST(VideoTest, RepeatedSamplesInATightQueue) {
       EXPECT_EQ(bytes_of(*group, i), fifth);
     }
   }
-  EXPECT_EQ(got, rule.indices);
+  EXPECT_EQ(got, choice.indices);
 }
 
 TEST(VideoTest, SeveralStreamsAtOnceOutliveTheVideo) {
@@ -171,7 +171,7 @@ TEST(VideoTest, SeveralStreamsAtOnceOutliveTheVideo) {
   options.threads = 2;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{16, 12}; };
   std::vector<FrameStream> streams;
-  for (int i = 0; i < 3; ++i) streams.push_back(video->read(SamplingRule::every(6), options));
+  for (int i = 0; i < 3; ++i) streams.push_back(video->read(FrameChoice::rate(6), options));
   video.reset();
   std::vector<std::thread> readers;
   std::vector<int64_t> counts(streams.size());
@@ -190,7 +190,7 @@ TEST(VideoTest, AbandonedStreamsStop) {
   options.queue_groups = 1;
   options.frames_per_group = 2;
   for (int i = 0; i < 20; ++i) {
-    FrameStream stream = video->read(SamplingRule::all_frames(), options);
+    FrameStream stream = video->read(FrameChoice::all(), options);
     if (i % 2 == 0) {
       EXPECT_TRUE(stream.next().has_value());
     }
@@ -205,9 +205,9 @@ TEST(VideoTest, StillPictures) {
     const auto video = open_video(path);
     EXPECT_TRUE(video->info().still) << name;
     EXPECT_EQ(video->info().size, (FrameSize{50, 30})) << name;
-    for (const SamplingRule& rule : {SamplingRule::qwen(2), SamplingRule::every(1),
-                                     SamplingRule::uniform(8), SamplingRule::all_frames()}) {
-      const FrameGroup group = video->read_packed(video->sample(rule), {});
+    for (const FrameChoice& choice :
+         {FrameChoice::rate(2), FrameChoice::rate(1), FrameChoice::evenly(8), FrameChoice::all()}) {
+      const FrameGroup group = read_packed(*video, video->sample(choice), {});
       EXPECT_EQ(group.frames(), 1) << name;
       EXPECT_EQ(group.height(), 30) << name;
     }
@@ -228,8 +228,8 @@ TEST(VideoTest, PhotographsAreTurnedUpright) {
   const auto video = open_video(path);
   EXPECT_EQ(video->info().size, (FrameSize{30, 50}));
   EXPECT_EQ(video->info().rotation, 90);
-  const auto samples = video->sample(SamplingRule::all_frames());
-  const FrameGroup alone = video->read_packed(samples, {});
+  const auto samples = video->sample(FrameChoice::all());
+  const FrameGroup alone = read_packed(*video, samples, {});
 
   // In a folder every picture is turned for itself.
   const std::string folder = scratch_directory();
@@ -237,7 +237,7 @@ TEST(VideoTest, PhotographsAreTurnedUpright) {
   write_file(folder + "/2.jpg", plain);
   const auto both = open_video(folder);
   EXPECT_EQ(both->info().size, (FrameSize{30, 50}));
-  const FrameGroup group = both->read_packed(both->sample(SamplingRule::all_frames()), {});
+  const FrameGroup group = read_packed(*both, both->sample(FrameChoice::all()), {});
   ASSERT_EQ(group.frames(), 2);
   EXPECT_EQ(bytes_of(group, 0), bytes_of(alone, 0));
   EXPECT_NE(bytes_of(group, 1), bytes_of(alone, 0));
@@ -258,7 +258,7 @@ TEST(VideoTest, FoldersOfPictures) {
   const auto video = open_video(folder, options);
   EXPECT_EQ(video->info().frames, 3);
   EXPECT_NEAR(video->info().duration, 1.5, 1e-9);
-  const FrameGroup group = video->read_packed(video->sample(SamplingRule::all_frames()), {});
+  const FrameGroup group = read_packed(*video, video->sample(FrameChoice::all()), {});
   ASSERT_EQ(group.frames(), 3);
   std::vector<int> reds;
   for (int64_t i = 0; i < 3; ++i) reds.push_back(bytes_of(group, i)[0]);

@@ -88,6 +88,12 @@ TEST_F(Ask, TakesAPartOfAVideo) {
     EXPECT_GE(time, 1.0);
     EXPECT_LE(time, 1.5);
   }
+  // The same on a clock.
+  const Finished clock = kinora({"ask", clip(), "What?", "-m", model, "--start", "0:01", "--end",
+                                 "0:00:01.5", "--frames", "4", "--max-tokens", "2", "--json"});
+  ASSERT_EQ(clock.code, 0) << clock.err;
+  EXPECT_EQ(nlohmann::json::parse(clock.out).at("inputs"), json.at("inputs"));
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--start", "soon"}), 2, "'soon'");
 }
 
 TEST_F(Ask, AnswersWithoutAnyInput) {
@@ -228,6 +234,25 @@ TEST_F(Ask, TheBundledModelAnswersAboutTheBundledClip) {
     EXPECT_EQ(finished.code, 0) << finished.err;
     EXPECT_EQ(finished.out, answer) << question;
   }
+}
+
+TEST_F(Ask, DraftsChangeNoAnswer) {
+  const auto ask = [](const std::string& draft, const std::string& question) {
+    const Finished finished =
+        kinora({"ask", "demo", question, "--draft", draft, "--max-tokens", "40", "--json"});
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    return nlohmann::json::parse(finished.out);
+  };
+  for (const char* question : {"Which thing moves over the green stripes?",
+                               "Say the card, the card, the card and the card again."}) {
+    const auto plain = ask("none", question), drafted = ask("ngram:least=1", question);
+    EXPECT_EQ(drafted.at("answer"), plain.at("answer")) << question;
+    EXPECT_EQ(drafted.at("tokens"), plain.at("tokens")) << question;
+    EXPECT_TRUE(plain.at("draft").is_null());
+  }
+  const Finished short_form =
+      kinora({"ask", "demo", "What moves after the bear?", "-q", "--draft", "ngram"});
+  EXPECT_EQ(short_form.out, "scissors\n") << short_form.err;
 }
 
 TEST_F(Ask, ErrorsAreJsonTooForScripts) {

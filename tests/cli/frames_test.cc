@@ -100,8 +100,30 @@ TEST_F(Frames, ListsFramesWithoutDecoding) {
   EXPECT_EQ(listed({"--times", "0:01.25,4.999,0.1"}), (std::vector{1, 12, 49}));
   EXPECT_EQ(listed({"--indices", "7,3"}), (std::vector{3, 7}));
   EXPECT_EQ(listed({"--rule", "qwen", "--fps", "1"}), (std::vector{0, 16, 33, 49}));
+  EXPECT_EQ(listed({"--rule", "qwen"}), (std::vector{0, 5, 11, 16, 22, 27, 33, 38, 44, 49}));
+  EXPECT_EQ(listed({"--start", "0:01", "--rule", "qwen", "--frames", "4"}),
+            (std::vector{10, 23, 36, 49}));
+  EXPECT_EQ(listed({"--rule", "qwen", "--start", "1.01", "--end", "1.02"}), (std::vector{10}));
+  EXPECT_EQ(listed({"--rule", "time", "--frames", "3"}), (std::vector{0, 24, 49}));
+  EXPECT_EQ(listed({}), (std::vector{0, 10, 20, 30, 40}));
   EXPECT_EQ(listed({"--all"}).size(), 50u);
   EXPECT_EQ(listed({"--fps", "1", "--start", "0:03"}), (std::vector{30, 40}));
+}
+
+TEST_F(Frames, SaysByWhichRuleFramesWereChosen) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> rules = {
+      {"every", {}},
+      {"every", {"--every", "2"}},
+      {"uniform", {"--frames", "3"}},
+      {"times", {"--times", "1"}},
+      {"indices", {"--indices", "1"}},
+      {"all", {"--all"}},
+      {"qwen", {"--frames", "4", "--rule", "qwen"}}};
+  for (const auto& [name, choice] : rules) {
+    std::vector<std::string> arguments = {"frames", clip(), "--json"};
+    arguments.insert(arguments.end(), choice.begin(), choice.end());
+    EXPECT_EQ(nlohmann::json::parse(kinora(arguments).out).at("rule"), name);
+  }
 }
 
 TEST_F(Frames, PicturesAreUpright) {
@@ -115,6 +137,8 @@ TEST_F(Frames, PicturesAreUpright) {
 TEST_F(Frames, BadRequestsAreOneLine) {
   expect_error(kinora({"frames", clip()}), 2, "-o DIR");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--fps", "1", "--all"}), 2, "one way");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--times", "1", "--every", "2"}), 2,
+               "--every or --times, not both");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--fps", "0"}), 2, "fps");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--every", "0"}), 2, "--every");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--times", "soon"}), 2, "'soon'");

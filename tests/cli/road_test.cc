@@ -1,5 +1,5 @@
-// What `ask` offers beside the answer (traces, budgets, subtitles, presets) and what it does when
-// things break half-way.
+// What `ask` offers besides the answer (traces, budgets, subtitles, presets) and what it does when
+// things break halfway.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

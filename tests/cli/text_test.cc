@@ -1,9 +1,10 @@
-// What people type and read: sizes, progress, traces.
+// What people type and read: sizes, errors, progress, traces.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/error_text.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -18,8 +19,24 @@ TEST(Sizes, AreReadInEveryUsualForm) {
   EXPECT_EQ(parse_size("1.5g"), int64_t{3} << 29);
   EXPECT_EQ(parse_size("512MiB"), int64_t{512} << 20);
   EXPECT_EQ(parse_size("2K"), 2048);
-  for (const char* wrong : {"", "GiB", "0", "-1", "6 parsecs", "1e3", "6GiBs", "inf", "9999999T"}) {
+  EXPECT_EQ(parse_size("512 MiB"), int64_t{512} << 20);
+  EXPECT_EQ(parse_size("0.5kb"), 512);
+  EXPECT_EQ(parse_size("100000 B"), 100000);
+  EXPECT_EQ(parse_size("1.5G"), int64_t{3} << 29);
+  for (const char* wrong : {"", "GiB", "0", "-1", "6 parsecs", "1e3", "6GiBs", "inf", "9999999T",
+                            "nan", "1..5G", "6 G B", "0x10", "0.1", "6-", "+6G"}) {
     EXPECT_THROW(parse_size(wrong), Error) << wrong;
+  }
+}
+
+TEST(Errors, NameTheFlagsThatHelp) {
+  EXPECT_EQ(error_text(Error(ErrorKind::bad_input, "the file is damaged")), "the file is damaged");
+  EXPECT_EQ(
+      error_text(Error(ErrorKind::resource, "no memory; use the device cpu", ErrorHint::use_cpu)),
+      "no memory; use the device cpu (--device cpu)");
+  for (int i = 1; i <= static_cast<int>(ErrorHint::make_head_table); ++i) {
+    const Error error(ErrorKind::usage, "wrong", static_cast<ErrorHint>(i));
+    EXPECT_NE(error_text(error), "wrong") << i;
   }
 }
 

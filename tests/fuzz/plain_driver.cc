@@ -1,5 +1,5 @@
 // Runs a libFuzzer target without libFuzzer, for compilers that lack it: random cuts, flips and
-// splices of a corpus for so many seconds.
+// splices of a corpus for the given number of seconds.
 //   video_fuzz CORPUS_FOLDER SECONDS [SEED]
 #include <chrono>
 #include <cstdint>

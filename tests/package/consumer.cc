@@ -8,7 +8,9 @@
 int main() {
   std::printf("kinora %s\n", kinora::version());
   try {
-    kinora::Engine engine({.model = "/nowhere"});
+    const kinora::Engine engine({.model = "/nowhere"});
+    kinora::Session session(engine);
+    session.add("talk.mp4", {.frames = kinora::FrameChoice::rate(1)});
   } catch (const kinora::Error& error) {
     std::printf("%s\n", error.what());
     return error.kind() == kinora::ErrorKind::not_found ? 0 : 1;

@@ -319,7 +319,7 @@ def arguments(words=None):
     parser.add_argument("--lengths", type=int, nargs="+", default=[64], help="frames per video, even; of text-needle tokens")
     parser.add_argument("--videos", type=int, default=4, help="per length")
     parser.add_argument("--questions", type=int, default=22, help="per video, about")
-    parser.add_argument("--wordings", type=int, default=1, help="needle sets: the same asked so many times, in other words")
+    parser.add_argument("--wordings", type=int, default=1, help="needle sets: ask the same N times in other words")
     parser.add_argument("--height", type=int, default=112)
     parser.add_argument("--width", type=int, default=112)
     parser.add_argument("--fps", type=float, default=2.0)

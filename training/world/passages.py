@@ -65,7 +65,7 @@ def _value(rng, kind):
 def write(rng, frames, lengths, needles=False, most=None):
     """Passages of about `lengths[i]` filler sentences after the given frames -> ([text], [Fact]).
 
-    needles: one fact of each kind in all, somewhere; else one to three in every passage. most: up to so many facts in all.
+    needles: one fact of each kind in all, somewhere; else one to three in every passage. most: at most this many facts in all.
     """
     if needles:
         return _needles(rng, frames, lengths)

@@ -450,7 +450,7 @@ def same_words(rng):
 
 def ask_many(rng, world, count, skills, facts=(), whole=True, drill=False, most=None):
     """`count` different questions, drawn by weight from the kinds of the given skills; drill: with the weights of DRILL;
-    most: so many of a kind."""
+    most: at most this many of a kind."""
     asker = Asker(rng, world, facts, whole)
     kinds = [k for s in skills for k in SKILLS[s]]
     weights = [(drill and DRILL.get(k)) or SKILLS[s][k] for s in skills for k in SKILLS[s]]

@@ -1,5 +1,5 @@
-// The inner loops for so few (query, head) rows that reading memory is the work: decoding. Keys and
-// values are used where they lie, widened in registers; vectors run along the head size.
+// The inner loops for few (query, head) rows, where reading memory is all the work: decoding. Keys
+// and values are used in place and widened in registers; vectors run along the head size.
 // Included once per Highway target.
 #if defined(KINORA_ATTENTION_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef KINORA_ATTENTION_FEW_ROWS_INL_H
@@ -39,7 +39,7 @@ HWY_INLINE void score_few(const T* const* keys, const float* queries, int64_t he
   Vector sums[few_keys][4];
   repeat<few_keys>([&](auto k)
                        HWY_ATTR { repeat<4>([&](auto r) HWY_ATTR { sums[k][r] = hn::Zero(d); }); });
-  // The end of a row is a step of its own: a branch in the loop would cost it its registers.
+  // The end of a row is a separate step: a branch in the loop would cost registers.
   const auto step = [&](int64_t c, auto at_end) HWY_ATTR {
     Vector query[4];
     repeat<4>([&](auto r) HWY_ATTR { query[r] = hn::Load(d, queries + r * width + c); });

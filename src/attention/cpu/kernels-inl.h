@@ -189,6 +189,18 @@ HWY_INLINE void mask_strip(const int32_t* query_ordinals, const int32_t* key_ord
   }
 }
 
+// Adds what the weight of each key is worth: bias[k] = log2 w.
+HWY_INLINE void add_bias(const float* bias, int64_t keys, float* scores) {
+  const Tag d;
+  for (int64_t k = 0; k < keys; ++k) {
+    const Vector more = hn::Set(d, bias[k]);
+    for (int64_t v = 0; v < strip_vectors; ++v) {
+      float* at = scores + k * strip + v * lanes;
+      hn::Store(hn::Add(hn::Load(d, at), more), d, at);
+    }
+  }
+}
+
 // Scores become weights. max and sum: running values of the strip's queries; correction: what the
 // earlier output must be multiplied by. With `unit` > 0, unit_sums[i][query] receives the weight of
 // every `unit` keys, relative to the new max.

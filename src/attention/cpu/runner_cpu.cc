@@ -153,6 +153,9 @@ class Worker {
           masked ? run_.rows.ordinals[static_cast<size_t>(block_rows_[i])] : seen_by_all;
       masked_ |= masked;
     }
+    if (!run_.rows.weighted()) return;
+    const auto* weights = run_.rows.weights.data<float>();
+    for (int64_t i = 0; i < keys; ++i) bias_[i] = std::log2(weights[block_rows_[i]]);
   }
 
   template <typename T>
@@ -199,6 +202,7 @@ class Worker {
       value_list[i] = value_row<T>(i);
     }
     score_few_rows(key_list, value_list, keys, queries_, row_count_, head_size_, width_, scores_);
+    if (run_.rows.weighted()) add_bias(bias_, keys, scores_);
     if (masked_) mask_strip(ordinals_, key_ordinals_, keys, scores_);
     weigh_strip(keys, scores_, max_, sum_, correction_, 0, nullptr);
     add_few_rows(scores_, value_list, keys, row_count_, head_size_, correction_, out_, width_);
@@ -216,6 +220,7 @@ class Worker {
       if (keys == 0) return;
     }
     score_strip(queries_ + at * depth_, keys_, (keys + key_group - 1) / key_group, depth_, scores_);
+    if (run_.rows.weighted()) add_bias(bias_, keys, scores_);
     if (masked_) mask_strip(ordinals_ + at, key_ordinals_, keys, scores_);
     weigh_strip(keys, scores_, max_ + at, sum_ + at, correction_ + at, unit, units);
     add_values(scores_, values_, panels_, panel_count_, keys, std::min(strip, row_count_ - at),
@@ -291,6 +296,7 @@ class Worker {
   int32_t ordinals_[job_rows + strip];
   int32_t key_ordinals_[block_keys];
   int64_t block_rows_[block_keys];
+  float bias_[block_keys];  // log2 of the weights of these rows, where they have some
 };
 
 void run_jobs_here(const Context& context, const Run& run, std::span<const Job> jobs,

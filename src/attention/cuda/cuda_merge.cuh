@@ -1,5 +1,5 @@
 // Small kernels around a run: joining the parts of jobs that were split over their keys, by (max,
-// sum), one warp a row; and output that no job writes.
+// sum), one warp per row; and output that no job writes.
 #pragma once
 
 #include "attention/cuda/cuda_problem.cuh"
@@ -39,7 +39,7 @@ __global__ void merge_parts(const CudaMerge* merges, CudaPlanView plan, Parts pa
   }
   const float other_weight = part_weight(other_max, other_sum, high);
   sum += other_weight;
-  // A part that is the whole has a share of exactly 1: empty parts beside it change no bit.
+  // A part that is the whole has a share of exactly 1, so empty parts do not change a single bit.
   const int64_t offset = query * target.stride + head * target.head_stride;
   for (int column = lane; column < head_size; column += 32) {
     float total = 0;
@@ -70,7 +70,7 @@ __device__ inline void clear_row(const Output& target, int64_t query, int64_t he
   }
 }
 
-// Zero output and empty state for every (query, head), a warp each.  grid: any
+// Zero output and empty state for every (query, head), one warp each.  grid: any
 template <int = 0>
 __global__ void clear_output(Output target, int64_t queries, int32_t head_size) {
   const int64_t pairs = queries * target.heads;

@@ -1,5 +1,5 @@
 // A plan as the CUDA kernels read it: jobs of at most a tile's height, lists of segments in a
-// canonical form, and nothing that grows with (queries × rows). Made on the host (cuda_plan.cc),
+// canonical form, and nothing that grows with (queries × rows). Made on the host (cuda_compile.cc),
 // uploaded by runner_cuda.cu, walked by the kernels. Knows no CUDA header.
 //
 // Rows are sorted by ordinal, so causality needs no ordinals on the device: a query reads the rows

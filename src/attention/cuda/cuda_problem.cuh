@@ -38,6 +38,7 @@ struct Problem {
   const void* values = nullptr;
   int64_t value_stride = 0;
   int64_t value_head_stride = 0;
+  const float* weights = nullptr;  // [rows]: w adds ln w to a row's score; null: all 1
   Output target;
   Parts parts;
   float scale = 1;

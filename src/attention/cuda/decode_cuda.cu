@@ -4,6 +4,8 @@
 
 #include "attention/cuda/decode_few_cuda.cuh"
 #include "attention/cuda/decode_kernel_cuda.cuh"
+#include "attention/cuda/decode_many.h"
+#include "attention/cuda/decode_mass_cuda.cuh"
 #include "attention/cuda/decode_simple_cuda.cuh"
 #include "base/cuda_support.h"
 
@@ -12,54 +14,114 @@ namespace {
 
 using namespace cuda_attention;
 
-constexpr int64_t most_tokens = 64;
-constexpr int64_t most_row_tiles = 128;
 constexpr int64_t most_head_size = 256;
 constexpr int most_splits = 512;
-
-size_t counter_bytes(int64_t heads) {
-  return static_cast<size_t>(heads * most_row_tiles) * sizeof(unsigned int);
-}
+constexpr int many_pairs_at_least = 64;  // from here on warpgroup products pay
 
 void require(bool holds, const char* what) {
   if (!holds) throw Error(ErrorKind::internal, std::string("decode_attention: ") + what);
 }
 
-void check_work(const DecodeAttention& work) {
+void check_shapes(const DecodeAttention& work) {
   const ConstTensorView& q = work.queries;
   require(q.rank() == 3 && (q.dtype() == DType::bf16 || q.dtype() == DType::f32),
-          "queries must be [m, heads, d] bf16 or f32");
-  require(q.size(0) >= 1 && q.size(0) <= most_tokens, "1 to 64 tokens at a time");
+          "queries must be [tokens, heads, d] bf16 or f32");
+  require(q.size(0) >= 1 && q.size(0) <= most_decode_tokens, "1 to 64 tokens at a time");
   require(q.size(2) >= 1 && q.size(2) <= most_head_size, "head sizes go up to 256");
   require(work.kv_heads >= 1 && q.size(1) % work.kv_heads == 0, "heads must share kv heads evenly");
-  require(work.out.shape() == q.shape() &&
+  require(work.row_type == DType::bf16 || work.row_type == DType::f32, "rows must be bf16 or f32");
+  require(work.splits >= 1 && work.splits <= most_splits, "1 to 512 parts");
+  require(work.sequence_count >= 1 && work.sequence_count <= most_decode_sequences,
+          "1 to 64 sequences at a time");
+  require(work.most_tokens_per_sequence >= 1 && work.most_tokens_per_sequence <= q.size(0),
+          "a sequence has at least one token and no more than all");
+}
+
+void check_work(const DecodeAttention& work) {
+  check_shapes(work);
+  require(work.out.shape() == work.queries.shape() &&
               (work.out.dtype() == DType::bf16 || work.out.dtype() == DType::f32),
           "the output must have the queries' shape");
-  require(work.row_type == DType::bf16 || work.row_type == DType::f32, "rows must be bf16 or f32");
-  require(work.layer != nullptr && work.scratch != nullptr, "needs rows and scratch");
-  require(work.splits >= 1 && work.splits <= most_splits, "1 to 512 parts");
+  require(work.sequences != nullptr && work.masks != nullptr && work.scratch != nullptr,
+          "needs sequences, masks and scratch");
+  require(!work.mass || (work.state_max != nullptr && work.state_sum != nullptr),
+          "the mass of rows needs the softmax state");
+}
+
+// Pairs of a kv head and sequence, at most.
+int pairs_of(const DecodeAttention& work) {
+  return work.most_tokens_per_sequence * static_cast<int>(work.queries.size(1) / work.kv_heads);
+}
+
+enum class Kernel { simple, few, rows, many };
+
+// Which kernel takes the work; those for bf16 rows need more shared memory than some cards have.
+Kernel choose(const Context& context, const DecodeAttention& work) {
+  const ConstTensorView& q = work.queries;
+  const bool wide = q.size(2) == 128;
+  if (work.row_type != DType::bf16 || (!wide && q.size(2) != 64) || q.stride(0) % 2 != 0 ||
+      q.stride(1) % 2 != 0) {
+    return Kernel::simple;
+  }
+  const int pairs = pairs_of(work);
+  const size_t room = cuda::most_shared_memory(context);
+  if (pairs <= few_pairs) {
+    return (wide ? few_shared_bytes<128> : few_shared_bytes<64>) <= room ? Kernel::few
+                                                                         : Kernel::simple;
+  }
+  const bool in_pieces = q.stride(0) % 8 == 0 && q.stride(1) % 8 == 0 &&
+                         reinterpret_cast<uintptr_t>(q.raw()) % 16 == 0;
+  if (pairs >= many_pairs_at_least && wide && in_pieces && hopper::runs_many_on(context)) {
+    return Kernel::many;
+  }
+  return (wide ? decode_shared_bytes<128> : decode_shared_bytes<64>) <= room ? Kernel::rows
+                                                                             : Kernel::simple;
+}
+
+// How a kernel that leaves joining to join_pairs cuts its pairs.
+PairTiles cut_rows(int pairs, int splits, int tile_rows) {
+  PairTiles tiles;
+  tiles.rows = tile_rows;
+  tiles.full = (pairs + tile_rows - 1) / tile_rows;
+  tiles.parts = std::max(1, splits / tiles.full);  // tiles keep the device busy too
+  return tiles;
+}
+
+// Slots of partial results that a pair may have.
+int slots_of(Kernel kernel, const DecodeAttention& work) {
+  if (kernel != Kernel::many) return work.splits;
+  const PairTiles tiles = hopper::cut_many(pairs_of(work), work.splits);
+  return 2 * std::max(tiles.parts, tiles.last_parts);
+}
+
+size_t counter_bytes(int64_t heads) {
+  return static_cast<size_t>(heads * std::max(most_decode_tokens, most_decode_sequences)) *
+         sizeof(unsigned int);
+}
+
+template <int HeadSize>
+void launch_join(cudaStream_t stream, const DecodeArguments& arguments, const PairTiles& tiles) {
+  const auto pairs = arguments.tokens * (arguments.heads / arguments.kv_heads);
+  cuda::launch_early({dim3(cuda::blocks_for(pairs, join_warps_per_block),
+                           static_cast<unsigned int>(arguments.kv_heads)),
+                      join_warps_per_block * 32, 0, stream},
+                     "joining decode attention", join_pairs<HeadSize>, arguments, tiles);
 }
 
 template <int HeadSize, int RowWarps>
-void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int splits) {
+void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int pairs, int splits) {
   constexpr size_t bytes = decode_shared_bytes<HeadSize>;
-  const int pairs = arguments.tokens * (arguments.heads / arguments.kv_heads);
-  const auto tiles = cuda::blocks_for(pairs, 16 * RowWarps);
-  splits = std::max(1, splits / static_cast<int>(tiles));  // tiles keep the device busy too
+  const PairTiles tiles = cut_rows(pairs, std::min(splits, decode_parts), 16 * RowWarps);
   cuda::check(
       cudaFuncSetAttribute(reinterpret_cast<const void*>(decode_rows<HeadSize, RowWarps>),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "preparing decode attention");
-  cuda::launch_early({dim3(static_cast<unsigned int>(splits),
-                           static_cast<unsigned int>(arguments.kv_heads), tiles),
-                      decode_warps * 32, bytes, stream},
-                     "decode attention", decode_rows<HeadSize, RowWarps>, arguments);
-  if (RowWarps > 1 && splits > 1) {
-    cuda::launch(
-        {dim3(static_cast<unsigned int>(pairs), static_cast<unsigned int>(arguments.kv_heads)), 128,
-         join_shared_bytes(1, splits), stream},
-        "joining decode attention", join_pairs<>, arguments, splits, HeadSize);
-  }
+  cuda::launch_early(
+      {dim3(static_cast<unsigned int>(tiles.parts), static_cast<unsigned int>(arguments.kv_heads),
+            static_cast<unsigned int>(tiles.full)),
+       decode_warps * 32, bytes, stream},
+      "decode attention", decode_rows<HeadSize, RowWarps>, arguments);
+  if (RowWarps > 1 && tiles.parts > 1) launch_join<HeadSize>(stream, arguments, tiles);
 }
 
 template <int HeadSize>
@@ -76,32 +138,78 @@ void launch_few(cudaStream_t stream, const DecodeArguments& arguments, int split
 }
 
 template <int HeadSize>
-void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int splits) {
-  const int pairs = arguments.tokens * (arguments.heads / arguments.kv_heads);
+void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int pairs, int splits) {
   if (pairs <= few_pairs) return launch_few<HeadSize>(stream, arguments, splits);
-  if (pairs <= 16) return launch_rows<HeadSize, 1>(stream, arguments, splits);
-  if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, splits);
-  if (pairs <= 64) return launch_rows<HeadSize, 4>(stream, arguments, splits);
-  launch_rows<HeadSize, 8>(stream, arguments, splits);
+  if (pairs <= 16) return launch_rows<HeadSize, 1>(stream, arguments, pairs, splits);
+  if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, pairs, splits);
+  if (pairs <= 64) return launch_rows<HeadSize, 4>(stream, arguments, pairs, splits);
+  launch_rows<HeadSize, 8>(stream, arguments, pairs, splits);
 }
 
-// Whether the kernels for bf16 rows take the work and the card has the shared memory they need.
-bool runs_on_tensor_cores(const Context& context, const DecodeAttention& work) {
+void launch_simple(cudaStream_t stream, const DecodeArguments& arguments,
+                   const DecodeAttention& work) {
+  const auto head_size = static_cast<int32_t>(work.queries.size(2));
+  cuda::launch_early(
+      {dim3(static_cast<unsigned int>(work.splits), static_cast<unsigned int>(arguments.heads),
+            static_cast<unsigned int>(arguments.tokens)),
+       decode_warps * 32, join_shared_bytes(1, work.splits), stream},
+      "decode attention", decode_simple<>, arguments, head_size, work.row_type == DType::f32);
+}
+
+void launch_mass(const Context& context, cudaStream_t stream, const DecodeArguments& arguments,
+                 const DecodeAttention& work, bool tensor) {
+  const auto head_size = static_cast<int32_t>(work.queries.size(2));
+  const auto blocks = static_cast<unsigned int>(cuda::multiprocessors(context.device.index) * 2);
+  const cuda::Launch how{blocks, mass_warps * 32, 0, stream};
+  if (!tensor) {
+    cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, head_size,
+                       work.row_type == DType::f32);
+  } else if (head_size == 128) {
+    cuda::launch_early(how, "attention mass", decode_mass<128>, arguments);
+  } else {
+    cuda::launch_early(how, "attention mass", decode_mass<64>, arguments);
+  }
+}
+
+DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
   const ConstTensorView& q = work.queries;
-  const bool few = q.size(0) * (q.size(1) / work.kv_heads) <= few_pairs;
-  const size_t wide = few ? few_shared_bytes<128> : decode_shared_bytes<128>;
-  const size_t narrow = few ? few_shared_bytes<64> : decode_shared_bytes<64>;
-  return work.row_type == DType::bf16 && (q.size(2) == 128 || q.size(2) == 64) &&
-         q.stride(0) % 2 == 0 && q.stride(1) % 2 == 0 &&
-         (q.size(2) == 128 ? wide : narrow) <= cuda::most_shared_memory(context);
+  const int64_t pairs = q.size(0) * q.size(1);
+  DecodeArguments arguments;
+  arguments.queries = q.raw();
+  arguments.query_stride = q.stride(0);
+  arguments.query_head_stride = q.stride(1);
+  if (work.unturned.qkv.raw() != nullptr) {
+    arguments.unturned = work.unturned.qkv.raw();
+    arguments.unturned_stride = work.unturned.qkv.stride(0);
+    arguments.cos = cuda::device_data<float>(work.unturned.cos);
+    arguments.sin = cuda::device_data<float>(work.unturned.sin);
+  }
+  arguments.sequences = work.sequences;
+  arguments.masks = work.masks;
+  arguments.out = work.out.raw();
+  arguments.out_stride = work.out.stride(0);
+  arguments.out_head_stride = work.out.stride(1);
+  arguments.state_max = work.state_max;
+  arguments.state_sum = work.state_sum;
+  arguments.arrived = static_cast<unsigned int*>(work.scratch);
+  arguments.part_out =
+      reinterpret_cast<float*>(static_cast<std::byte*>(work.scratch) + counter_bytes(q.size(1)));
+  arguments.part_max = arguments.part_out + int64_t{slots} * pairs * q.size(2);
+  arguments.part_sum = arguments.part_max + int64_t{slots} * pairs;
+  arguments.factor = work.scale * log2_e;
+  arguments.sequence_count = work.sequence_count;
+  arguments.tokens = static_cast<int32_t>(q.size(0));
+  arguments.heads = static_cast<int32_t>(q.size(1));
+  arguments.kv_heads = work.kv_heads;
+  arguments.queries_f32 = q.dtype() == DType::f32;
+  arguments.out_f32 = work.out.dtype() == DType::f32;
+  return arguments;
 }
 
 }  // namespace
 
 bool decode_turns(const Context& context, const DecodeAttention& work) {
-  const ConstTensorView& q = work.queries;
-  return q.size(0) * (q.size(1) / work.kv_heads) <= few_pairs &&
-         runs_on_tensor_cores(context, work);
+  return !work.mass && choose(context, work) == Kernel::few;
 }
 
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
@@ -111,56 +219,36 @@ int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
       std::clamp<int64_t>(processors / kv_heads, 1, std::min<int64_t>(shares, most_splits)));
 }
 
-size_t decode_scratch_bytes(int64_t tokens, int64_t heads, int64_t head_size, int splits) {
-  const int64_t floats = int64_t{splits} * tokens * heads * (head_size + 2);
-  return counter_bytes(heads) + static_cast<size_t>(floats) * sizeof(float);
+size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work) {
+  check_shapes(work);
+  const ConstTensorView& q = work.queries;
+  const int64_t slots = slots_of(choose(context, work), work);
+  const int64_t floats = slots * q.size(0) * q.size(1) * (q.size(2) + 2);
+  return counter_bytes(q.size(1)) + static_cast<size_t>(floats) * sizeof(float);
 }
 
 void decode_attention(const Context& context, const DecodeAttention& work) {
   check_work(work);
-  const ConstTensorView& q = work.queries;
-  const int64_t head_size = q.size(2);
-  const int64_t pairs = q.size(0) * q.size(1);
-  DecodeArguments arguments;
-  arguments.queries = q.raw();
-  arguments.query_stride = q.stride(0);
-  arguments.query_head_stride = q.stride(1);
-  if (work.unturned.qkv.raw() != nullptr) {
-    require(decode_turns(context, work) && work.unturned.qkv.dtype() == q.dtype(),
-            "cannot turn the rows of such work");
-    arguments.unturned = work.unturned.qkv.raw();
-    arguments.unturned_stride = work.unturned.qkv.stride(0);
-    arguments.cos = cuda::device_data<float>(work.unturned.cos);
-    arguments.sin = cuda::device_data<float>(work.unturned.sin);
-  }
-  arguments.layer = work.layer;
-  arguments.out = work.out.raw();
-  arguments.out_stride = work.out.stride(0);
-  arguments.out_head_stride = work.out.stride(1);
-  arguments.tree_mask = work.tree_mask;
-  arguments.arrived = static_cast<unsigned int*>(work.scratch);
-  arguments.part_out =
-      reinterpret_cast<float*>(static_cast<std::byte*>(work.scratch) + counter_bytes(q.size(1)));
-  arguments.part_max = arguments.part_out + int64_t{work.splits} * pairs * head_size;
-  arguments.part_sum = arguments.part_max + int64_t{work.splits} * pairs;
-  arguments.factor = work.scale * log2_e;
-  arguments.tokens = static_cast<int32_t>(q.size(0));
-  arguments.heads = static_cast<int32_t>(q.size(1));
-  arguments.kv_heads = work.kv_heads;
-  arguments.queries_f32 = q.dtype() == DType::f32;
-  arguments.out_f32 = work.out.dtype() == DType::f32;
+  const Kernel kernel = choose(context, work);
+  require(work.unturned.qkv.raw() == nullptr || (kernel == Kernel::few && !work.mass &&
+                                                 work.unturned.qkv.dtype() == work.queries.dtype()),
+          "cannot turn the rows of such work");
+  const DecodeArguments arguments = arguments_of(work, slots_of(kernel, work));
   const cudaStream_t stream = cuda::enter(context);
-  if (runs_on_tensor_cores(context, work)) {
-    head_size == 128 ? launch_tensor<128>(stream, arguments, work.splits)
-                     : launch_tensor<64>(stream, arguments, work.splits);
+  const int pairs = pairs_of(work);
+  const bool wide = work.queries.size(2) == 128;
+  if (kernel == Kernel::simple) {
+    launch_simple(stream, arguments, work);
+  } else if (kernel == Kernel::many) {
+    const PairTiles tiles = hopper::cut_many(pairs, work.splits);
+    hopper::launch_many(context, arguments, tiles);
+    launch_join<128>(stream, arguments, tiles);
+  } else if (wide) {
+    launch_tensor<128>(stream, arguments, pairs, work.splits);
   } else {
-    const auto tokens = static_cast<unsigned int>(q.size(0));
-    const auto heads = static_cast<unsigned int>(q.size(1));
-    cuda::launch_early({dim3(static_cast<unsigned int>(work.splits), heads, tokens), 256,
-                        join_shared_bytes(1, work.splits), stream},
-                       "decode attention", decode_simple<>, arguments,
-                       static_cast<int32_t>(head_size), work.row_type == DType::f32);
+    launch_tensor<64>(stream, arguments, pairs, work.splits);
   }
+  if (work.mass) launch_mass(context, stream, arguments, work, kernel != Kernel::simple);
 }
 
 }  // namespace kinora

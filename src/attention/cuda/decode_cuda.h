@@ -1,46 +1,74 @@
-// Attention of the newest few tokens over all rows of a layer, as decoding needs it: split over the
-// rows, merged exactly, and nothing but kernel launches, so that it can stand in a captured graph
-// and be replayed while memory grows: how many rows there are is read on the device.
+// Attention of the newest tokens of a batch of sequences, as decoding needs it: every token reads
+// the row sets of its own sequence, split over the rows, merged exactly. Nothing but kernel
+// launches, so that it can stand in a captured graph and be replayed while sequences grow, come and
+// go: what there is to read is looked up on the device.
 // The decoder's CUDA step uses it; any other attention goes through a plan (runner.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/attention.h"
 #include "base/context.h"
 #include "base/tensor.h"
 
 namespace kinora {
 
-// Lies in device memory, one a layer; rewritten before a replay, never by the kernel before the
-// attention: that one may still run when this and the older rows are read.
-struct LayerRows {
+constexpr int most_decode_sequences = 64;
+constexpr int most_decode_tokens = 64;  // of a batch
+
+// Some rows of one layer. All pointers are to device memory.
+struct DeviceRowSet {
   const void* keys = nullptr;  // [rows, kv heads, d], contiguous, 16-byte aligned
   const void* values = nullptr;
-  int64_t rows = 0;  // the new ones included
+  const int32_t* list = nullptr;  // [count] which rows, in reading order; null: rows 0 … count − 1
+  const float* weights = nullptr;  // [count] by place in the set; w adds ln w to a row's score, and
+                                   // a row of weight 0 is not read; null: all 1
+  float* mass = nullptr;  // [count] by place in the set: what attention the new tokens gave each
+                          // row is added; null: not wanted
+  uint64_t serves = ~uint64_t{0};  // bit i: the sequence's new token i reads this set
+  int64_t count = 0;               // below 2³⁰
+};
+
+// What one sequence reads in one layer. A table of these, sequences of a layer side by side, lies
+// in device memory and is rewritten before a replay, never by a kernel of the stream: the kernels
+// before the attention may still run when the table and rows that no list names are read. Only new
+// rows, lists and weights may come from them.
+struct DeviceSequence {
+  DeviceRowSet sets[most_row_sets];  // unused ones have count 0
+  int32_t first_token = 0;  // its new tokens are [first_token, first_token + tokens) of the
+  int32_t tokens = 0;       // batch; 0: a sequence that is not there
+  int32_t own = 0;  // the set whose last `tokens` rows are those of the new tokens themselves; it
+                    // has no list and serves all
 };
 
 // New tokens before their rotation.
 struct UnturnedRows {
-  ConstTensorView qkv;  // [m, (heads + 2 × kv heads) × d], the queries' type, rows may be strided
-  ConstTensorView cos, sin;  // [m, d / 2] f32, contiguous
+  ConstTensorView qkv;  // [T, (heads + 2 × kv heads) × d], the queries' type, rows may be strided
+  ConstTensorView cos, sin;  // [T, d / 2] f32, contiguous
 };
 
 struct DecodeAttention {
-  ConstTensorView queries;  // [m, heads, d] bf16 or f32 on the device: the newest m tokens, whose
-                            // own keys and values are the last m rows; 1 ≤ m ≤ 64
-  const LayerRows* layer = nullptr;  // in device memory
-  DType row_type = DType::bf16;      // or f32
+  ConstTensorView queries;  // [T, heads, d] bf16 or f32 on the device: the new tokens of all
+                            // sequences, 1 ≤ T ≤ 64
+  const DeviceSequence* sequences = nullptr;  // [sequence_count], of this layer, in device memory
+  int sequence_count = 1;                     // 1 … 64, those that are not there included
+  int most_tokens_per_sequence = 1;           // no sequence has more; decides which kernel runs
+  DType row_type = DType::bf16;               // or f32
   int kv_heads = 1;
   int splits = 1;           // as decode_splits says; part of what a graph has captured
   void* scratch = nullptr;  // decode_scratch_bytes, 256-byte aligned, zeroed once before its first
                             // use; every call leaves it ready for the next, and calls that share it
                             // must be ordered
   float scale = 1;
-  TensorView out;  // [m, heads, d], the queries' type
-  // Optional, [m] in device memory: bit j of mask i says that new token i reads new token j. All
-  // read all older rows. Null: causal.
-  const uint64_t* tree_mask = nullptr;
+  TensorView out;  // [T, heads, d], bf16 or f32; tokens of no sequence are left alone
+  // [T] in device memory: bit j of mask i says that token i of the batch reads new token j of its
+  // sequence. Older rows are read by all that their set serves.
+  const uint64_t* masks = nullptr;
+  // The softmax state of every token and head, as in runner.h (natural units); null: not wanted.
+  float* state_max = nullptr;  // [T, heads]
+  float* state_sum = nullptr;
+  bool mass = false;  // fill `mass` of the sets that have one: needs the state
   // Where decode_turns says so: turns queries and keys, writes the new rows and does not read what
   // `queries` points at.
   UnturnedRows unturned = {};
@@ -49,9 +77,12 @@ struct DecodeAttention {
 // Whether decode_attention can take such work with unturned rows.
 bool decode_turns(const Context& context, const DecodeAttention& work);
 
-// How many parts rows are split into to keep the device busy with up to `most_rows` rows.
+// How many parts the rows of all sequences together, up to `most_rows`, are split into to keep the
+// device busy. A part may reach over several sequences, so lengths may differ as they like.
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows);
-size_t decode_scratch_bytes(int64_t tokens, int64_t heads, int64_t head_size, int splits);
+
+// Scratch memory for such work: shapes, kv heads, splits and most tokens per sequence.
+size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work);
 
 void decode_attention(const Context& context, const DecodeAttention& work);
 

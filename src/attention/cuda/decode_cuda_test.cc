@@ -1,25 +1,20 @@
-// Decoding on a GPU: a few newest tokens over all rows, in a captured graph.
+// Decoding on a GPU: the newest tokens of one sequence over all its rows, in a captured graph, and
+// tokens that come before their rotation. decode_batch_test.cc has batches and row sets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "attention/cuda/decode_cuda.h"
-#include "attention/cuda/device_test_support.h"
-#include "base/gpu.h"
+#include "attention/cuda/decode_test_support.h"
 #include "support/sanitized.h"
 
 namespace kinora {
 namespace {
 
-using testing::allowed;
-using testing::error_of;
-using testing::Expected;
-using testing::make_problem;
+using testing::BatchShape;
+using testing::DecodeBatch;
 using testing::OnGpu;
-using testing::PlacedProblem;
-using testing::Problem;
-using testing::ProblemShape;
+using testing::SequenceCase;
 
 struct Case {
   int64_t tokens, rows, heads, kv_heads, head_size;
@@ -33,163 +28,39 @@ std::string label(const ::testing::TestParamInfo<Case>& info) {
          std::to_string(c.head_size) + "_" + std::string(dtype_name(c.rows_type));
 }
 
+BatchShape shape_of(const Case& c) {
+  return {.heads = c.heads,
+          .kv_heads = c.kv_heads,
+          .head_size = c.head_size,
+          .rows_type = c.rows_type,
+          .tokens = c.tokens,
+          .sequences = 1,
+          .most_tokens = c.tokens};
+}
+
 class CudaDecode : public OnGpu, public ::testing::WithParamInterface<Case> {
  protected:
   // Runs the same captured graph for several numbers of rows.
   void check(Random& random, const Case& c, int splits, bool tree) {
-    ProblemShape shape{.queries = c.tokens,
-                       .earlier = c.rows - c.tokens,
-                       .heads = c.heads,
-                       .kv_heads = c.kv_heads,
-                       .head_size = c.head_size,
-                       .dtype = c.rows_type};
-    Problem problem = make_problem(random, shape);
-    const bool narrow = c.rows_type == DType::bf16;
-    if (narrow) testing::narrow_queries(problem);
-    std::vector<uint64_t> masks(static_cast<size_t>(c.tokens));
-    for (size_t i = 0; i < masks.size(); ++i) {
-      masks[i] = (random.next() & ((uint64_t{1} << i) - 1)) | uint64_t{1} << i;
-    }
-    const DType type = narrow ? DType::bf16 : DType::f32;
-    PlacedProblem placed(problem, device_, type, type);
-    const Context context = placed.context(pool_);
-    const Shape words{static_cast<int64_t>(sizeof(LayerRows))};
-    Tensor layer(DType::u8, words, device_);
-    Tensor mask(DType::u8, {c.tokens * 8}, device_);
-    copy_bytes(mask.view().raw(), device_, masks.data(), Device::cpu(), masks.size() * 8);
-    const size_t bytes = decode_scratch_bytes(c.tokens, c.heads, c.head_size, splits);
-    Tensor scratch = Tensor::zeros(DType::u8, {static_cast<int64_t>(bytes)}, device_);
-    DecodeAttention work;
-    work.queries = placed.queries().queries;
-    work.layer = reinterpret_cast<const LayerRows*>(layer.view().raw());
-    work.row_type = c.rows_type;
-    work.kv_heads = static_cast<int>(c.kv_heads);
-    work.splits = splits;
-    work.scratch = scratch.view().raw();
-    work.scale = problem.scale;
-    work.out = placed.out();
-    if (tree) work.tree_mask = reinterpret_cast<const uint64_t*>(mask.view().raw());
+    DecodeBatch batch(shape_of(c), device_, pool_);
+    const DecodeAttention work = batch.work(splits);
     const GpuStream stream(device_);
-    Context streamed = context;
+    Context streamed = batch.context();
     streamed.stream = stream.handle();
     const GpuGraph graph =
         GpuGraph::record(streamed, [&](const Context& inside) { decode_attention(inside, work); });
     std::vector<int64_t> lengths{c.rows, std::max(c.tokens, c.rows / 2), c.tokens};
     if (testing::sanitized()) lengths.resize(1);
     for (const int64_t rows : lengths) {
-      const LayerRows told{placed.memory().keys.raw(), placed.memory().values.raw(), rows};
-      copy_bytes(layer.view().raw(), device_, &told, Device::cpu(), sizeof(told));
-      const Tensor nan = testing::poisoned_tensor(problem.out_shape(), type, device_);
-      copy_bytes(placed.out().raw(), device_, nan.view().raw(), device_,
-                 static_cast<size_t>(nan.bytes()));
+      batch.fill(random, {{.sets = {{.count = rows}}, .tokens = c.tokens}}, tree);
       graph.launch(streamed);
       synchronize(streamed);
-      const Expected expected = testing::reference(problem, [&](int64_t q, int64_t, int64_t row) {
-        const int64_t fresh = row - (rows - c.tokens);
-        if (row >= rows) return false;
-        if (fresh < 0) return true;
-        return tree ? (masks[static_cast<size_t>(q)] >> fresh & 1) != 0 : fresh <= q;
-      });
-      EXPECT_LE(error_of(placed.result(), expected.out), narrow ? allowed(expected) : 3e-6)
-          << c.tokens << " tokens, " << rows << " rows, " << c.heads << '/' << c.kv_heads
-          << " heads of " << c.head_size << ", " << splits << " parts, tree " << tree;
+      SCOPED_TRACE(std::to_string(c.tokens) + " tokens, " + std::to_string(rows) + " rows, " +
+                   std::to_string(c.heads) + '/' + std::to_string(c.kv_heads) + " heads of " +
+                   std::to_string(c.head_size) + ", " + std::to_string(splits) + " parts, tree " +
+                   std::to_string(tree));
+      batch.expect(false);
     }
-  }
-
-  void turn(Random& random, const Case& c, int splits) {
-    const ProblemShape shape{.queries = c.tokens,
-                             .earlier = c.rows - c.tokens,
-                             .heads = c.heads,
-                             .kv_heads = c.kv_heads,
-                             .head_size = c.head_size,
-                             .dtype = c.rows_type};
-    Problem problem = make_problem(random, shape);
-    testing::narrow_queries(problem);
-    // Turned back in f32, so that the rotation ends at the same bf16 numbers.
-    const int64_t half = c.head_size / 2, all = c.heads + 2 * c.kv_heads;
-    std::vector<float> cos, sin, qkv(static_cast<size_t>(c.tokens * all * c.head_size));
-    for (int64_t i = 0; i < c.tokens * half; ++i) {
-      const double angle = random.uniform() * 6.0;
-      cos.push_back(static_cast<float>(std::cos(angle)));
-      sin.push_back(static_cast<float>(std::sin(angle)));
-    }
-    for (int64_t token = 0; token < c.tokens; ++token) {
-      const int64_t row = c.rows - c.tokens + token;
-      for (int64_t head = 0; head < all; ++head) {
-        const float* from =
-            head < c.heads ? &problem.query_data[(token * c.heads + head) * c.head_size]
-            : head < c.heads + c.kv_heads
-                ? &problem.key_data[(row * c.kv_heads + head - c.heads) * c.head_size]
-                : &problem
-                       .value_data[(row * c.kv_heads + head - c.heads - c.kv_heads) * c.head_size];
-        float* to = &qkv[static_cast<size_t>((token * all + head) * c.head_size)];
-        for (int64_t i = 0; i < half; ++i) {
-          const bool turns = head < c.heads + c.kv_heads;
-          const double cosine = turns ? cos[static_cast<size_t>(token * half + i)] : 1;
-          const double sine = turns ? sin[static_cast<size_t>(token * half + i)] : 0;
-          const double length = cosine * cosine + sine * sine;
-          to[i] = static_cast<float>((from[i] * cosine + from[i + half] * sine) / length);
-          to[i + half] = static_cast<float>((from[i + half] * cosine - from[i] * sine) / length);
-        }
-      }
-    }
-    PlacedProblem placed(problem, device_, DType::f32, DType::f32);
-    const Tensor unturned =
-        testing::tensor_of(qkv, {c.tokens, all * c.head_size}, DType::f32, device_);
-    const Tensor cosines = testing::tensor_of(cos, {c.tokens, half}, DType::f32, device_);
-    const Tensor sines = testing::tensor_of(sin, {c.tokens, half}, DType::f32, device_);
-    // The new rows hold nothing yet, and what `queries` points at is not read.
-    const Shape new_rows{c.tokens, c.kv_heads, c.head_size};
-    const Tensor nothing = testing::poisoned_tensor(new_rows, DType::bf16, device_);
-    const auto bytes = static_cast<size_t>(nothing.bytes());
-    const int64_t old_bytes = (c.rows - c.tokens) * c.kv_heads * c.head_size * 2;
-    auto* keys = const_cast<std::byte*>(placed.memory().keys.raw()) + old_bytes;
-    auto* values = const_cast<std::byte*>(placed.memory().values.raw()) + old_bytes;
-    copy_bytes(keys, device_, nothing.view().raw(), device_, bytes);
-    copy_bytes(values, device_, nothing.view().raw(), device_, bytes);
-    const Tensor poison = testing::poisoned_tensor(problem.out_shape(), DType::f32, device_);
-
-    const LayerRows told{placed.memory().keys.raw(), placed.memory().values.raw(), c.rows};
-    Tensor layer(DType::u8, {static_cast<int64_t>(sizeof(told))}, device_);
-    copy_bytes(layer.view().raw(), device_, &told, Device::cpu(), sizeof(told));
-    const size_t room = decode_scratch_bytes(c.tokens, c.heads, c.head_size, splits);
-    Tensor scratch = Tensor::zeros(DType::u8, {static_cast<int64_t>(room)}, device_);
-    DecodeAttention work;
-    work.queries = poison;
-    work.layer = reinterpret_cast<const LayerRows*>(layer.view().raw());
-    work.kv_heads = static_cast<int>(c.kv_heads);
-    work.splits = splits;
-    work.scratch = scratch.view().raw();
-    work.scale = problem.scale;
-    work.out = placed.out();
-    const Context context = placed.context(pool_);
-    if (!decode_turns(context, work)) GTEST_SKIP() << "this GPU has too little shared memory";
-    work.unturned = {unturned, cosines, sines};
-    decode_attention(context, work);
-    synchronize(context);
-
-    const Expected expected = testing::reference(
-        problem, [&](int64_t q, int64_t, int64_t row) { return row <= c.rows - c.tokens + q; });
-    SCOPED_TRACE(std::to_string(c.tokens) + " tokens, " + std::to_string(c.rows) + " rows, " +
-                 std::to_string(splits) + " parts");
-    EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected));
-    const auto last = static_cast<size_t>((c.rows - c.tokens) * c.kv_heads * c.head_size);
-    // Turning there and back in f32 moves a number by its partner's rounding; beside a partner of
-    // ten thousand times its size that shows even in bf16.
-    constexpr float f32_rounding = 1e-6f;
-    const auto compare = [&](ConstTensorView rows, const std::vector<bf16>& wanted, bool turned) {
-      std::vector<bf16> there(wanted.size());
-      copy_bytes(there.data(), Device::cpu(), rows.raw(), device_, there.size() * sizeof(bf16));
-      size_t different = 0;
-      for (size_t i = last; i < there.size(); ++i) {
-        const size_t partner = i ^ static_cast<size_t>(half);
-        const float slack = turned ? f32_rounding * std::abs(wanted[partner].to_float()) : 0;
-        different += !(std::abs(there[i].to_float() - wanted[i].to_float()) <= slack);
-      }
-      EXPECT_EQ(different, 0u);
-    };
-    compare(placed.memory().keys, problem.key_narrow, true);
-    compare(placed.memory().values, problem.value_narrow, false);
   }
 };
 
@@ -210,16 +81,132 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{16, 700, 14, 2, 128, DType::bf16}, Case{64, 900, 7, 1, 128, DType::bf16},
                       Case{64, 64, 4, 2, 64, DType::bf16}, Case{5, 700, 4, 4, 80, DType::bf16},
                       Case{1, 777, 4, 2, 128, DType::f32}, Case{9, 300, 6, 2, 37, DType::f32},
-                      Case{64, 200, 2, 1, 256, DType::f32}),
+                      Case{64, 200, 2, 1, 256, DType::f32}, Case{64, 1500, 28, 4, 128, DType::bf16},
+                      Case{32, 2050, 10, 5, 128, DType::bf16}),
     label);
 
 // New tokens come before their rotation: their rows are written as the rotation gives them, and the
 // output is that of the turned queries over all rows.
-using CudaDecodeTurning = CudaDecode;
+class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Case> {
+ protected:
+  void turn(Random& random, const BatchShape& shape, const std::vector<SequenceCase>& sequences,
+            int splits) {
+    DecodeBatch batch(shape, device_, pool_);
+    DecodeAttention work = batch.work(splits);
+    if (!decode_turns(batch.context(), work)) {
+      GTEST_SKIP() << "this GPU has too little shared memory";
+    }
+    batch.fill(random, sequences, false);
+    place_unturned(random, batch, shape);
+    const Tensor unturned =
+        testing::tensor_of(qkv_, {shape.tokens, all(shape) * shape.head_size}, shape.type, device_);
+    const Shape angles{shape.tokens, shape.head_size / 2};
+    const Tensor cosines = testing::tensor_of(cos_, angles, DType::f32, device_);
+    const Tensor sines = testing::tensor_of(sin_, angles, DType::f32, device_);
+    // What `queries` points at is not read.
+    const Tensor poison = testing::poisoned_tensor(batch.out_shape(), shape.type, device_);
+    work.queries = poison;
+    work.unturned = {unturned, cosines, sines};
+    decode_attention(batch.context(), work);
+    synchronize(batch.context());
+    SCOPED_TRACE(std::to_string(splits) + " parts");
+    batch.expect(false);
+    for (DecodeBatch::Sequence& sequence : batch.sequences()) {
+      DecodeBatch::Set& own = sequence.sets[static_cast<size_t>(sequence.shape.own)];
+      compare(own.device_keys, own.keys, shape.head_size / 2);
+      compare(own.device_values, own.values, 0);
+    }
+  }
+
+ private:
+  static int64_t all(const BatchShape& shape) { return shape.heads + 2 * shape.kv_heads; }
+
+  // Turning there and back in f32 moves a number by its partner's rounding; next to a partner of
+  // ten thousand times its size that shows even in bf16. Where nothing is turned `half` is 0.
+  static void compare(const Tensor& rows, const std::vector<float>& wanted, int64_t half) {
+    constexpr float f32_rounding = 1e-6f;
+    const std::vector<float> there = testing::floats_of(rows);
+    size_t different = 0;
+    for (size_t i = 0; i < there.size(); ++i) {
+      const size_t partner = i ^ static_cast<size_t>(half);
+      const float slack = half > 0 ? f32_rounding * std::abs(wanted[partner]) : 0;
+      different += !(std::abs(there[i] - wanted[i]) <= slack);
+    }
+    EXPECT_EQ(different, 0u);
+  }
+
+  // The new rows hold nothing yet; qkv_ holds their tokens turned back in f32, so that the rotation
+  // ends at the same bf16 numbers.
+  void place_unturned(Random& random, DecodeBatch& batch, const BatchShape& shape) {
+    const int64_t half = shape.head_size / 2;
+    cos_.clear();
+    sin_.clear();
+    for (int64_t i = 0; i < shape.tokens * half; ++i) {
+      const double angle = random.uniform() * 6.0;
+      cos_.push_back(static_cast<float>(std::cos(angle)));
+      sin_.push_back(static_cast<float>(std::sin(angle)));
+    }
+    qkv_.assign(static_cast<size_t>(shape.tokens * all(shape) * shape.head_size), 0.0f);
+    for (DecodeBatch::Sequence& sequence : batch.sequences()) {
+      DecodeBatch::Set& own = sequence.sets[static_cast<size_t>(sequence.shape.own)];
+      const int64_t old_rows = own.shape.count - sequence.shape.tokens;
+      for (int64_t token = 0; token < sequence.shape.tokens; ++token) {
+        const int64_t whole = sequence.first_token + token, row = old_rows + token;
+        for (int64_t head = 0; head < all(shape); ++head) {
+          const int64_t kv = head - shape.heads, value = kv - shape.kv_heads;
+          const float* from =
+              kv < 0 ? &batch.query_data()[static_cast<size_t>((whole * shape.heads + head) *
+                                                               shape.head_size)]
+              : value < 0
+                  ? &own.keys[static_cast<size_t>((row * shape.kv_heads + kv) * shape.head_size)]
+                  : &own.values[static_cast<size_t>((row * shape.kv_heads + value) *
+                                                    shape.head_size)];
+          float* to = &qkv_[static_cast<size_t>((whole * all(shape) + head) * shape.head_size)];
+          for (int64_t i = 0; i < half; ++i) {
+            const auto angle = static_cast<size_t>(whole * half + i);
+            const double c = value < 0 ? cos_[angle] : 1, s = value < 0 ? sin_[angle] : 0;
+            const double length = c * c + s * s;
+            to[i] = static_cast<float>((from[i] * c + from[i + half] * s) / length);
+            to[i + half] = static_cast<float>((from[i + half] * c - from[i] * s) / length);
+          }
+        }
+      }
+      const Tensor nothing = testing::poisoned_tensor(
+          {sequence.shape.tokens, shape.kv_heads, shape.head_size}, DType::bf16, device_);
+      for (Tensor* rows : {&own.device_keys, &own.device_values}) {
+        copy_bytes(rows->view().raw() + old_rows * shape.kv_heads * shape.head_size * 2, device_,
+                   nothing.view().raw(), device_, static_cast<size_t>(nothing.bytes()));
+      }
+    }
+  }
+
+  std::vector<float> qkv_, cos_, sin_;
+};
 
 TEST_P(CudaDecodeTurning, WritesTheNewRows) {
   KINORA_FRESH_RANDOM(random);
-  for (const int splits : {1, 3, 33}) turn(random, GetParam(), splits);
+  const Case& c = GetParam();
+  for (const int splits : {1, 3, 33}) {
+    BatchShape shape = shape_of(c);
+    shape.type = DType::f32;
+    turn(random, shape, {{.sets = {{.count = c.rows}}, .tokens = c.tokens}}, splits);
+  }
+}
+
+TEST_P(CudaDecodeTurning, WritesThoseOfEverySequence) {
+  KINORA_FRESH_RANDOM(random);
+  const Case& c = GetParam();
+  BatchShape shape = shape_of(c);
+  shape.sequences = 6;
+  shape.tokens = 5 * c.tokens;
+  shape.type = DType::f32;
+  const SequenceCase alone{.sets = {{.count = c.rows}}, .tokens = c.tokens};
+  const SequenceCase one{.sets = {{.count = c.tokens + 40}}};
+  const SequenceCase several{
+      .sets = {{.count = 33}, {}, {.count = c.rows + 7}, {.count = 90, .listed = true}},
+      .tokens = c.tokens,
+      .own = 2};
+  for (const int splits : {1, 5, 33}) turn(random, shape, {several, one, alone, several}, splits);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,9 @@
 // The decode kernel (decode_cuda.h) for bf16 rows and at most eight (token, head) pairs of a kv
-// head, as in decoding a token at a time. Keys and values are the left factors of its products, so
-// nothing is computed for pairs that are not there, and its warps keep few registers and stream
-// rows each through a ring of its own without waiting for each other: other kernels have room on
-// the multiprocessor meanwhile. It can also turn queries and keys and append the new rows itself.
+// head and sequence, as in decoding a token at a time. Keys and values are the left factors of its
+// products, so nothing is computed for absent pairs. Its warps use few registers, and each streams
+// rows through its own ring without waiting for the others: this leaves room for other kernels on
+// the multiprocessor. It can also rotate queries and keys and append the new rows
+// itself.
 #pragma once
 
 #include "attention/cuda/decode_join_cuda.cuh"
@@ -17,6 +18,8 @@ constexpr int few_parts = 128;  // parts of a pair that fit into the ring when t
 
 template <int HeadSize>
 constexpr size_t few_ring_bytes = size_t{few_warps} * few_stages* few_keys* HeadSize * 2 * 2;
+static_assert(few_parts * (128 + 4) * sizeof(float) <= few_ring_bytes<128>);
+static_assert(few_parts * (64 + 4) * sizeof(float) <= few_ring_bytes<64>);
 template <int HeadSize>
 constexpr size_t few_shared_bytes = few_ring_bytes<HeadSize> + few_pairs* HeadSize * 2;
 
@@ -27,26 +30,21 @@ __device__ inline uint32_t transposed(uint32_t rows) {
   return columns;
 }
 
-__device__ inline float load_value(const void* data, bool f32, int64_t at) {
-  return f32 ? static_cast<const float*>(data)[at]
-             : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-}
-
-// Fills q [few_pairs, HeadSize], and with a.unturned writes the new rows that lie in [begin, end).
+// Fills q [few_pairs, HeadSize], and with a.unturned writes the new rows that lie in the stretch.
 template <int HeadSize>
-__device__ inline void prepare_queries(const DecodeArguments& a, const LayerRows& layer,
-                                       int kv_head, int64_t begin, int64_t end, __nv_bfloat16* q) {
+__device__ inline void prepare_queries(const DecodeArguments& a, const DeviceSequence& sequence,
+                                       const DecodePairs& pairs, const Stretch& stretch,
+                                       int kv_head, __nv_bfloat16* q) {
   constexpr int half = HeadSize / 2;
-  const int group = a.heads / a.kv_heads, pair_count = a.tokens * group;
   const int thread = static_cast<int>(threadIdx.x);
   if (a.unturned == nullptr) {
     for (int i = thread; i < few_pairs * HeadSize; i += few_warps * 32) {
       const int pair = i / HeadSize, column = i % HeadSize;
       float value = 0;
-      if (pair < pair_count) {
-        value = load_value(a.queries, a.queries_f32,
-                           pair / group * a.query_stride +
-                               (kv_head * group + pair % group) * a.query_head_stride + column);
+      if (pair < pairs.count) {
+        value = load_value(
+            a.queries, a.queries_f32,
+            pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + column);
       }
       q[i] = __float2bfloat16_rn(value);
     }
@@ -66,149 +64,102 @@ __device__ inline void prepare_queries(const DecodeArguments& a, const LayerRows
   for (int i = thread; i < few_pairs * half; i += few_warps * 32) {
     const int pair = i / half, column = i % half;
     float x1 = 0, x2 = 0;
-    if (pair < pair_count) turn(pair / group, kv_head * group + pair % group, column, x1, x2);
+    if (pair < pairs.count) turn(pairs.token(pair), pairs.head(pair), column, x1, x2);
     q[pair * HeadSize + column] = __float2bfloat16_rn(x1);
     q[pair * HeadSize + column + half] = __float2bfloat16_rn(x2);
   }
-  const int64_t first = max(begin, layer.rows - a.tokens);
-  for (int i = thread; i < 2 * half * static_cast<int>(end - first); i += few_warps * 32) {
-    const int64_t row = first + i / (2 * half);
+  const DeviceRowSet& own = sequence.sets[sequence.own];
+  SetCursor at;
+  while (at.index < sequence.own) at.seek(sequence, at.next);
+  // New token i is this row of the set and, counted from `fresh`, of the sequence.
+  const int32_t old_rows = static_cast<int32_t>(own.count) - sequence.tokens;
+  const int32_t fresh = at.begin + old_rows;
+  const int32_t first = max(stretch.begin, fresh);
+  const int32_t last = min(stretch.end, fresh + sequence.tokens);
+  for (int i = thread; i < 2 * half * (last - first); i += few_warps * 32) {
+    const int token = first - fresh + i / (2 * half);
     const int of_value = i / half % 2, column = i % half;
     float x1, x2;
-    turn(static_cast<int>(row - (layer.rows - a.tokens)), a.heads + of_value * a.kv_heads + kv_head,
-         column, x1, x2);
+    turn(sequence.first_token + token, a.heads + of_value * a.kv_heads + kv_head, column, x1, x2);
     auto* target =
-        static_cast<__nv_bfloat16*>(const_cast<void*>(of_value != 0 ? layer.values : layer.keys)) +
-        (row * a.kv_heads + kv_head) * HeadSize + column;
+        static_cast<__nv_bfloat16*>(const_cast<void*>(of_value != 0 ? own.values : own.keys)) +
+        (int64_t{old_rows + token} * a.kv_heads + kv_head) * HeadSize + column;
     target[0] = __float2bfloat16_rn(x1);
     target[half] = __float2bfloat16_rn(x2);
   }
 }
 
-// Joins the parts of a kv head through the ring's shared memory, as many pairs at once as fit.
+// One stretch of a sequence; all threads of a block. `waited` says whether earlier kernels have
+// ended.
 template <int HeadSize>
-__device__ inline void join_few(const DecodeArguments& a, int kv_head, int parts, float* room) {
-  constexpr int quads = HeadSize / 4;
-  const int group = a.heads / a.kv_heads, pair_count = a.tokens * group;
-  const int64_t pairs = int64_t{a.tokens} * a.heads;
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  const auto place = [&](int p) {
-    return int64_t{p / group} * a.heads + kv_head * group + p % group;
-  };
-  const int64_t step = pairs * HeadSize;  // from part to part
-  static_assert(few_parts * (HeadSize + 4) * sizeof(float) <= few_ring_bytes<HeadSize>);
-  float* share = room;                      // [at once, parts]
-  const int each = parts * (HeadSize + 4);  // floats of a pair; 4: the share, rounded up
-  const int at_once =
-      min(pair_count, static_cast<int>(few_ring_bytes<HeadSize> / sizeof(float)) / each);
-  float* outs = room + at_once * parts * 4;  // [at once, parts, HeadSize]
-  for (int first = 0; first < pair_count; first += at_once) {
-    const int count = min(at_once, pair_count - first);
-    __syncthreads();
-    // Half a warp or a whole one takes a row of a part.
-    for (int p = 0; p < count; ++p) {
-      const float* from = a.part_out + place(first + p) * HeadSize + thread % quads * 4;
-      const uint32_t to = address_of(outs + p * parts * HeadSize + thread % quads * 4);
-      for (int part = thread / quads; part < parts; part += few_warps * 32 / quads) {
-        copy_piece(to + static_cast<uint32_t>(part * HeadSize) * 4, from + part * step, 16);
-      }
-    }
-    commit_copies();
-    for (int p = thread / 32; p < count; p += few_warps) {
-      float high = -INFINITY, total = 0;
-      for (int i = lane; i < parts; i += 32) {
-        high = fmaxf(high, __ldcg(a.part_max + i * pairs + place(first + p)));
-      }
-      for (int step = 16; step > 0; step /= 2) {
-        high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, step));
-      }
-      for (int i = lane; i < parts; i += 32) {  // a part that read nothing has sum 0
-        const int64_t at = i * pairs + place(first + p);
-        const float sum = __ldcg(a.part_sum + at);
-        const float weight = sum > 0 ? exp2f(__ldcg(a.part_max + at) - high) : 0;
-        share[p * parts + i] = weight;
-        total += weight * sum;
-      }
-      for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
-      __syncwarp();
-      for (int i = lane; i < parts; i += 32) {
-        share[p * parts + i] = total > 0 ? share[p * parts + i] / total : 0;
-      }
-    }
-    wait_copies<0>();
-    __syncthreads();
-    for (int i = thread; i < count * quads; i += few_warps * 32) {
-      const int p = i / quads, column = i % quads * 4;
-      float4 value{};
-#pragma unroll 4
-      for (int part = 0; part < parts; ++part) {
-        const float weight = share[p * parts + part];
-        const auto x =
-            *reinterpret_cast<const float4*>(outs + (p * parts + part) * HeadSize + column);
-        value.x = fmaf(weight, x.x, value.x);
-        value.y = fmaf(weight, x.y, value.y);
-        value.z = fmaf(weight, x.z, value.z);
-        value.w = fmaf(weight, x.w, value.w);
-      }
-      const int64_t at = (first + p) / group * a.out_stride +
-                         (kv_head * group + (first + p) % group) * a.out_head_stride + column;
-      store_value(a.out, a.out_f32, at, value.x);
-      store_value(a.out, a.out_f32, at + 1, value.y);
-      store_value(a.out, a.out_f32, at + 2, value.z);
-      store_value(a.out, a.out_f32, at + 3, value.w);
-    }
-  }
-}
-
-// grid: (splits, kv heads)
-template <int HeadSize>
-__global__ void __launch_bounds__(few_warps * 32, 1)
-    decode_few(const __grid_constant__ DecodeArguments a) {
+__device__ inline void attend_few(const DecodeArguments& a, const Stretch& stretch, bool& waited,
+                                  char* memory) {
   constexpr int pieces = HeadSize / 8;
   constexpr int steps = HeadSize / 16;
   constexpr uint32_t tile_bytes = few_keys * HeadSize * 2;
-  extern __shared__ __align__(128) char memory[];
-  cuda::let_next_start();
-
-  const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int group = a.heads / a.kv_heads, pair_count = a.tokens * group;
+  const int part = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const uint32_t ring =
       address_of(memory) + static_cast<uint32_t>(warp) * few_stages * 2 * tile_bytes;
   auto* q_rows = reinterpret_cast<__nv_bfloat16*>(memory + few_ring_bytes<HeadSize>);
 
-  const LayerRows layer = *a.layer;
-  int64_t begin, end;
-  decode_range(layer.rows, part, parts, begin, end);
-  const int64_t old_rows = layer.rows - a.tokens;
+  const DeviceSequence& sequence = a.sequences[stretch.sequence];
+  const DecodePairs pairs(a, sequence, kv_head);
+  const int32_t end = stretch.end;
   const int64_t row_stride = int64_t{a.kv_heads} * HeadSize;
-  const auto* keys = static_cast<const __nv_bfloat16*>(layer.keys) + kv_head * HeadSize;
-  const auto* values = static_cast<const __nv_bfloat16*>(layer.values) + kv_head * HeadSize;
+  SetCursor source;  // of the rows that are loaded
+  const __nv_bfloat16 *keys = nullptr, *values = nullptr;
+  const int32_t* list = nullptr;
+  int32_t count = 0;
 
   // The warp's tile number `tile` into a stage.
-  const auto tile_begin = [&](int tile) { return begin + (tile * few_warps + warp) * few_keys; };
+  const auto tile_begin = [&](int tile) {
+    return stretch.begin + (tile * few_warps + warp) * few_keys;
+  };
   const auto load = [&](int tile) {
-    const int64_t first = tile_begin(tile);
+    const int32_t first = tile_begin(tile);
     const uint32_t target = ring + static_cast<uint32_t>(tile % few_stages) * 2 * tile_bytes;
     if (first < end) {
-#pragma unroll
-      for (int i = 0; i < few_keys * pieces; i += 32) {
+      if (source.seek(sequence, first)) {
+        const DeviceRowSet& set = sequence.sets[source.index];
+        keys = static_cast<const __nv_bfloat16*>(set.keys) + kv_head * HeadSize;
+        values = static_cast<const __nv_bfloat16*>(set.values) + kv_head * HeadSize;
+        list = set.list;
+        count = static_cast<int32_t>(set.count);
+      }
+      const int32_t place = first - source.begin, left = count - place;
+      const auto copy = [&](int i, const auto& row_of) {
         const int row = (i + lane) / pieces, piece = (i + lane) % pieces;
-        const bool inside = first + row < end;
-        const int64_t offset = (inside ? first + row : begin) * row_stride + piece * 8;
+        const bool inside = row < left;
+        const int64_t offset = row_of(row, inside) * row_stride + piece * 8;
         const uint32_t at = piece_offset<pieces>(row, piece);
         copy_piece(target + at, keys + offset, inside ? 16 : 0);
         copy_piece(target + tile_bytes + at, values + offset, inside ? 16 : 0);
+      };
+      if (list == nullptr) {
+#pragma unroll
+        for (int i = 0; i < few_keys * pieces; i += 32) {
+          copy(i, [&](int row, bool inside) { return int64_t{inside ? place + row : 0}; });
+        }
+      } else {
+        const int32_t listed = lane < min(few_keys, left) ? list[place + lane] : 0;
+#pragma unroll
+        for (int i = 0; i < few_keys * pieces; i += 32) {
+          copy(i, [&](int row, bool) { return int64_t{__shfl_sync(0xffffffff, listed, row)}; });
+        }
       }
     }
     commit_copies();
   };
   // Old rows were there before the kernel that makes this one's queries and new rows.
   int ready = 0;
-  while (ready < few_stages - 1 && tile_begin(ready) + few_keys <= old_rows) load(ready++);
-  cuda::wait_for_previous();
-  prepare_queries<HeadSize>(a, layer, kv_head, begin, end, q_rows);
+  if (!waited) {
+    const int32_t old_end = old_rows_end(sequence, stretch.begin, end);
+    while (ready < few_stages - 1 && tile_begin(ready) + few_keys <= old_end) load(ready++);
+    cuda::wait_for_previous();
+    waited = true;
+  }
+  prepare_queries<HeadSize>(a, sequence, pairs, stretch, kv_head, q_rows);
   __syncthreads();
   while (ready < few_stages - 1) load(ready++);
 
@@ -220,17 +171,17 @@ __global__ void __launch_bounds__(few_warps * 32, 1)
     q[s][0] = *reinterpret_cast<const uint32_t*>(from);
     q[s][1] = *reinterpret_cast<const uint32_t*>(from + 8);
   }
-  uint64_t mask[2];  // of new tokens
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int token = min(lane % 4 * 2 + r, pair_count - 1) / group;
-    mask[r] = a.tree_mask != nullptr ? a.tree_mask[token] : ~uint64_t{0} >> (63 - token);
-  }
 
   float out[steps][4] = {};  // [columns 16 · steps, pairs]
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
+  SetCursor now;  // of the rows that are multiplied
+  int32_t plain_end = 0;
   for (int tile = 0; tile_begin(tile) < end; ++tile) {
+    const int32_t first = tile_begin(tile);
+    if (now.seek(sequence, first)) plain_end = plain_rows_end(sequence, now);
+    const bool plain = first + few_keys <= plain_end;
+    const float weight = plain ? 0 : row_weight(sequence, now, first, lane);
     wait_copies<few_stages - 2>();
     __syncwarp();
     load(tile + few_stages - 1);  // where all lanes have read the tile before this one
@@ -242,15 +193,19 @@ __global__ void __launch_bounds__(few_warps * 32, 1)
       load_left<pieces>(left, key_tile, 0, k, lane);
       multiply_add(k % 2 == 0 ? s : more, left, q[k][0], q[k][1]);
     }
-    const int64_t first = tile_begin(tile);
 #pragma unroll
     for (int j = 0; j < 4; ++j) s[j] = (s[j] + more[j]) * a.factor;
-    if (first + few_keys > old_rows || first + few_keys > end) {
+    if (!plain) {
+      const float weights[2] = {__shfl_sync(0xffffffff, weight, lane / 4),
+                                __shfl_sync(0xffffffff, weight, lane / 4 + 8)};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int64_t row = first + lane / 4 + j / 2 * 8, fresh = row - old_rows;
-        const bool seen = row < end && (fresh < 0 || (mask[j % 2] >> fresh & 1));
-        if (!seen) s[j] = -INFINITY;
+      for (int r = 0; r < 2; ++r) {
+        const int token = min(lane % 4 * 2 + r, pairs.count - 1) / pairs.group;
+        const uint32_t seen =
+            rows_seen(sequence, now, first, token, a.masks[sequence.first_token + token]) >>
+            (lane / 4);
+        s[r] = (seen & 1) != 0 ? s[r] + weights[0] : -INFINITY;
+        s[2 + r] = (seen >> 8 & 1) != 0 ? s[2 + r] + weights[1] : -INFINITY;
       }
     }
 #pragma unroll
@@ -307,11 +262,29 @@ __global__ void __launch_bounds__(few_warps * 32, 1)
     }
   }
   __syncthreads();
-  join_warps<few_warps, few_pairs, HeadSize, HeadSize>(a, kv_head, 0, pair_count, part, parts,
+  const bool only = stretch.parts.count == 1;
+  join_warps<few_warps, few_pairs, HeadSize, HeadSize>(a, pairs, 0, pairs.count, part, only,
                                                        warp_out, warp_max, warp_sum);
-  if (parts > 1 && last_to_arrive(a.arrived + kv_head, parts)) {
-    join_few<HeadSize>(a, kv_head, parts, reinterpret_cast<float*>(memory));
+  if (!only &&
+      last_to_arrive(a.arrived + stretch.sequence * a.kv_heads + kv_head, stretch.parts.count)) {
+    join_through<HeadSize, few_warps * 32, few_ring_bytes<HeadSize>>(
+        a, pairs, stretch.parts, reinterpret_cast<float*>(memory));
   }
+}
+
+// grid: (parts, kv heads)
+template <int HeadSize>
+__global__ void __launch_bounds__(few_warps * 32, 3)  // for the registers, not for three blocks
+    decode_few(const __grid_constant__ DecodeArguments a) {
+  extern __shared__ __align__(128) char memory[];
+  __shared__ SequenceStarts starts;
+  cuda::let_next_start();
+  Walk walk(a, starts, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  bool waited = false;
+  for (Stretch stretch; walk.next(stretch); __syncthreads()) {
+    attend_few<HeadSize>(a, stretch, waited, memory);
+  }
+  if (!waited) cuda::wait_for_previous();
 }
 
 }  // namespace kinora::cuda_attention

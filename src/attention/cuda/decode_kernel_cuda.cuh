@@ -1,7 +1,7 @@
 // The decode kernel (decode_cuda.h) for bf16 rows: a block reads one part of the rows of one kv
 // head once, through tiles of 128 rows in shared memory, for up to 16 · RowWarps (token, head)
-// pairs. Its eight warps share out pairs and rows. With few pairs the block that finishes last for
-// a kv head joins the parts, otherwise a second kernel does.
+// pairs of a sequence. Its eight warps share out pairs and rows. With few pairs the block that
+// finishes last for a sequence and kv head joins the parts, otherwise a second kernel does.
 #pragma once
 
 #include "attention/cuda/decode_join_cuda.cuh"
@@ -12,11 +12,15 @@ constexpr int decode_stages = 3;
 
 template <int HeadSize>
 constexpr size_t decode_shared_bytes = size_t{decode_stages} * decode_tile* HeadSize * 2 * 2;
+constexpr int decode_parts = 256;  // parts of a pair that fit into it when they are joined
+static_assert(decode_parts * (128 + 4) * sizeof(float) <= decode_shared_bytes<128>);
+static_assert(decode_parts * (64 + 4) * sizeof(float) <= decode_shared_bytes<64>);
 
-// grid: (splits, kv heads, row tiles)
+// One stretch of a sequence; all threads of a block. `waited` says whether earlier kernels have
+// ended.
 template <int HeadSize, int RowWarps>
-__global__ void __launch_bounds__(decode_warps * 32, 1)
-    decode_rows(const __grid_constant__ DecodeArguments a) {
+__device__ inline void attend_rows(const DecodeArguments& a, const Stretch& stretch, bool& waited,
+                                   char* memory) {
   constexpr int pieces = HeadSize / 8;
   constexpr int steps = HeadSize / 16;
   constexpr int key_warps = decode_warps / RowWarps;
@@ -24,62 +28,78 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
   constexpr int chunk = warp_keys < 32 ? warp_keys : 32;
   constexpr int tile_rows = 16 * RowWarps;
   constexpr uint32_t tile_bytes = decode_tile * HeadSize * 2;
-  extern __shared__ __align__(128) char memory[];
+  static_assert(chunk <= decode_share, "a chunk is of one set");
   const uint32_t shared = address_of(memory);
-  cuda::let_next_start();
 
-  const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int group = a.heads / a.kv_heads;
+  const int part = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
+  const DeviceSequence& sequence = a.sequences[stretch.sequence];
+  const DecodePairs pairs(a, sequence, kv_head);
   const int first_pair = static_cast<int>(blockIdx.z) * tile_rows;
-  const int pair_count = min(tile_rows, a.tokens * group - first_pair);
+  const int pair_count = min(tile_rows, pairs.count - first_pair);
+  if (pair_count <= 0) return;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread & 31;
   const int row_warp = (thread >> 5) % RowWarps;
   const int key_warp = (thread >> 5) / RowWarps;
 
-  const LayerRows layer = *a.layer;
-  int64_t begin, end;
-  decode_range(layer.rows, part, parts, begin, end);
-  const int64_t old_rows = layer.rows - a.tokens;
+  const int32_t begin = stretch.begin, end = stretch.end;
   const int64_t row_stride = int64_t{a.kv_heads} * HeadSize;
-  const auto* keys = static_cast<const __nv_bfloat16*>(layer.keys) + kv_head * HeadSize;
-  const auto* values = static_cast<const __nv_bfloat16*>(layer.values) + kv_head * HeadSize;
+  SetCursor source;  // of the rows that are loaded
+  const __nv_bfloat16 *keys = nullptr, *values = nullptr;
+  const int32_t* list = nullptr;
+  int32_t count = 0;
 
-  const auto load = [&](int64_t tile_begin, int stage) {
+  const auto load = [&](int32_t tile_begin, int stage) {
     const uint32_t key_tile = shared + static_cast<uint32_t>(stage) * 2 * tile_bytes;
-    if (tile_begin < end) {
 #pragma unroll
-      for (int i = thread; i < decode_tile * pieces; i += decode_warps * 32) {
-        const int row = i / pieces, piece = i % pieces;
-        const bool inside = tile_begin + row < end;
-        const int64_t offset = (inside ? tile_begin + row : begin) * row_stride + piece * 8;
-        const uint32_t at = piece_offset<pieces>(row, piece);
-        copy_piece(key_tile + at, keys + offset, inside ? 16 : 0);
-        copy_piece(key_tile + tile_bytes + at, values + offset, inside ? 16 : 0);
+    for (int share = 0; share < decode_tile / decode_share; ++share) {
+      const int32_t first = tile_begin + share * decode_share;
+      if (first < end) {
+        if (source.seek(sequence, first)) {
+          const DeviceRowSet& set = sequence.sets[source.index];
+          keys = static_cast<const __nv_bfloat16*>(set.keys) + kv_head * HeadSize;
+          values = static_cast<const __nv_bfloat16*>(set.values) + kv_head * HeadSize;
+          list = set.list;
+          count = static_cast<int32_t>(set.count);
+        }
+        const int32_t place = first - source.begin, left = count - place;
+#pragma unroll
+        for (int i = thread; i < decode_share * pieces; i += decode_warps * 32) {
+          const int row = i / pieces, piece = i % pieces;
+          const bool inside = row < left;
+          int32_t from = inside ? place + row : 0;
+          if (list != nullptr) from = list[from];
+          const int64_t offset = from * row_stride + piece * 8;
+          const uint32_t at = piece_offset<pieces>(share * decode_share + row, piece);
+          copy_piece(key_tile + at, keys + offset, inside ? 16 : 0);
+          copy_piece(key_tile + tile_bytes + at, values + offset, inside ? 16 : 0);
+        }
       }
     }
     commit_copies();
   };
   // Old rows were there before the kernel that makes this one's queries and new rows.
   int early = 0;
-  for (; early < decode_stages - 1 && begin + (early + 1) * decode_tile <= old_rows; ++early) {
-    load(begin + early * decode_tile, early);
+  if (!waited) {
+    const int32_t old_end = old_rows_end(sequence, begin, end);
+    for (; early < decode_stages - 1 && begin + (early + 1) * decode_tile <= old_end; ++early) {
+      load(begin + early * decode_tile, early);
+    }
+    cuda::wait_for_previous();
+    waited = true;
   }
-  cuda::wait_for_previous();
   for (; early < decode_stages - 1; ++early) load(begin + early * decode_tile, early);
 
   // This warp's 16 pairs: a lane sees rows lane / 4 and lane / 4 + 8.
   uint32_t q[steps][4];
-  uint64_t mask[2];  // of new tokens
+  int token[2];  // of the sequence
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int pair = first_pair + row_warp * 16 + (lane >> 2) + 8 * r;
     const bool inside = pair < first_pair + pair_count;
-    const int token = inside ? pair / group : 0;
-    const int64_t at = token * a.query_stride +
-                       (kv_head * group + (inside ? pair % group : 0)) * a.query_head_stride;
-    mask[r] = a.tree_mask != nullptr ? a.tree_mask[token] : ~uint64_t{0} >> (63 - min(token, 63));
+    token[r] = inside ? pair / pairs.group : 0;
+    const int64_t at = (pairs.first_token + token[r]) * a.query_stride +
+                       pairs.head(inside ? pair : 0) * a.query_head_stride;
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
 #pragma unroll
@@ -104,8 +124,10 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
   float out[2 * steps][4] = {};
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
+  SetCursor now;  // of the rows that are multiplied
+  int32_t plain_end = 0;
   int stage = 0;
-  for (int64_t tile_begin = begin; tile_begin < end; tile_begin += decode_tile) {
+  for (int32_t tile_begin = begin; tile_begin < end; tile_begin += decode_tile) {
     wait_copies<decode_stages - 2>();
     __syncthreads();
     load(tile_begin + (decode_stages - 1) * decode_tile,
@@ -116,7 +138,11 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
 #pragma unroll 1
     for (int at = 0; at < warp_keys; at += chunk) {
       const int first_key = key_warp * warp_keys + at;
-      if (tile_begin + first_key >= end) break;
+      const int32_t first_row = tile_begin + first_key;
+      if (first_row >= end) break;
+      if (now.seek(sequence, first_row)) plain_end = plain_rows_end(sequence, now);
+      const bool plain = first_row + chunk <= plain_end;
+      const float weight = plain ? 0 : row_weight(sequence, now, first_row, lane);
       float s[chunk / 8][4] = {};
 #pragma unroll
       for (int c = 0; c < chunk / 16; ++c) {
@@ -126,15 +152,29 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
                                   lane);
         }
       }
-      const int64_t first_row = tile_begin + first_key;
-      if (first_row + chunk > old_rows) {  // new tokens, or beyond the last row
+#pragma unroll
+      for (int i = 0; i < chunk / 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) s[i][j] *= a.factor;
+      }
+      if (!plain) {
+        uint32_t seen[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          seen[r] = rows_seen(sequence, now, first_row, token[r],
+                              a.masks[pairs.first_token + token[r]]) >>
+                    (lane & 3) * 2;
+        }
 #pragma unroll
         for (int i = 0; i < chunk / 8; ++i) {
 #pragma unroll
-          for (int j = 0; j < 4; ++j) {
-            const int64_t fresh = first_row + i * 8 + (lane & 3) * 2 + (j & 1) - old_rows;
-            const bool seen = fresh < 0 || (fresh < a.tokens && (mask[j >> 1] >> fresh & 1));
-            if (!seen) s[i][j] = -INFINITY;
+          for (int c = 0; c < 2; ++c) {
+            const float more = __shfl_sync(0xffffffff, weight, i * 8 + (lane & 3) * 2 + c);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              float& x = s[i][2 * r + c];
+              x = (seen[r] >> (i * 8 + c) & 1) != 0 ? x + more : -INFINITY;
+            }
           }
         }
       }
@@ -143,8 +183,6 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
         float high = max[r];
 #pragma unroll
         for (int i = 0; i < chunk / 8; ++i) {
-          s[i][2 * r] *= a.factor;
-          s[i][2 * r + 1] *= a.factor;
           high = fmaxf(high, fmaxf(s[i][2 * r], s[i][2 * r + 1]));
         }
         high = fmaxf(high, __shfl_xor_sync(0xffffffff, high, 1));
@@ -210,13 +248,31 @@ __global__ void __launch_bounds__(decode_warps * 32, 1)
     }
   }
   __syncthreads();
-  join_warps<key_warps, tile_rows, HeadSize, pitch>(a, kv_head, first_pair, pair_count, part, parts,
+  const bool only = stretch.parts.count == 1;
+  join_warps<key_warps, tile_rows, HeadSize, pitch>(a, pairs, first_pair, pair_count, part, only,
                                                     warp_out, warp_max, warp_sum);
-  if (parts == 1 || RowWarps > 1) return;
-  if (last_to_arrive(a.arrived + blockIdx.z * gridDim.y + blockIdx.y, parts)) {
-    join_parts(a, kv_head, first_pair, pair_count, parts, HeadSize,
-               reinterpret_cast<float*>(memory));
+  if constexpr (RowWarps == 1) {  // one tile
+    if (!only &&
+        last_to_arrive(a.arrived + stretch.sequence * a.kv_heads + kv_head, stretch.parts.count)) {
+      join_through<HeadSize, decode_warps * 32, decode_shared_bytes<HeadSize>>(
+          a, pairs, stretch.parts, reinterpret_cast<float*>(memory));
+    }
   }
+}
+
+// grid: (parts, kv heads, tiles of pairs)
+template <int HeadSize, int RowWarps>
+__global__ void __launch_bounds__(decode_warps * 32, 1)
+    decode_rows(const __grid_constant__ DecodeArguments a) {
+  extern __shared__ __align__(128) char memory[];
+  __shared__ SequenceStarts starts;
+  cuda::let_next_start();
+  Walk walk(a, starts, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  bool waited = false;
+  for (Stretch stretch; walk.next(stretch); __syncthreads()) {
+    attend_rows<HeadSize, RowWarps>(a, stretch, waited, memory);
+  }
+  if (!waited) cuda::wait_for_previous();
 }
 
 }  // namespace kinora::cuda_attention

@@ -6,7 +6,8 @@
 
 namespace kinora::cuda_attention {
 
-// Any head size up to 256, f32 or bf16 rows, in f32 arithmetic.  grid: (splits, heads, tokens)
+// Any head size up to 256, f32 or bf16 rows, in f32 arithmetic; the rows of a token's sequence are
+// divided among all parts.  grid: (parts, heads, tokens)
 template <int = 0>
 __global__ void __launch_bounds__(decode_warps * 32)
     decode_simple(const __grid_constant__ DecodeArguments a, int32_t head_size, bool rows_f32) {
@@ -16,37 +17,41 @@ __global__ void __launch_bounds__(decode_warps * 32)
   __shared__ float warp_max[decode_warps], warp_sum[decode_warps];
   const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
   const int head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
-  const int group = a.heads / a.kv_heads;
+  const int group = a.heads / a.kv_heads, kv_head = head / group;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto load = [](const void* data, bool f32, int64_t at) {
-    return f32 ? static_cast<const float*>(data)[at]
-               : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
-  };
   const int64_t from = token * a.query_stride + head * a.query_head_stride;
   cuda::let_next_start();
+  const int32_t which = sequence_of_token(a.sequences, a.sequence_count, token, lane);
   cuda::wait_for_previous();
+  if (which < 0) return;
   for (int c = static_cast<int>(threadIdx.x); c < head_size; c += decode_warps * 32) {
-    query[c] = load(a.queries, a.queries_f32, from + c) * a.factor;
+    query[c] = load_value(a.queries, a.queries_f32, from + c) * a.factor;
   }
   __syncthreads();
-  const LayerRows layer = *a.layer;
-  int64_t begin, end;
-  decode_range(layer.rows, part, parts, begin, end);
-  const int64_t old_rows = layer.rows - a.tokens;
-  const uint64_t mask = a.tree_mask != nullptr ? a.tree_mask[token] : ~uint64_t{0} >> (63 - token);
+  const DeviceSequence& sequence = a.sequences[which];
+  const int32_t shares = shares_of(sequence);
+  const int32_t begin = first_share(shares, part, parts) * decode_share;
+  const int32_t end = first_share(shares, part + 1, parts) * decode_share;
+  const int own_token = token - sequence.first_token;
+  const uint64_t mask = a.masks[token];
   float out[8] = {};
   float max = -INFINITY, sum = 0;
-  for (int64_t first = begin + warp * 32; first < end; first += decode_warps * 32) {
-    const int64_t row = first + lane;
-    const int64_t fresh = row - old_rows;
-    const bool seen = row < end && (fresh < 0 || (mask >> fresh & 1));
-    const int64_t place = (row * a.kv_heads + head / group) * head_size;
+  SetCursor at_set;
+  for (int32_t first = begin + warp * 32; first < end; first += decode_warps * 32) {
+    at_set.seek(sequence, first);
+    const DeviceRowSet& set = sequence.sets[at_set.index];
+    const bool seen = (rows_seen(sequence, at_set, first, own_token, mask) >> lane & 1) != 0;
+    const int32_t left = static_cast<int32_t>(set.count) - (first - at_set.begin);
+    int64_t row = first - at_set.begin + lane;
+    if (set.list != nullptr && lane < left) row = set.list[row];
+    const int64_t place = (row * a.kv_heads + kv_head) * head_size;
     float score = -INFINITY;
     if (seen) {
       score = 0;
       for (int c = 0; c < head_size; ++c) {
-        score = fmaf(query[c], load(layer.keys, rows_f32, place + c), score);
+        score = fmaf(query[c], load_value(set.keys, rows_f32, place + c), score);
       }
+      if (set.weights != nullptr) score += row_weight(sequence, at_set, first, lane);
     }
     float high = fmaxf(max, score);
     for (int step = 16; step > 0; step /= 2) {
@@ -60,13 +65,13 @@ __global__ void __launch_bounds__(decode_warps * 32)
     for (int step = 16; step > 0; step /= 2) more += __shfl_xor_sync(0xffffffff, more, step);
     sum = sum * correction + more;
     for (int c = 0; c < 8; ++c) out[c] *= correction;
-    for (int i = 0; i < 32 && first + i < end; ++i) {
+    for (int i = 0; i < 32 && i < left; ++i) {
       const float w = __shfl_sync(0xffffffff, weight, i);
       const int64_t at = __shfl_sync(0xffffffff, place, i) + lane;
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         if (lane + 32 * c < head_size) {
-          out[c] = fmaf(w, load(layer.values, rows_f32, at + 32 * c), out[c]);
+          out[c] = fmaf(w, load_value(set.values, rows_f32, at + 32 * c), out[c]);
         }
       }
     }
@@ -97,7 +102,8 @@ __global__ void __launch_bounds__(decode_warps * 32)
     a.part_sum[slot] = all;
   }
   if (last_to_arrive(a.arrived + token * a.heads + head, parts)) {
-    join_parts(a, head / group, token * group + head % group, 1, parts, head_size, scratch);
+    join_parts(a, DecodePairs(a, sequence, kv_head), own_token * group + head % group, 1,
+               {0, parts}, head_size, scratch);
   }
 }
 

@@ -62,6 +62,9 @@ class PlacedProblem {
     queries_ = tensor_of(problem.query_data, problem.out_shape(), query_type, device);
     keys_ = tensor_of(problem.key_data, rows, shape.dtype, device);
     values_ = tensor_of(problem.value_data, rows, shape.dtype, device);
+    if (!problem.weights.empty()) {
+      weights_ = tensor_of(problem.weights, {problem.rows()}, DType::f32, device);
+    }
     out_ = poisoned_tensor(problem.out_shape(), out_type, device);
     const Shape pairs{shape.queries, shape.heads};
     max_ = poisoned_tensor(pairs, DType::f32, device);
@@ -71,7 +74,9 @@ class PlacedProblem {
     return {queries_.view(), problem_.query_ordinals, problem_.query_modalities};
   }
   RowsView memory() const {
-    return {keys_.view(), values_.view(), problem_.row_ordinals, problem_.row_modalities};
+    RowsView memory{keys_.view(), values_.view(), problem_.row_ordinals, problem_.row_modalities};
+    if (weights_.defined()) memory.weights = weights_.view();
+    return memory;
   }
   TensorView out() { return out_.view(); }
   Tensor& out_tensor() { return out_; }
@@ -85,7 +90,7 @@ class PlacedProblem {
  private:
   const Problem& problem_;
   Device device_;
-  Tensor queries_, keys_, values_, out_, max_, sum_;
+  Tensor queries_, keys_, values_, weights_, out_, max_, sum_;
 };
 
 // Tests that need a GPU.

@@ -183,7 +183,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         key.next();
         weigh(s, state, factor, correction);
         // Never true. Without a branch the assembler moves the wait above the arithmetic that it
-        // shall overlap with.
+        // is meant to overlap with.
         if (fminf(state.sum[0], state.sum[1]) < 0) __nanosleep(1);
         mma_wait<0>(o);
         release(&shared.empty_value[value.index]);

@@ -116,7 +116,7 @@ __device__ inline void mma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most `Left` groups are under way; `d` is what the waited for group computed.
+// Waits until at most `Left` groups are under way; `d` is the result of the group waited for.
 template <int Left>
 __device__ inline void mma_wait(float (&d)[64]) {
   asm volatile("wgmma.wait_group.sync.aligned %64;"

@@ -95,7 +95,7 @@ __device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& s
   }
 }
 
-// Copies any keys and values: contiguous ones as above, others row by row. Three warps, of which
+// Copies any keys and values: contiguous ones as above, others row by row. Runs on three warps;
 // every thread announces what it has copied.
 template <typename V>
 __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) {
@@ -106,7 +106,7 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
   // Columns whose rows of memory this thread looks up: `thread`, and one more in the last warp.
   const int second = thread >= count - (block_keys - count) ? thread + block_keys - count : -1;
   Ring<V::stages> stage;
-  // Row-wise copies that have not been announced yet; a third one may be under way beside them.
+  // Row-wise copies that have not been announced yet; a third one may be under way as well.
   // Addresses of their barriers in shared memory, 0 for none.
   uint32_t older = 0;
   uint32_t newer = 0;
@@ -125,7 +125,7 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
       announce(newer);
     }
   };
-  // Waits for a free buffer without keeping a finished copy back.
+  // Waits for a free buffer without holding back a finished copy.
   const auto wait_free = [&](uint64_t* barrier, uint32_t parity) {
     if (barrier_try(barrier, parity)) return;
     flush();
@@ -166,7 +166,7 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
     const int kv_head = job.head / a.group;
     Cursor<block_keys> cursor(a.plan, job);
     barrier_arrive(&shared.empty_query[slot.index]);
-    // Rows of the next block are looked up while the present one is copied.
+    // Rows of the next block are looked up while the current one is copied.
     BlockInfo info = cursor.info();
     int32_t found[2] = {0, 0};
     const auto look_up = [&] {

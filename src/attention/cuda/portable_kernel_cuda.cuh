@@ -1,7 +1,7 @@
 // Attention over a plan on any card from sm_80 on, bf16 keys and values, head sizes up to 128: a
-// block of four warps takes one job of 64 rows, 16 a warp, and walks its list in blocks of 64 keys
-// with the next block on its way. Vision towers (head sizes 72, 80) and cards without sm_90a run on
-// it. Head sizes that are no multiple of 16 are padded with zeros in shared memory only.
+// block of four warps takes one job of 64 rows, 16 per warp, and walks its list in blocks of 64
+// keys while the next block is loaded. Vision towers (head sizes 72, 80) and cards without sm_90a
+// use it. Head sizes that are not multiples of 16 are padded with zeros in shared memory only.
 #pragma once
 
 #include "attention/cuda/cuda_problem.cuh"
@@ -19,8 +19,9 @@ struct PortableTile {
   static constexpr int pieces = Padded / 8;
   static constexpr int pitch = (pieces | 1) * 16;
   static constexpr int bytes = portable_keys * pitch;
-  // Keys and values twice; the queries use the second pair before it is needed.
-  static constexpr int shared_bytes = 4 * bytes + 2 * portable_keys * static_cast<int>(sizeof(int));
+  // Keys and values twice; the queries use the second pair before it is needed. Then what is
+  // compared with limits, and weights.
+  static constexpr int shared_bytes = 4 * bytes + 4 * portable_keys * static_cast<int>(sizeof(int));
 };
 
 template <int Padded>
@@ -28,14 +29,15 @@ __device__ inline uint32_t tile_place(int row, int piece) {
   return static_cast<uint32_t>(row * PortableTile<Padded>::pitch + piece * 16);
 }
 
-template <int Padded>
+template <int Padded, bool Weighted>
 __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     attend_portable(const __grid_constant__ Problem a) {
   using Tile = PortableTile<Padded>;
   constexpr int steps = Padded / 16;
   extern __shared__ __align__(128) char memory[];
   const uint32_t shared = address_of(memory);
-  int* const compare = reinterpret_cast<int*>(memory + 4 * Tile::bytes);  // [2, keys]
+  int* const compare = reinterpret_cast<int*>(memory + 4 * Tile::bytes);        // [2, keys]
+  auto* const weights = reinterpret_cast<float*>(compare + 2 * portable_keys);  // [2, keys]
 
   CudaJob job = a.plan.jobs[blockIdx.x];
   job.head += static_cast<int32_t>(blockIdx.y);
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
   const auto* keys = static_cast<const __nv_bfloat16*>(a.keys) + kv_head * a.key_head_stride;
   const auto* values = static_cast<const __nv_bfloat16*>(a.values) + kv_head * a.value_head_stride;
   const int32_t blocks = job.blocks;
+  const float factor = a.scale * log2_e;
   Cursor<portable_keys> cursor(a.plan, job);
 
   const auto load = [&](const BlockInfo& info, int stage) {
@@ -67,6 +70,10 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
           thread < info.full
               ? -1
               : (thread < info.valid ? cursor.row_of(a.plan, info, thread) : 0x7fffffff);
+    }
+    if (Weighted && thread < portable_keys) {  // in the unit of products of queries and keys
+      const float weight = a.weights[cursor.row_of(a.plan, info, thread)];
+      weights[stage * portable_keys + thread] = log2f(weight) / factor;
     }
     commit_copies();
   };
@@ -111,13 +118,12 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     limit[r] = row < job.rows ? find_row(a.plan, job, row).limit : 0;
   }
 
-  const float factor = a.scale * log2_e;
   float out[2 * steps][4] = {};
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
   for (int32_t block = 0; block < blocks; ++block) {
     const int stage = block & 1;
-    __syncthreads();  // the other stage is read no more
+    __syncthreads();  // the other stage is no longer read
     BlockInfo next{};
     if (block + 1 < blocks) {
       cursor.advance();
@@ -140,6 +146,15 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
                                                        k * 2 + ((lane >> 3) & 1)));
         multiply_add(s[2 * n], q[k], b[0], b[1]);
         multiply_add(s[2 * n + 1], q[k], b[2], b[3]);
+      }
+    }
+    if constexpr (Weighted) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          s[i][j] += weights[stage * portable_keys + i * 8 + column + (j & 1)];
+        }
       }
     }
     if (info.kind == block_limited) {

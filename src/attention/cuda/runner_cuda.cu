@@ -153,8 +153,9 @@ Kernel choose(const Context& context, const ConstTensorView& queries, const Rows
                       head_size <= 128 && in_pieces(queries) && in_pieces(rows.keys) &&
                       in_pieces(rows.values) && in_pieces(out);
   if (!pieces) return Kernel::simple;
-  return head_size == hopper::head_size && hopper::runs_on(context.device.index) ? Kernel::hopper
-                                                                                 : Kernel::portable;
+  const bool fast =
+      head_size == hopper::head_size && !rows.weighted() && hopper::runs_on(context.device.index);
+  return fast ? Kernel::hopper : Kernel::portable;
 }
 
 CudaCut cut_for(const Context& context, Kernel kernel) {
@@ -185,6 +186,7 @@ Problem describe(const ConstTensorView& queries, const RowsView& rows, float sca
   problem.values = rows.values.raw();
   problem.value_stride = rows.values.stride(0);
   problem.value_head_stride = rows.values.stride(1);
+  problem.weights = cuda::device_data<float>(rows.weights);
   problem.target.out = out.raw();
   problem.target.stride = out.stride(0);
   problem.target.head_stride = out.stride(1);
@@ -192,6 +194,7 @@ Problem describe(const ConstTensorView& queries, const RowsView& rows, float sca
   problem.target.sum = options.state.sum;
   problem.target.heads = static_cast<int32_t>(queries.size(1));
   problem.target.f32 = out.dtype() == DType::f32;
+  problem.target.merge = options.onto;
   problem.scale = scale;
   problem.group = static_cast<int32_t>(queries.size(1) / rows.keys.size(1));
   problem.head_size = static_cast<int32_t>(queries.size(2));
@@ -206,42 +209,49 @@ dim3 job_grid(const Problem& problem, int32_t repeats) {
               static_cast<unsigned int>(repeats));
 }
 
-template <int Padded>
+template <int Padded, bool Weighted>
 void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
   constexpr int bytes = PortableTile<Padded>::shared_bytes;
-  cuda::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(attend_portable<Padded>),
+  cuda::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(attend_portable<Padded, Weighted>),
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
               "preparing attention");
   cuda::launch({job_grid(problem, repeats), portable_threads, bytes, stream}, "attention",
-               attend_portable<Padded>, problem);
+               attend_portable<Padded, Weighted>, problem);
 }
 
+template <bool Weighted>
+void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
+  if (problem.head_size <= 64) return launch_portable<64, Weighted>(stream, problem, repeats);
+  if (problem.head_size <= 80) return launch_portable<80, Weighted>(stream, problem, repeats);
+  launch_portable<128, Weighted>(stream, problem, repeats);
+}
+
+template <bool Weighted>
 void launch_simple(cudaStream_t stream, const Problem& problem, int32_t repeats) {
   const cuda::Launch how{job_grid(problem, repeats), simple_rows * 32,
                          static_cast<size_t>(simple_rows * problem.head_size) * sizeof(float),
                          stream};
   if (problem.head_size <= 64) {
-    cuda::launch(how, "attention", attend_simple<2>, problem);
+    cuda::launch(how, "attention", attend_simple<2, Weighted>, problem);
   } else if (problem.head_size <= 128) {
-    cuda::launch(how, "attention", attend_simple<4>, problem);
+    cuda::launch(how, "attention", attend_simple<4, Weighted>, problem);
   } else {
-    cuda::launch(how, "attention", attend_simple<32>, problem);
+    cuda::launch(how, "attention", attend_simple<32, Weighted>, problem);
   }
 }
 
 void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, const CudaPlan& plan,
                  const Problem& problem, const RowsView& rows) {
   if (problem.plan.job_count == 0) return;
+  const bool weighted = problem.weights != nullptr;
   if (kernel == Kernel::hopper) {
     hopper::launch(context, problem, rows, plan.any_row_lists);
   } else if (kernel == Kernel::simple) {
-    launch_simple(stream, problem, plan.repeats);
-  } else if (problem.head_size <= 64) {
-    launch_portable<64>(stream, problem, plan.repeats);
-  } else if (problem.head_size <= 80) {
-    launch_portable<80>(stream, problem, plan.repeats);
+    weighted ? launch_simple<true>(stream, problem, plan.repeats)
+             : launch_simple<false>(stream, problem, plan.repeats);
   } else {
-    launch_portable<128>(stream, problem, plan.repeats);
+    weighted ? launch_portable<true>(stream, problem, plan.repeats)
+             : launch_portable<false>(stream, problem, plan.repeats);
   }
 }
 
@@ -271,7 +281,8 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
     problem.parts.sum = problem.parts.max + count;
   }
   const unsigned int clear_blocks = cuda::strided_blocks(context, static_cast<int64_t>(pairs), 8);
-  if (!plan.covers_all || plan.passes.size() > 1) {
+  const bool onto = problem.target.merge;
+  if (!onto && (!plan.covers_all || plan.passes.size() > 1)) {
     cuda::launch({clear_blocks, 256, 0, stream}, "clearing attention", clear_output<>,
                  problem.target, query_count, problem.head_size);
   }
@@ -280,7 +291,7 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
     problem.plan.jobs = device.view.jobs + pass.job_begin;
     problem.plan.job_count = static_cast<int32_t>(pass.job_end - pass.job_begin);
     problem.plan.next = device.view.next + i;
-    problem.target.merge = i > 0;
+    problem.target.merge = i > 0 || onto;
     launch_jobs(context, stream, kernel, plan, problem, rows);
     if (pass.merge_end > pass.merge_begin) {
       constexpr unsigned int warps = 4;
@@ -304,13 +315,13 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
 }
 
 void run_dense(const Context& context, const QueryView& queries, const RowsView& rows, float scale,
-               TensorView out) {
+               TensorView out, const RunOptions& options) {
   if (queries.count() == 0) return;
   const Kernel kernel = choose(context, queries.queries, rows, out);
   const CudaPlan compiled =
       compile_dense({queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()},
                     queries.ordinals, rows.ordinals, cut_for(context, kernel));
-  run(context, kernel, compiled, describe(queries.queries, rows, scale, out, {}), rows,
+  run(context, kernel, compiled, describe(queries.queries, rows, scale, out, options), rows,
       queries.count());
 }
 

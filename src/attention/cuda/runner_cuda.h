@@ -1,5 +1,5 @@
 // Runs attention on a GPU: any plan, and the two that need no lists. Arguments are checked by the
-// callers (runner.cc, dense.cc, window_attention.cc). In a build without CUDA runner_no_cuda.cc
+// callers (runner.cc, dense.cc, window_attention.cc). In a build without CUDA no_cuda.cc
 // stands in the place of runner_cuda.cu. Private to attention/.
 //
 // Queries, rows and output may each be f32 or bf16. bf16 rows run on tensor cores with queries
@@ -19,7 +19,7 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
 
 // Every query reads every row that is not later than itself.
 void run_dense(const Context& context, const QueryView& queries, const RowsView& rows, float scale,
-               TensorView out);
+               TensorView out, const RunOptions& options = {});
 
 // Rows [offsets[w], offsets[w + 1]) read one another.
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,

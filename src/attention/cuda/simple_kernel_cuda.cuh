@@ -1,6 +1,6 @@
 // Attention over a plan in plain f32 arithmetic, any head size up to 1024, any mixture of f32 and
-// bf16, any alignment: the reference mode that reproduces the CPU, and what other kernels leave
-// over. A warp takes one row of a job; its lanes share out the keys of a block of 32, then the
+// bf16, any alignment: the reference mode that reproduces the CPU, and whatever the other kernels
+// cannot do. A warp takes one row of a job; its lanes divide up the keys of a block of 32, then the
 // columns.
 #pragma once
 
@@ -17,7 +17,7 @@ __device__ inline float load_any(const void* data, bool f32, int64_t at) {
 }
 
 // Columns: of one lane; head size ≤ 32 · Columns. Shared memory: simple_rows · head size floats.
-template <int Columns>
+template <int Columns, bool Weighted>
 __global__ void __launch_bounds__(simple_rows * 32)
     attend_simple(const __grid_constant__ Problem a) {
   extern __shared__ float queries[];
@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(simple_rows * 32)
         dot = fmaf(query[c], load_any(a.keys, a.rows_f32, from + c), dot);
       }
       score = dot * a.scale;
+      if constexpr (Weighted) score += logf(a.weights[key]);
     }
     float high = fmaxf(max, score);
     for (int step = 16; step > 0; step /= 2) {

@@ -31,7 +31,7 @@ void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowsV
                      const BlockLayout& layout, int head,
                      const std::function<std::span<const int32_t>(int64_t tile)>& choose);
 
-// Chosen keys a tile for so many rows: in proportion below the nominal length (pattern.h).
+// Chosen keys per tile for this many rows: scaled down below the nominal length (pattern.h).
 int64_t scaled_keys(int64_t keys, int64_t rows);
 
 // Chosen blocks of every head and tile: [heads × tiles], each increasing.
@@ -40,12 +40,12 @@ using BlockChoice = std::vector<std::vector<int32_t>>;
 Plan block_plan(const QueryView& queries, const RowsView& rows, const BlockLayout& layout,
                 const BlockChoice& choice);
 
-// The `count` blocks a tile with the largest true attention (mean over its queries), outside sink
-// and window. Costs more than dense attention.
+// For each tile, the `count` blocks with the largest true attention (mean over its queries),
+// outside sink and window. Costs more than dense attention.
 BlockChoice oracle_blocks(const Context& context, const QueryView& queries, const RowsView& rows,
                           float scale, const BlockLayout& layout, int64_t count);
 
-// The `count` blocks a tile with the largest product of mean query and mean key.
+// For each tile, the `count` blocks with the largest product of mean query and mean key.
 BlockChoice mean_pool_blocks(const Context& context, const QueryView& queries, const RowsView& rows,
                              const BlockLayout& layout, int64_t count);
 

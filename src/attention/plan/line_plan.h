@@ -29,9 +29,9 @@ struct LineIndex {
   bool operator==(const LineIndex&) const = default;
 };
 
-// Queries of one tile. A tile reads what any of its queries asks for, so that slashes cost
-// `slash_tile` more keys each, and bands around queries that lie a stride apart join up to
-// `comb_tile` strides; everything else is better off with tall tiles.
+// Queries per tile. A tile reads what any of its queries asks for, so each slash costs `slash_tile`
+// more keys, and bands around queries that lie a stride apart merge into at most `comb_tile`
+// strides; everything else is better off with tall tiles.
 constexpr int64_t line_tile = 128;
 constexpr int64_t slash_tile = 64;
 constexpr int64_t comb_tile = 16;

@@ -1,6 +1,7 @@
 // A plan says which rows of memory every query reads: for each tile (a few query heads that share a
-// kv head, and any query rows) a list of key segments. Builders (patterns/*.h) make plans, a runner
-// (runner.h) executes them; a plan is flat arrays with 64-bit offsets, the same on every device.
+// kv head, and any query rows) a list of key segments. Builders (line_plan.h, block_plan.h) make
+// plans, a runner (runner.h) executes them; a plan is flat arrays with 64-bit offsets, the same on
+// every device.
 #pragma once
 
 #include <cstdint>
@@ -93,10 +94,7 @@ class PlanBuilder {
   // Increasing rows, treated the same way.
   void add_gathered(std::span<const int32_t> rows);
 
-  // Whether the list under way holds any row; a tile without rows is legal and reads nothing.
-  bool has_segments() const { return static_cast<int64_t>(plan_.segments.size()) > segment_begin_; }
-
-  // A tile over the current lists.
+  // A tile over the current lists. Without rows it is legal and reads nothing.
   void add_tile(int head, int heads = 1, int pass = 0);
 
   Plan take() { return std::move(plan_); }

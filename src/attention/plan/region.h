@@ -30,8 +30,8 @@ struct Region {
   int pass = 0;                              // regions that share queries differ in it
   std::vector<int32_t> queries;              // indexes into the QueryView, increasing
   std::vector<int32_t> rows;                 // indexes into the RowsView, increasing
-  std::vector<int32_t> query_coordinates;    // one a query, never decreasing; −1: sees nothing
-  std::vector<int32_t> row_coordinates;      // one a row, strictly increasing
+  std::vector<int32_t> query_coordinates;    // one per query, never decreasing; −1: sees nothing
+  std::vector<int32_t> row_coordinates;      // one per row, strictly increasing
   std::vector<int32_t> run_ends;  // per place: the place after the run of adjacent rows it is in
   bool unbroken = false;          // rows and coordinates both count up by one
 

@@ -11,7 +11,7 @@ enum class BlockMethod : uint8_t { mean_pool, oracle };
 
 class BlockAttention final : public SparseAttention {
  public:
-  // `keys`: chosen keys a tile, scaled below 25k rows as MOMO's are.
+  // `keys`: chosen keys per tile, scaled below 25k rows as for MOMO.
   BlockAttention(BlockMethod method, BlockLayout layout, int64_t keys, SparseOptions options);
 
   std::string_view name() const override;

@@ -3,10 +3,40 @@
 #include <algorithm>
 
 #include "attention/cuda/runner_cuda.h"
+#include "attention/policies/policy.h"
 #include "attention/runner.h"
 #include "attention/runner_checks.h"
 
 namespace kinora {
+
+const PatternKind& dense_pattern() {
+  static const PatternKind kind{.name = "dense",
+                                .resolve =
+                                    [](const SizeValues&, const Region&, const Probe&) {
+                                      LineIndex index;
+                                      index.everything = true;
+                                      return index;
+                                    },
+                                .read =
+                                    [](std::span<const GivenSetting> given, int32_t) {
+                                      match_settings(given, {});
+                                      return SizeValues();
+                                    }};
+  return kind;
+}
+
+AttentionPolicy dense_policy() {
+  AttentionPolicy policy;
+  policy.info = {"dense", "all rows"};
+  policy.runs_on_gpu = true;
+  policy.pattern = {std::shared_ptr<void>(), &dense_pattern()};
+  policy.check = [](std::span<const GivenSetting> given) { match_settings(given, {}); };
+  policy.make = [](std::span<const GivenSetting> given, const AttentionOptions&) {
+    match_settings(given, {});
+    return std::make_unique<DenseAttention>();
+  };
+  return policy;
+}
 
 Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows) {
   PlanBuilder builder(queries, rows);

@@ -14,6 +14,7 @@ Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_row
 class DenseAttention final : public Attention {
  public:
   std::string_view name() const override { return "dense"; }
+  bool reads_all() const override { return true; }
   void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
               float scale, TensorView out) override;
 };

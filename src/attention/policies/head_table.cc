@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int version = 1;
 constexpr int64_t largest_count = 100'000;
+constexpr int64_t largest_size = 1 << 24;  // of a pattern
 constexpr std::array modalities = {Modality::text, Modality::image, Modality::video,
                                    Modality::audio};
 
@@ -31,24 +33,38 @@ class Reader {
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorKind::bad_input, fmt::format("{}: {}", where_, what));
   }
+  // Does `work`; what it refuses is refused with the place.
+  template <typename Work>
+  auto here(const Work& work) const {
+    try {
+      return work();
+    } catch (const Error& error) {
+      refuse(error.what());
+    }
+  }
   // Typing errors in a file edited by hand must not pass as defaults.
-  void allow(std::initializer_list<std::string_view> keys) const {
+  void allow(std::initializer_list<std::string_view> keys,
+             const std::vector<PatternSize>& sizes = {}) const {
+    const auto is_size = [&](const std::string& key) {
+      return std::any_of(sizes.begin(), sizes.end(),
+                         [&](const PatternSize& size) { return size.key == key; });
+    };
     for (const auto& [key, value] : json_.items()) {
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end() && !is_size(key)) {
         refuse(fmt::format("\"{}\" is not known here", key));
       }
     }
   }
-  const Json& need(const char* key) const {
+  const Json& need(const std::string& key) const {
     if (!json_.contains(key)) refuse(fmt::format("\"{}\" is missing", key));
     return json_.at(key);
   }
-  std::string text(const char* key) const {
+  std::string text(const std::string& key) const {
     const Json& value = need(key);
     if (!value.is_string()) refuse(fmt::format("\"{}\" is not a string", key));
     return value.get<std::string>();
   }
-  int64_t whole(const char* key, int64_t low, int64_t high) const {
+  int64_t whole(const std::string& key, int64_t low, int64_t high) const {
     const Json& value = need(key);
     if (!value.is_number_integer()) refuse(fmt::format("\"{}\" is not a whole number", key));
     const auto number = value.get<int64_t>();
@@ -57,21 +73,23 @@ class Reader {
     }
     return number;
   }
-  int32_t size(const char* key, int32_t otherwise) const {
-    return json_.contains(key) ? static_cast<int32_t>(whole(key, 0, 1 << 24)) : otherwise;
-  }
-  double number(const char* key) const {
+  double number(const std::string& key) const {
     const Json& value = need(key);
     if (!value.is_number()) refuse(fmt::format("\"{}\" is not a number", key));
     return value.get<double>();
   }
-  bool flag(const char* key) const {
-    if (!json_.contains(key)) return false;
-    const Json& value = json_.at(key);
-    if (!value.is_boolean()) refuse(fmt::format("\"{}\" is neither true nor false", key));
-    return value.get<bool>();
+  int32_t size(const PatternSize& size) const {
+    if (!json_.contains(size.key)) return size.absent;
+    const Json& value = json_.at(size.key);
+    if (size.flag) {
+      if (!value.is_boolean()) refuse(fmt::format("\"{}\" is neither true nor false", size.key));
+      return value.get<bool>() ? 1 : 0;
+    }
+    const auto number = static_cast<int32_t>(whole(size.key, 0, largest_size));
+    if (number < size.least) refuse(fmt::format("a {} of {}", size.key, number));
+    return number;
   }
-  bool has(const char* key) const { return json_.contains(key); }
+  bool has(const std::string& key) const { return json_.contains(key); }
   const std::string& where() const { return where_; }
 
  private:
@@ -81,47 +99,26 @@ class Reader {
 
 Json write_spec(const PatternSpec& spec) {
   Json json;
-  json["pattern"] = pattern_name(spec.kind);
-  const PatternSpec none;
-  const auto put = [&](const char* key, auto PatternSpec::*field) {
-    if (spec.*field != none.*field) json[key] = spec.*field;
-  };
-  put("sink", &PatternSpec::sink);
-  put("local", &PatternSpec::local);
-  put("bottom", &PatternSpec::bottom);
-  put("verticals", &PatternSpec::verticals);
-  put("slashes", &PatternSpec::slashes);
-  put("stride", &PatternSpec::stride);
-  put("max_stride", &PatternSpec::max_stride);
-  put("horizontal", &PatternSpec::horizontal);
-  put("vertical", &PatternSpec::vertical);
-  put("slash", &PatternSpec::slash);
+  json["pattern"] = spec.kind->name;
+  for (size_t i = 0; i < spec.sizes.size(); ++i) {
+    const PatternSize& size = spec.kind->sizes[i];
+    if (spec.sizes[i] == size.absent) continue;
+    if (size.flag) {
+      json[size.key] = spec.sizes[i] != 0;
+    } else {
+      json[size.key] = spec.sizes[i];
+    }
+  }
   return json;
 }
 
 PatternSpec read_spec(const Reader& reader) {
-  PatternSpec spec;
-  try {
-    spec.kind = parse_pattern(reader.text("pattern"));
-    spec.sink = reader.size("sink", 0);
-    spec.local = reader.size("local", 0);
-    spec.bottom = reader.size("bottom", 0);
-    spec.verticals = reader.size("verticals", 0);
-    spec.slashes = reader.size("slashes", 0);
-    spec.stride = reader.size("stride", 0);
-    // Written only where it is not the default, so a zero was typed by hand.
-    if (reader.has("stride") && spec.stride == 0) reader.refuse("a stride of 0");
-    spec.max_stride = reader.size("max_stride", spec.max_stride);
-    spec.horizontal = reader.flag("horizontal");
-    spec.vertical = reader.flag("vertical");
-    spec.slash = reader.flag("slash");
-    check(spec);
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    if (what.starts_with(reader.where())) throw;
-    reader.refuse(what);
-  }
-  return spec;
+  const std::string name = reader.text("pattern");
+  const PatternKind& kind = reader.here([&] { return std::cref(find_pattern(name)); });
+  reader.allow({"query", "key", "pattern"}, kind.sizes);
+  SizeValues sizes;
+  for (const PatternSize& size : kind.sizes) sizes.push_back(reader.size(size));
+  return reader.here([&] { return make_pattern(kind, sizes); });
 }
 
 std::optional<Modality> read_modality(const Reader& reader, const char* key, bool wanted) {
@@ -158,11 +155,8 @@ HeadChoice read_choice(const Json& json, const std::string& where) {
   const Reader reader(json, where);
   reader.allow({"boundary", "regions", "recall", "error", "seconds"});
   HeadChoice choice;
-  try {
-    choice.boundary = parse_boundary(reader.text("boundary"));
-  } catch (const Error& error) {
-    reader.refuse(error.what());
-  }
+  const std::string boundary = reader.text("boundary");
+  choice.boundary = reader.here([&] { return parse_boundary(boundary); });
   const bool by_query = choice.boundary == Boundary::query || choice.boundary == Boundary::both;
   const bool by_key = choice.boundary == Boundary::key || choice.boundary == Boundary::both;
   const Json& regions = reader.need("regions");
@@ -172,8 +166,6 @@ HeadChoice read_choice(const Json& json, const std::string& where) {
   }
   for (size_t i = 0; i < regions.size(); ++i) {
     const Reader entry(regions[i], fmt::format("{}, region {}", where, i));
-    entry.allow({"query", "key", "pattern", "sink", "local", "bottom", "verticals", "slashes",
-                 "stride", "max_stride", "horizontal", "vertical", "slash"});
     RegionPattern pattern;
     pattern.query = read_modality(entry, "query", by_query);
     pattern.key = read_modality(entry, "key", by_key);
@@ -267,7 +259,8 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) {
     throw Error(ErrorKind::bad_input,
-                path + ": is not JSON; correct it or run `kinora tune --restart`");
+                path + ": is not JSON; correct it, or remove it and tune the model again",
+                ErrorHint::make_head_table);
   }
   const Reader reader(json, path);
   if (!reader.has("format") || reader.text("format") != "kinora-attention") {

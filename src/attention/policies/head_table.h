@@ -48,7 +48,7 @@ struct TableShape {
 struct HeadTable {
   TableShape shape;
   int64_t sample_tokens = 0;
-  double budget_seconds = 0;                     // a head was allowed on the sample
+  double budget_seconds = 0;                     // what a head was allowed on the sample
   std::vector<std::optional<HeadChoice>> heads;  // [layers × heads]; empty while a search runs
 
   std::optional<HeadChoice>& at(int layer, int head);

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "attention/policies/block_settings.h"
 #include "attention/policies/delta.h"
 #include "attention/policies/dense.h"
 #include "attention/runner.h"
@@ -75,9 +76,7 @@ int64_t spread_stride(int64_t stride, int64_t frame_tokens) {
 }
 
 void check(const MomoOptions& options) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorKind::usage, "momo: " + what);
-  };
+  const auto refuse = [](const std::string& what) { throw Error(ErrorKind::usage, what); };
   const BlockLayout& layout = options.layout;
   if (options.query_stride < 1 || layout.tile < options.query_stride) {
     refuse(fmt::format("a tile of {} queries cannot be measured at every {}th", layout.tile,
@@ -200,6 +199,45 @@ void MomoAttention::attend_sparsely(const Context& context, int, const QueryView
   report_.index_seconds += index_watch.seconds();
   run(context, std::move(planned), queries, rows, scale, out);
   if (momo_.delta) apply_delta(context, exact, momo_.query_stride, out);
+}
+
+AttentionPolicy momo_policy() {
+  MomoOptions initial;
+  initial.query_stride = 0;  // depends on the frames
+  std::vector<std::pair<std::string, TopKMethod>> methods;
+  for (const TopKMethod method :
+       {TopKMethod::exact, TopKMethod::tournament, TopKMethod::threshold, TopKMethod::hybrid}) {
+    methods.emplace_back(top_k_name(method), method);
+  }
+  const std::vector<std::pair<std::string, BlockRank>> ranks = {{"mean", BlockRank::mean},
+                                                                {"mass", BlockRank::mass}};
+  Settings<MomoOptions> settings(initial);
+  settings.include(block_layout_settings(), &MomoOptions::layout)
+      .count_or("query-stride", &MomoOptions::query_stride, {1}, {"auto", 0},
+                "every Nth token is measured; auto: 16, or the next number that shares no factor "
+                "with the tokens of a frame")
+      .count("k", &MomoOptions::k, {1}, "blocks that a measured token chooses")
+      .count("exact", &MomoOptions::k_exact, {},
+             "of these, how many the hybrid top-k finds exactly")
+      .count("keys", &MomoOptions::sparse_keys, {},
+             "keys that a tile keeps of what its measured tokens chose")
+      .flag("trim", &MomoOptions::trim, "0: a tile keeps all that they chose")
+      .choice("rank", &MomoOptions::rank, ranks,
+              "a tile keeps blocks by their mean score, or by all the attention they got")
+      .flag("delta", &MomoOptions::delta,
+            "the error of a measured token is taken from those after it")
+      .choice("top-k", &MomoOptions::top_k, methods, "how a measured token chooses");
+  return sparse_policy("momo", "blocks that sampled tokens find strongest, then a correction",
+                       settings, [](MomoOptions momo, const AttentionOptions& options) {
+                         if (momo.query_stride == 0) {
+                           momo.query_stride =
+                               spread_stride(MomoOptions().query_stride, options.frame_stride);
+                         }
+                         momo.k_exact = std::min(momo.k_exact, momo.k);
+                         SparseOptions sparse = options.sparse;
+                         sparse.delta_stride = 0;  // it has its own
+                         return std::make_unique<MomoAttention>(momo, sparse);
+                       });
 }
 
 }  // namespace kinora

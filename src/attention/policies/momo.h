@@ -19,9 +19,9 @@ struct MomoOptions {
   BlockLayout layout{};       // χ, β, sink, window
   int64_t query_stride = 16;  // γ; see spread_stride
   TopKMethod top_k = TopKMethod::hybrid;
-  int64_t k = 64;              // blocks a measured query keeps
+  int64_t k = 64;              // blocks that a measured query keeps
   int64_t k_exact = 64;        // of these, exactly (hybrid)
-  int64_t sparse_keys = 4096;  // keys a tile keeps after the trim; scaled below 25k rows
+  int64_t sparse_keys = 4096;  // keys per tile after the trim; scaled below 25k rows
   bool trim = true;            // false: the whole union
   BlockRank rank = BlockRank::mean;
   bool delta = true;

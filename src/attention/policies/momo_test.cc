@@ -85,8 +85,8 @@ TEST(Momo, KeepingEverythingIsDenseToTheLastBit) {
     momo.attend(context, 0, problem.queries(), problem.memory(), problem.scale,
                 TensorView::of(out.data(), problem.out_shape()));
     EXPECT_EQ(std::memcmp(out.data(), dense.data(), out.size() * sizeof(float)), 0);
-    EXPECT_EQ(momo.report().dense_calls, 0);
-    EXPECT_GT(momo.report().share(), 1.0);  // everything, and the measured queries once more
+    EXPECT_EQ(momo.report()->dense_calls, 0);
+    EXPECT_GT(momo.report()->share(), 1.0);  // everything, and the measured queries once more
   }
 }
 

@@ -6,9 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <string>
-
-#include "base/error.h"
 
 namespace kinora {
 namespace {
@@ -130,14 +127,6 @@ bool ThresholdTopK::offer(BlockScore block) {
 }
 
 std::string_view top_k_name(TopKMethod method) { return names[static_cast<size_t>(method)]; }
-
-TopKMethod parse_top_k(std::string_view name) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<TopKMethod>(i);
-  }
-  throw Error(ErrorKind::usage, "no top-k is called \"" + std::string(name) +
-                                    "\"; there are exact, tournament, threshold and hybrid");
-}
 
 OnlineTopK::OnlineTopK(TopKMethod method, int64_t k, int64_t exact, int64_t blocks)
     : method_(method),

@@ -1,5 +1,5 @@
 // The strongest blocks of one query while its keys are scanned once, in order, without keeping all
-// scores: an exact buffer (argmin on every change), a tournament tree (log k a change), a threshold
+// scores: an exact buffer (argmin on every change), a tournament tree (log k each), a threshold
 // estimated from running mean and variance (constant time, approximate), and the hybrid of a small
 // exact buffer and the threshold that MOMO uses. Blocks come in increasing order; of equal scores
 // the earlier block stays; NaN and −∞ are never taken.
@@ -24,7 +24,7 @@ class ExactTopK {
   explicit ExactTopK(int64_t k) : k_(k) {}
 
   // Takes the block or not. Whatever is not kept (the block itself, or the one it displaces) comes
-  // back through `rejected`; returns whether there is such a one.
+  // back through `rejected`; returns whether there is one.
   bool offer(BlockScore block, BlockScore& rejected);
   std::span<const BlockScore> kept() const { return slots_; }
 
@@ -84,7 +84,6 @@ class ThresholdTopK {
 enum class TopKMethod : uint8_t { exact, tournament, threshold, hybrid };
 
 std::string_view top_k_name(TopKMethod method);  // "exact", …
-TopKMethod parse_top_k(std::string_view name);   // throws a usage error
 
 // One of the four, as MOMO asks for it. The hybrid keeps the `exact` strongest exactly and fills
 // the other k − exact slots by threshold, also with what the exact buffer lets go.

@@ -1,172 +1,104 @@
 #include "attention/policies/pattern.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <numeric>
 
-#include "attention/search/grid_search.h"
+#include "attention/policies/all.h"
 #include "base/error.h"
+#include "base/names.h"
+#include "base/policy.h"
 
 namespace kinora {
 namespace {
 
-constexpr std::array<std::string_view, 7> names = {
-    "dense", "a-shape", "tri-shape", "sf-fixed", "sf-strided", "vertical-slash", "grid"};
+constexpr double one_cost = 4096;  // rows, columns or diagonals
 
-// Places of the `count` largest weights, the first `forced` among them whatever they weigh; sorted.
-// The earlier of equal weights is taken.
-std::vector<int32_t> strongest(std::span<const float> weights, int64_t count, int64_t forced) {
-  const auto size = static_cast<int64_t>(weights.size());
-  forced = std::min(forced, size);
-  count = std::clamp(count, forced, size);
-  std::vector<int32_t> order(weights.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto stronger = [&](int32_t a, int32_t b) {
-    const float x = weights[static_cast<size_t>(a)];
-    const float y = weights[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  if (count > forced && count < size) {
-    std::nth_element(order.begin() + forced, order.begin() + count, order.end(), stronger);
+// Calls change(size) for every size that grows.
+template <typename Change>
+void for_growing(PatternSpec& spec, const Change& change) {
+  for (size_t i = 0; i < spec.sizes.size(); ++i) {
+    if (spec.kind->sizes[i].change == SizeChange::grows) change(spec.sizes[i]);
   }
-  order.resize(static_cast<size_t>(count));
-  std::sort(order.begin(), order.end());
-  return order;
-}
-
-LineIndex vertical_slash(const PatternSpec& spec, const Region& region, const Probe& probe) {
-  LineIndex index;
-  for (const int32_t place : strongest(probe.columns, spec.verticals, forced_columns)) {
-    index.columns.push_back(region.row_coordinates[static_cast<size_t>(place)]);
-  }
-  index.slashes = strongest(probe.diagonals, spec.slashes, forced_diagonals);
-  return index;
-}
-
-LineIndex grid(const PatternSpec& spec, const Region& region, const Probe& probe) {
-  const GridLines lines{spec.horizontal, spec.vertical, spec.slash};
-  // A line needs a few periods to be one.
-  const auto high = static_cast<int32_t>(
-      std::clamp<int64_t>(region.row_count() / 4, least_stride, spec.max_stride));
-  const GridFit fit = spec.stride > 0 ? fit_grid(region, probe, spec.stride, lines)
-                                      : search_grid(region, probe, least_stride, high, lines);
-  LineIndex index;
-  index.sink = spec.sink;
-  index.stride = fit.stride;
-  if (spec.vertical) index.vertical = fit.vertical;
-  if (spec.slash) index.slash = fit.slash;
-  if (spec.horizontal) index.horizontal = fit.vertical;
-  // Queries of one phase lie a stride apart: a band around each would join up to everything.
-  if (!spec.slash) index.local = spec.local > 0 ? spec.local : fit.stride;
-  return index;
 }
 
 }  // namespace
 
-std::string_view pattern_name(PatternKind kind) { return names[static_cast<size_t>(kind)]; }
-
-PatternKind parse_pattern(std::string_view name) {
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<PatternKind>(i);
+std::vector<const PatternKind*> pattern_kinds() {
+  std::vector<const PatternKind*> kinds;
+  for (const AttentionPolicy& policy : attention_policies()) {
+    if (policy.pattern != nullptr) kinds.push_back(policy.pattern.get());
   }
-  throw Error(ErrorKind::usage, fmt::format("no attention pattern is called \"{}\"; there are {}",
-                                            name, fmt::join(names, ", ")));
+  return kinds;
+}
+
+const PatternKind& find_pattern(std::string_view name) {
+  std::vector<std::string> names;
+  for (const PatternKind* kind : pattern_kinds()) {
+    if (kind->name == name) return *kind;
+    names.push_back(kind->name);
+  }
+  throw Error(ErrorKind::usage, "no attention pattern is called " + in_quotes(name) + "; " +
+                                    suggest_name(name, names));
+}
+
+PatternSpec make_pattern(const PatternKind& kind, SizeValues sizes) {
+  const std::string problem = kind.problem ? kind.problem(sizes) : "";
+  if (!problem.empty()) {
+    throw Error(ErrorKind::usage, "attention pattern " + kind.name + ": " + problem);
+  }
+  return {&kind, std::move(sizes)};
+}
+
+PatternSpec parse_pattern(std::string_view text, int32_t frame_stride) {
+  return in_words("attention pattern", text, [&] {
+    const PolicyText parts = split_policy(text);
+    const PatternKind& kind = find_pattern(parts.name);
+    return make_pattern(kind, kind.read(parts.settings, frame_stride));
+  });
 }
 
 std::string to_string(const PatternSpec& spec) {
-  const auto name = pattern_name(spec.kind);
-  switch (spec.kind) {
-    case PatternKind::dense:
-      return std::string(name);
-    case PatternKind::a_shape:
-      return fmt::format("{} {}/{}", name, spec.sink, spec.local);
-    case PatternKind::tri_shape:
-      return fmt::format("{} {}/{}/{}", name, spec.sink, spec.local, spec.bottom);
-    case PatternKind::sf_fixed:
-    case PatternKind::sf_strided:
-      return fmt::format("{} {}", name, spec.stride);
-    case PatternKind::vertical_slash:
-      return fmt::format("{} {}/{}", name, spec.verticals, spec.slashes);
-    case PatternKind::grid: {
-      const std::string stride = spec.stride > 0 ? fmt::format("stride {}", spec.stride)
-                                                 : fmt::format("any stride to {}", spec.max_stride);
-      return fmt::format("{} {} {}{}{}", name, stride, spec.horizontal ? "h" : "-",
-                         spec.vertical ? "v" : "-", spec.slash ? "s" : "-");
-    }
-  }
-  return "?";
-}
-
-void check(const PatternSpec& spec) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorKind::bad_input,
-                fmt::format("attention pattern {}: {}", pattern_name(spec.kind), what));
-  };
-  if (std::min({spec.sink, spec.local, spec.bottom, spec.verticals, spec.slashes}) < 0) {
-    refuse("a size below zero");
-  }
-  if (spec.stride < 0) refuse(fmt::format("a stride of {}", spec.stride));
-  if (spec.kind == PatternKind::sf_fixed || spec.kind == PatternKind::sf_strided) {
-    if (spec.stride < 1) refuse("a stride of 0; it is the number of tokens a frame");
-  }
-  if (spec.kind == PatternKind::grid) {
-    if (!spec.horizontal && !spec.vertical && !spec.slash) refuse("none of its lines is on");
-    if (spec.max_stride < least_stride || spec.max_stride > 1024) {
-      refuse(fmt::format("a largest stride of {}; it must be in {} … 1024", spec.max_stride,
-                         least_stride));
-    }
-  }
+  return spec.kind->name + (spec.kind->text ? " " + spec.kind->text(spec.sizes) : "");
 }
 
 PatternSpec scaled(const PatternSpec& spec, int64_t length) {
   if (length >= nominal_length) return spec;
   PatternSpec result = spec;
   const double share = static_cast<double>(length) / static_cast<double>(nominal_length);
-  for (int32_t PatternSpec::*size : {&PatternSpec::sink, &PatternSpec::local, &PatternSpec::bottom,
-                                     &PatternSpec::verticals, &PatternSpec::slashes}) {
-    if (spec.*size > 0) {
-      result.*size = std::max(1, static_cast<int32_t>(std::lround(share * (spec.*size))));
-    }
+  for (size_t i = 0; i < spec.sizes.size(); ++i) {
+    int32_t& size = result.sizes[i];
+    if (spec.kind->sizes[i].change == SizeChange::fixed || size <= 0) continue;
+    size = std::max(1, static_cast<int32_t>(std::lround(share * size)));
   }
   return result;
 }
 
-bool needs_probe(const PatternSpec& spec) {
-  return spec.kind == PatternKind::vertical_slash || spec.kind == PatternKind::grid;
+bool resize(PatternSpec& spec, double factor) {
+  factor = std::clamp(factor, 0.25, 4.0);
+  if (factor > 1 && spec.kind->widen && spec.kind->widen(spec.sizes)) return true;
+  bool changed = false;
+  for_growing(spec, [&](int32_t& size) {
+    if (size < 2) return;
+    const auto next = static_cast<int32_t>(std::min(factor * size, 1.0 * nominal_length));
+    changed = changed || next != size;
+    size = next;
+  });
+  return changed;
+}
+
+PatternSpec at_one_cost(const PatternSpec& spec) {
+  PatternSpec result = spec;
+  double total = 0;
+  for_growing(result, [&](int32_t& size) { total += size; });
+  if (total == 0) return result;
+  for_growing(result, [&](int32_t& size) {
+    size = static_cast<int32_t>(std::lround(one_cost / total * size));
+  });
+  return result;
 }
 
 LineIndex resolve(const PatternSpec& spec, const Region& region, const Probe& probe) {
-  check(spec);
-  LineIndex index;
-  switch (spec.kind) {
-    case PatternKind::dense:
-      index.everything = true;
-      break;
-    case PatternKind::a_shape:
-    case PatternKind::tri_shape:
-      index.sink = spec.sink;
-      index.local = spec.local;
-      if (spec.kind == PatternKind::tri_shape) index.bottom = spec.bottom;
-      break;
-    case PatternKind::sf_fixed:
-      index.segment = spec.stride;
-      index.stride = spec.stride;
-      index.vertical = 0;
-      break;
-    case PatternKind::sf_strided:
-      index.local = spec.stride;
-      index.stride = spec.stride;
-      index.slash = 0;
-      break;
-    case PatternKind::vertical_slash:
-      return vertical_slash(spec, region, probe);
-    case PatternKind::grid:
-      return grid(spec, region, probe);
-  }
-  return index;
+  return spec.kind->resolve(spec.sizes, region, probe);
 }
 
 }  // namespace kinora

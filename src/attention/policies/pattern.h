@@ -1,67 +1,95 @@
 // What a head's attention looks like, as people write it down: a kind and a few sizes. Resolving it
-// against an input gives the line index that a plan is built from.
+// against an input gives the line index that a plan is built from. Each kind is described in a file
+// of its own (a_shape.cc, grid.cc, …) with pattern_policy.h; tables (head_table.h) and the search
+// (search.h) know kinds only by what is here.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attention/plan/line_plan.h"
 #include "attention/search/probe.h"
+#include "base/settings.h"
 
 namespace kinora {
 
-enum class PatternKind : uint8_t {
-  dense,
-  a_shape,         // sink + local window
-  tri_shape,       // A-shape whose last queries read everything
-  sf_fixed,        // SparseTransformer: own segment + the first key of every segment
-  sf_strided,      // SparseTransformer: local window + every stride-th key back
-  vertical_slash,  // MInference: the strongest columns and diagonals of the last queries
-  grid             // MMInference: evenly spaced lines, stride and phase found online
+// How a size follows the input and the search.
+enum class SizeChange : uint8_t {
+  fixed,
+  shrinks,  // in proportion, for inputs below the nominal length
+  grows,    // the same, and the search makes it larger or smaller to use its budget
 };
 
-std::string_view pattern_name(PatternKind kind);   // "a-shape", …
-PatternKind parse_pattern(std::string_view name);  // throws a usage error that lists them
+// One size of a kind, as tables store it.
+struct PatternSize {
+  std::string key;
+  SizeChange change = SizeChange::fixed;
+  bool flag = false;   // true or false, kept as 1 or 0
+  int32_t absent = 0;  // what it is in a table that leaves it out
+  int32_t least = 0;   // where a table does not
+};
 
-// Sizes as published, for inputs of `nominal_length` tokens and more.
+using SizeValues = std::vector<int32_t>;  // one for each PatternSize of a kind
+
+struct PatternSpec;
+
+struct PatternKind {
+  std::string name;
+  std::vector<PatternSize> sizes{};
+  bool needs_probe = false;  // resolving looks at the last queries
+  // The index in a region; sizes are taken as they are. The probe may be empty where none is
+  // needed.
+  std::function<LineIndex(const SizeValues&, const Region&, const Probe&)> resolve{};
+  std::function<std::string(const SizeValues&)> text{};     // of the sizes, for reports
+  std::function<std::string(const SizeValues&)> problem{};  // why sizes make no sense; empty: none
+  // Adds something that can grow to a pattern that has nothing to grow; false: there is nothing.
+  std::function<bool(SizeValues&)> widen{};
+  // What the search tries (table 3 of MMInference's paper); empty: nothing.
+  std::function<std::vector<SizeValues>(int32_t frame_stride)> candidates{};
+  // Sizes as a person gives them behind the name.
+  std::function<SizeValues(std::span<const GivenSetting>, int32_t frame_stride)> read{};
+};
+
+// Every query reads everything.
+const PatternKind& dense_pattern();
+
+// Sizes are as published, for inputs of `nominal_length` tokens and more.
 struct PatternSpec {
-  PatternKind kind = PatternKind::dense;
-  int32_t sink = 0;
-  int32_t local = 0;
-  int32_t bottom = 0;
-  int32_t verticals = 0;  // vertical-slash: columns
-  int32_t slashes = 0;    // vertical-slash: diagonals
-  int32_t stride = 0;     // grid: 0 searches up to max_stride; SparseTransformer: tokens a frame
-  int32_t max_stride = 1024;
-  bool horizontal = false;  // grid lines
-  bool vertical = false;
-  bool slash = false;
+  const PatternKind* kind = &dense_pattern();
+  SizeValues sizes{};
 
   bool operator==(const PatternSpec&) const = default;
 };
 
 constexpr int64_t nominal_length = 25'000;
-constexpr int32_t forced_columns = 30;     // vertical-slash always keeps the first columns
-constexpr int32_t forced_diagonals = 100;  // and the nearest diagonals
-constexpr int32_t least_stride = 8;        // of a search
+
+// All kinds, from the list of policies (all.h).
+std::vector<const PatternKind*> pattern_kinds();
+// Throws a usage error that lists them.
+const PatternKind& find_pattern(std::string_view name);
+// Throws a usage error when the sizes make no sense.
+PatternSpec make_pattern(const PatternKind& kind, SizeValues sizes);
+// "a-shape:sink=128,local=1024". Throws a usage error.
+PatternSpec parse_pattern(std::string_view text, int32_t frame_stride = 64);
 
 // "vertical-slash 1000/2048", "grid stride 64 hv-", for reports.
 std::string to_string(const PatternSpec& spec);
-
-// Throws a bad_input error: a negative size, a grid without lines, a stride of 0 where none is
-// searched, a largest stride below the least.
-void check(const PatternSpec& spec);
 
 // The same pattern for an input of `length` rows: sinks, windows and counts in proportion below the
 // nominal length, strides as they are.
 PatternSpec scaled(const PatternSpec& spec, int64_t length);
 
-// Whether resolving needs a probe of the last queries.
-bool needs_probe(const PatternSpec& spec);
+// Makes a pattern cost about `factor` times as much, between a quarter and four times; false when
+// it has no sizes to change.
+bool resize(PatternSpec& spec, double factor);
 
-// The index of a pattern in a region; sizes are taken as they are. `probe` may be empty for
-// patterns that need none.
+// The same shape with all growing sizes set to one common value, so that shapes can be compared.
+PatternSpec at_one_cost(const PatternSpec& spec);
+
 LineIndex resolve(const PatternSpec& spec, const Region& region, const Probe& probe);
 
 }  // namespace kinora

@@ -15,7 +15,7 @@ namespace {
 std::string label_of(const HeadChoice& choice) {
   std::string label;
   for (const RegionPattern& pattern : choice.patterns) {
-    const auto name = pattern_name(pattern.spec.kind);
+    const std::string& name = pattern.spec.kind->name;
     if (label.find(name) == std::string::npos) {
       label += label.empty() ? "" : "+";
       label += name;
@@ -31,7 +31,7 @@ LineIndex resolve_region(const Context& context, const HeadChoice& choice, const
                          const QueryView& queries, const RowsView& rows, int head, float scale) {
   const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
   Probe probe;
-  if (needs_probe(spec)) probe = probe_region(context, queries, rows, region, head, scale);
+  if (spec.kind->needs_probe) probe = probe_region(context, queries, rows, region, head, scale);
   return resolve(spec, region, probe);
 }
 
@@ -48,9 +48,7 @@ std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& ch
 }
 
 PatternAttention::PatternAttention(std::string name, HeadChoice choice, SparseOptions options)
-    : SparseAttention(std::move(options)), name_(std::move(name)), choice_(std::move(choice)) {
-  for (const RegionPattern& pattern : choice_.patterns) check(pattern.spec);
-}
+    : SparseAttention(std::move(options)), name_(std::move(name)), choice_(std::move(choice)) {}
 
 PatternAttention::PatternAttention(std::string name, std::shared_ptr<const HeadTable> table,
                                    SparseOptions options)
@@ -76,8 +74,8 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
                     "in layer {}",
                     table_->shape.heads, table_->shape.layers, heads, layer));
   }
-  // Planning is short beside the attention of one thread, and would be long beside that of many:
-  // all of it is shared among them.
+  // Planning is short compared with attention on one thread but would be long compared with
+  // attention on many, so the threads share all of it.
   const auto for_each = [&](size_t count, const auto& work) {
     context.threads->parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) work(i);

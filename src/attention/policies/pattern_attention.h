@@ -10,8 +10,8 @@
 
 namespace kinora {
 
-// Adds one head's tiles. Sizes are scaled to the length of memory, indexes are built online.
-// `regions` are those of the choice's boundary.
+// The lines that one head reads. Sizes are scaled to the length of memory, indexes are built
+// online. `regions` are those of the choice's boundary.
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
                                     const std::vector<Region>& regions, const QueryView& queries,
                                     const RowsView& rows, int head, float scale);

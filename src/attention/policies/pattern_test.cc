@@ -152,9 +152,10 @@ TEST(Pattern, VerticalSlashKeepsTheStrongestAndTheForced) {
       probe.columns.push_back(static_cast<float>(random.below(5)));
       probe.diagonals.push_back(static_cast<float>(random.below(5)));
     }
-    const PatternSpec spec{.kind = PatternKind::vertical_slash,
-                           .verticals = static_cast<int32_t>(random.below(450)),
-                           .slashes = static_cast<int32_t>(random.below(450))};
+    const auto verticals = static_cast<int32_t>(random.below(450));
+    const auto slashes = static_cast<int32_t>(random.below(450));
+    const PatternSpec spec = parse_pattern("vertical-slash:verticals=" + std::to_string(verticals) +
+                                           ",slashes=" + std::to_string(slashes));
     const LineIndex index = resolve(spec, region, probe);
     const auto check_list = [&](std::vector<int32_t> list, std::vector<float> weights,
                                 int32_t count, int32_t forced) {
@@ -171,8 +172,8 @@ TEST(Pattern, VerticalSlashKeepsTheStrongestAndTheForced) {
       std::sort(order.begin(), order.end());
       EXPECT_EQ(list, order);
     };
-    check_list(index.columns, probe.columns, spec.verticals, forced_columns);
-    check_list(index.slashes, probe.diagonals, spec.slashes, forced_diagonals);
+    check_list(index.columns, probe.columns, verticals, 30);   // the first are always read,
+    check_list(index.slashes, probe.diagonals, slashes, 100);  // and the nearest
   }
 }
 
@@ -181,42 +182,49 @@ TEST(Pattern, ResolvesTheStaticOnes) {
   const Problem problem = make_problem(random, {.queries = 300, .head_size = 1});
   const Region region = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
   EXPECT_TRUE(resolve({}, region, {}).everything);
-  const LineIndex tri =
-      resolve({.kind = PatternKind::tri_shape, .sink = 3, .local = 50, .bottom = 9}, region, {});
+  const LineIndex tri = resolve(parse_pattern("tri-shape:sink=3,local=50,bottom=9"), region, {});
   EXPECT_EQ(tri.sink, 3);
   EXPECT_EQ(tri.local, 50);
   EXPECT_EQ(tri.bottom, 9);
-  EXPECT_EQ(resolve({.kind = PatternKind::a_shape, .bottom = 9}, region, {}).bottom, 0);
-  const LineIndex fixed = resolve({.kind = PatternKind::sf_fixed, .stride = 64}, region, {});
+  EXPECT_EQ(resolve(parse_pattern("a-shape"), region, {}).bottom, 0);
+  EXPECT_THROW(parse_pattern("a-shape:bottom=9"), Error);
+  const LineIndex fixed = resolve(parse_pattern("sf-fixed:stride=64"), region, {});
   EXPECT_EQ(fixed.segment, 64);
   EXPECT_EQ(fixed.vertical, 0);
-  const LineIndex strided = resolve({.kind = PatternKind::sf_strided, .stride = 64}, region, {});
+  EXPECT_EQ(parse_pattern("sf-fixed", 98), parse_pattern("sf-fixed:stride=98", 64));
+  const LineIndex strided = resolve(parse_pattern("sf-strided:stride=64"), region, {});
   EXPECT_EQ(strided.stride, 64);
   EXPECT_EQ(strided.slash, 0);
   EXPECT_EQ(strided.local, 64);
 }
 
 TEST(Pattern, SizesShrinkWithShortInputsOnly) {
-  const PatternSpec spec{.kind = PatternKind::a_shape, .sink = 1, .local = 4096, .stride = 64};
+  const PatternSpec spec = parse_pattern("grid:sink=1,local=4096,stride=64");
   EXPECT_EQ(scaled(spec, nominal_length), spec);
   EXPECT_EQ(scaled(spec, 1'000'000), spec);
-  const PatternSpec half = scaled(spec, nominal_length / 2);
-  EXPECT_EQ(half.local, 2048);
-  EXPECT_EQ(half.sink, 1);
-  EXPECT_EQ(half.stride, 64);
-  EXPECT_EQ(scaled(spec, 1).local, 1);
+  EXPECT_EQ(scaled(spec, nominal_length / 2), parse_pattern("grid:sink=1,local=2048,stride=64"));
+  EXPECT_EQ(scaled(spec, 1), parse_pattern("grid:sink=1,local=1,stride=64"));
+  EXPECT_EQ(scaled(parse_pattern("tri-shape"), nominal_length / 4),
+            parse_pattern("tri-shape:sink=32,local=1024,bottom=32"));
 }
 
 TEST(Pattern, RefusesNonsense) {
-  EXPECT_THROW(check({.kind = PatternKind::grid}), Error);
-  EXPECT_THROW(check({.kind = PatternKind::grid, .stride = -1, .slash = true}), Error);
-  EXPECT_THROW(check({.kind = PatternKind::grid, .max_stride = 2000, .slash = true}), Error);
-  EXPECT_THROW(check({.kind = PatternKind::sf_fixed}), Error);
-  EXPECT_THROW(check({.kind = PatternKind::a_shape, .local = -5}), Error);
+  EXPECT_THROW(parse_pattern("grid:lines="), Error);
+  EXPECT_THROW(parse_pattern("grid:stride=-1,lines=s"), Error);
+  EXPECT_THROW(parse_pattern("grid:max-stride=2000,lines=s"), Error);
+  EXPECT_THROW(parse_pattern("sf-fixed:stride=0"), Error);
+  EXPECT_THROW(parse_pattern("a-shape:local=-5"), Error);
+  EXPECT_THROW(parse_pattern("dense:local=5"), Error);
   EXPECT_THROW(parse_pattern("zigzag"), Error);
-  for (int i = 0; i < 7; ++i) {
-    const auto kind = static_cast<PatternKind>(i);
-    EXPECT_EQ(parse_pattern(pattern_name(kind)), kind);
+  // As a table might have them: (sink, local, stride, max_stride, horizontal, vertical, slash).
+  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 1024, 0, 0, 0}), Error);
+  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 2000, 0, 0, 1}), Error);
+  EXPECT_THROW(make_pattern(find_pattern("sf-fixed"), {0}), Error);
+  EXPECT_EQ(pattern_kinds().size(), 7u);
+  for (const PatternKind* kind : pattern_kinds()) {
+    EXPECT_EQ(parse_pattern(kind->name).kind, kind);
+    EXPECT_EQ(parse_pattern(kind->name).sizes.size(), kind->sizes.size());
+    EXPECT_TRUE(to_string(parse_pattern(kind->name)).starts_with(kind->name));
   }
 }
 

@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "attention/policies/dense.h"
-#include "attention/search/metrics.h"
-#include "attention/search/search.h"
+#include "attention/policies/online_top_k.h"
 #include "attention/test_support.h"
 #include "base/error.h"
+#include "base/names.h"
 
 namespace kinora {
 namespace {
@@ -22,7 +22,9 @@ std::shared_ptr<const HeadTable> a_shape_table(int32_t sink, int32_t local) {
   HeadTable table;
   table.shape = {"m", 1, 2, 1, 16};
   HeadChoice choice;
-  choice.patterns.push_back({{}, {}, {.kind = PatternKind::a_shape, .sink = sink, .local = local}});
+  const std::string text =
+      "a-shape:sink=" + std::to_string(sink) + ",local=" + std::to_string(local);
+  choice.patterns.push_back({{}, {}, parse_pattern(text)});
   table.heads.assign(2, choice);
   return std::make_shared<const HeadTable>(table);
 }
@@ -37,21 +39,28 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   AttentionOptions options;
   options.sparse.dense_below = 0;
   options.table = a_shape_table(100, 2000);
-  for (const std::string_view name : attention_names()) {
+  for (const std::string& name : attention_point().names()) {
     const auto policy = make_attention(name, options);
     EXPECT_EQ(policy->name(), name);
     std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
     policy->attend(context, 0, problem.queries(), problem.memory(), problem.scale,
                    TensorView::of(out.data(), problem.out_shape()));
     for (const float value : out) ASSERT_FALSE(std::isnan(value)) << name;
-    auto* sparse = dynamic_cast<SparseAttention*>(policy.get());
-    if (name == "dense") continue;
-    ASSERT_NE(sparse, nullptr);
-    EXPECT_EQ(sparse->report().calls, 1);
-    EXPECT_EQ(sparse->report().dense_calls, 0);
-    EXPECT_GT(sparse->report().share(), 0.0);
+    EXPECT_EQ(policy->reads_all(), name == "dense");
+    if (name == "dense") {
+      EXPECT_EQ(policy->report(), nullptr);
+      EXPECT_EQ(policy->planner(), nullptr);
+      continue;
+    }
+    ASSERT_NE(policy->report(), nullptr);
+    EXPECT_EQ(policy->report()->calls, 1);
+    EXPECT_EQ(policy->report()->dense_calls, 0);
+    EXPECT_GT(policy->report()->share(), 0.0);
+    policy->clear_report();
+    EXPECT_EQ(policy->report()->calls, 0);
+    ASSERT_NE(policy->planner(), nullptr);
     for (const LabelledPlan& labelled :
-         sparse->plans(context, 0, problem.queries(), problem.memory(), problem.scale)) {
+         policy->planner()->plans(context, 0, problem.queries(), problem.memory(), problem.scale)) {
       validate(labelled.plan, problem.queries(), problem.memory());
     }
   }
@@ -75,7 +84,7 @@ TEST(Policy, OneTokenIsReadWhole) {
       const auto dense = testing::reference(problem, [&](int64_t q, int64_t, int64_t row) {
         return testing::causal(problem, q, row);
       });
-      for (const std::string_view name : attention_names()) {
+      for (const std::string& name : attention_point().names()) {
         std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
         make_attention(name, options)
             ->attend(context, 0, problem.queries(), problem.memory(), problem.scale,
@@ -137,8 +146,8 @@ TEST(Policy, TheLastTextOfAGroupReadsEverything) {
       EXPECT_EQ(std::memcmp(out.data(), without.data(), at * sizeof(float)), 0) << name;
       // What is shown and judged is what was run.
       const auto policy = make_attention(name, options);
-      auto& sparse = dynamic_cast<SparseAttention&>(*policy);
-      const auto plans = sparse.plans(context, 0, problem.queries(), problem.memory(), 1.0f);
+      const auto plans =
+          policy->planner()->plans(context, 0, problem.queries(), problem.memory(), 1.0f);
       for (int head = 0; head < 4; ++head) {
         const auto mask = expand(plans.front().plan, problem.queries(), problem.memory(), head);
         for (int64_t q = 500 - last; q < 500; ++q) {
@@ -160,6 +169,11 @@ TEST(Policy, ReadsSettings) {
                 ->name(),
             "momo");
   EXPECT_EQ(make_attention("oracle:keys=128", options)->name(), "oracle");
+  for (const TopKMethod method :
+       {TopKMethod::exact, TopKMethod::tournament, TopKMethod::threshold, TopKMethod::hybrid}) {
+    const std::string text = "momo:top-k=" + std::string(top_k_name(method));
+    EXPECT_EQ(make_attention(text, options)->name(), "momo") << text;
+  }
   for (const char* bad : {"",
                           "none",
                           "grid:stride",
@@ -187,158 +201,116 @@ TEST(Policy, ReadsSettings) {
                           "mminference"}) {
     EXPECT_THROW(make_attention(bad, options), Error) << bad;
   }
-  EXPECT_TRUE(needs_table("mminference+delta"));
-  EXPECT_FALSE(needs_table("momo"));
+  EXPECT_TRUE(find_attention("mminference+delta").needs_table);
+  EXPECT_FALSE(find_attention("momo").needs_table);
+  EXPECT_TRUE(find_attention("dense").runs_on_gpu);
+  EXPECT_FALSE(find_attention("grid:stride=4").runs_on_gpu);
 }
 
-// A head that attends to every 20th key only, whichever modality asks.
-Problem grid_problem(Random& random, int64_t count) {
-  Problem problem = make_problem(random, {.queries = count, .heads = 1, .head_size = 16});
-  for (int64_t row = 0; row < count; ++row) {
-    float* key = &problem.key_data[static_cast<size_t>(row * 16)];
-    float* query = &problem.query_data[static_cast<size_t>(row * 16)];
-    for (int64_t c = 0; c < 16; ++c) query[c] *= 0.1f;
-    query[0] = 6;
-    key[0] = row % 20 == 7 ? 6.0f : 0.0f;
+std::string problem_with(const std::string& text) {
+  try {
+    make_attention(text, {});
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(what.find('\n'), std::string::npos);
+    EXPECT_EQ(what.find("--"), std::string::npos) << what;  // flags are the program's
+    EXPECT_LT(what.size(), 500u);
+    return what;
   }
-  problem.scale = 0.25f;
-  return problem;
+  return "";
 }
 
-TEST(Search, FindsAPlantedGrid) {
+TEST(Policy, ErrorsSayWhatThereIs) {
+  EXPECT_EQ(problem_with("mommo"),
+            "attention 'mommo': no policy has this name; did you mean momo? There are " +
+                list_names(attention_point().names()));
+  EXPECT_EQ(problem_with("a-shape:sinc=3"),
+            "attention 'a-shape:sinc=3': no setting is called 'sinc'; did you mean sink? There are "
+            "sink, local, boundary and last");
+  EXPECT_EQ(problem_with("momo:rank=best"),
+            "attention 'momo:rank=best': rank is 'best', but must be mean or mass");
+  EXPECT_EQ(problem_with("momo:block=33"),
+            "attention 'momo:block=33': block is '33', but must be 32 or 64");
+  EXPECT_EQ(problem_with("grid:max-stride=2000"),
+            "attention 'grid:max-stride=2000': max-stride is '2000', but must be 8 to 1024");
+  EXPECT_EQ(problem_with("dense:last=1"),
+            "attention 'dense:last=1': it has no settings, and 'last' was given");
+  EXPECT_EQ(problem_with("momo:k=1,k=2"), "attention 'momo:k=1,k=2': k is given twice");
+  EXPECT_NE(problem_with("grid+sigma").find("only +delta"), std::string::npos);
+  EXPECT_NE(problem_with("grid+delta=x").find("delta is 'x'"), std::string::npos);
+  EXPECT_NE(problem_with("grid+delta+delta"), "");
+  EXPECT_NE(problem_with("momo:tile=4").find("cannot be measured"), std::string::npos);
+  for (const char* hostile : {"x", ":", "=", ",", "+", "momo:k=", "momo:"}) {
+    std::string text(hostile);
+    while (text.size() < 10'000) text += hostile;
+    EXPECT_NE(problem_with(text), "") << hostile;
+  }
+  EXPECT_NE(problem_with("momo:k=" + std::string(10'000, '9')), "");
+}
+
+// What help, documentation and parsing say is one thing.
+TEST(Policy, EveryPolicyDescribesItself) {
+  const PolicyPoint& point = attention_point();
+  std::vector<std::string> names = point.names();
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_NO_THROW(point.check(point.initial));
+  const auto one_line = [](const std::string& text) {
+    return !text.empty() && text.find('\n') == std::string::npos;
+  };
+  for (const PolicyInfo& policy : point.policies) {
+    EXPECT_TRUE(one_line(policy.summary)) << policy.name;
+    EXPECT_NO_THROW(point.check(policy.name)) << policy.name;
+    std::string all = policy.name;
+    for (const SettingInfo& setting : policy.settings) {
+      SCOPED_TRACE(policy.name + ":" + setting.key);
+      EXPECT_TRUE(one_line(setting.meaning));
+      EXPECT_TRUE(one_line(setting.accepts));
+      EXPECT_NO_THROW(point.check(policy.name + ":" + setting.key + "=" + setting.initial));
+      EXPECT_THROW(point.check(policy.name + ":" + setting.key + "="), Error);
+      all += (all == policy.name ? ":" : ",") + setting.key + "=" + setting.initial;
+    }
+    EXPECT_NO_THROW(point.check(all)) << all;
+  }
+  for (const SettingInfo& modifier : point.modifiers) {
+    EXPECT_NO_THROW(point.check("grid+" + modifier.key + "=" + modifier.initial));
+  }
+}
+
+// A policy with its defaults written out plans what the bare name plans.
+TEST(Policy, DefaultsWrittenOutChangeNothing) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
   const Context context(pool);
-  const Problem problem = grid_problem(random, 1500);
-  SearchOptions options;
-  options.frame_stride = 50;
-  // Time on a busy machine scatters; what is tested here is the choice, not the clock.
-  const double budget = 1e3;
-  options.spare = 0;
-  options.candidates = {{.kind = PatternKind::a_shape, .sink = 128, .local = 1024},
-                        {.kind = PatternKind::grid, .sink = 128, .stride = 50, .vertical = true},
-                        {.kind = PatternKind::grid, .sink = 128, .vertical = true}};
-  EXPECT_EQ(
-      search_head(context, problem.queries(), problem.memory(), problem.scale, 0, budget, options)
-          .patterns.front()
-          .spec.kind,
-      PatternKind::dense);  // affordable, and nothing is closer
-  HeadTable table;
-  table.shape = {"m", 1, 1, 1, 16};
-  table.heads.resize(1);
-  int found = 0;
-  options.grow = false;
-  options.slack = 1e15;          // admit every candidate …
-  table.budget_seconds = 1e-12;  // … but dense
-  SearchAttention search(table, options, [&](int, int, const HeadChoice&) { ++found; });
-  std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
-  search.attend(context, 0, problem.queries(), problem.memory(), problem.scale,
-                TensorView::of(out.data(), problem.out_shape()));
-  EXPECT_EQ(found, 1);
-  ASSERT_TRUE(table.complete());
-  const HeadChoice& choice = *table.at(0, 0);
-  EXPECT_EQ(choice.patterns.front().spec, options.candidates[2]);
-  EXPECT_GT(choice.recall, 0.95);
-  EXPECT_LT(choice.error, 0.3);
-  search.attend(context, 0, problem.queries(), problem.memory(), problem.scale,
-                TensorView::of(out.data(), problem.out_shape()));
-  EXPECT_EQ(found, 1);  // what the table holds is not searched again
-  const auto dense = testing::reference(
-      problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
-  EXPECT_LT(
-      testing::relative_error(std::span<const float>(out), std::span<const double>(dense.out)),
-      3e-6);
-}
-
-TEST(Search, BoundariesWinWhereModalitiesDiffer) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(2);
-  const Context context(pool);
-  // Video queries look at every 20th key, text queries at the nearest ones; they alternate.
-  Problem problem = grid_problem(random, 1600);
-  for (int64_t row = 0; row < 1600; ++row) {
-    const bool text = row / 100 % 2 == 1;
-    problem.row_modalities[static_cast<size_t>(row)] = text ? Modality::text : Modality::video;
-    if (!text) continue;
-    float* query = &problem.query_data[static_cast<size_t>(row * 16)];
-    query[0] = 0;
-    query[1] = 8;
+  Problem problem = make_problem(
+      random, {.queries = 400, .earlier = 300, .heads = 2, .kv_heads = 1, .head_size = 16});
+  testing::mix_modalities(random, problem, 2, 50);
+  AttentionOptions options;
+  options.table = a_shape_table(100, 2000);
+  for (const int32_t frame_stride : {16, 25}) {
+    options.frame_stride = frame_stride;
+    for (const PolicyInfo& policy : attention_point().policies) {
+      if (policy.settings.empty()) continue;
+      std::string all = policy.name;
+      for (const SettingInfo& setting : policy.settings) {
+        all += (all == policy.name ? ":" : ",") + setting.key + "=" + setting.initial;
+      }
+      const auto plans = [&](const std::string& text) {
+        return make_attention(text, options)
+            ->planner()
+            ->plans(context, 0, problem.queries(), problem.memory(), problem.scale);
+      };
+      const auto bare = plans(policy.name), written = plans(all);
+      ASSERT_EQ(bare.size(), written.size()) << all;
+      for (size_t i = 0; i < bare.size(); ++i) {
+        for (int head = 0; head < 2; ++head) {
+          EXPECT_EQ(expand(bare[i].plan, problem.queries(), problem.memory(), head),
+                    expand(written[i].plan, problem.queries(), problem.memory(), head))
+              << all;
+        }
+      }
+    }
   }
-  problem.query_modalities = problem.row_modalities;
-  for (int64_t row = 0; row < 1600; ++row) {
-    problem.key_data[static_cast<size_t>(row * 16 + 1)] = 0.02f * static_cast<float>(row);
-  }
-  SearchOptions options;
-  options.grow = false;
-  options.slack = 1e15;
-  options.boundaries = {Boundary::none, Boundary::query};
-  options.candidates = {{.kind = PatternKind::a_shape, .sink = 128, .local = 2048},
-                        {
-                            .kind = PatternKind::grid,
-                            .sink = 128,
-                            .slash = false,
-                        }};
-  options.candidates[1].vertical = true;
-  options.candidates[1].local = 1;  // lines only
-  const HeadChoice choice =
-      search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
-  EXPECT_EQ(choice.boundary, Boundary::query);
-  ASSERT_EQ(choice.patterns.size(), 2u);
-  EXPECT_EQ(choice.patterns[0].query, Modality::text);
-  EXPECT_EQ(choice.patterns[0].spec.kind, PatternKind::a_shape);
-  EXPECT_EQ(choice.patterns[1].query, Modality::video);
-  EXPECT_EQ(choice.patterns[1].spec.kind, PatternKind::grid);
-}
-
-TEST(Search, CandidatesGrowIntoTheBudget) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(2);
-  const Context context(pool);
-  const Problem problem = make_problem(random, {.queries = 1000, .head_size = 16});
-  SearchOptions options;
-  options.boundaries = {Boundary::none};
-  options.slack = 1e15;  // however long it takes
-  for (const bool grow : {false, true}) {
-    options.grow = grow;
-    options.candidates = {{.kind = PatternKind::a_shape, .sink = 128, .local = 1024}};
-    const HeadChoice small =
-        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
-    ASSERT_EQ(small.patterns.front().spec.kind, PatternKind::a_shape);
-    EXPECT_EQ(small.patterns.front().spec.local, grow ? nominal_length : 1024);
-    EXPECT_EQ(small.error < 1e-6, grow);
-    // Lines of a grid stay, its band grows.
-    options.candidates = {{.kind = PatternKind::grid, .stride = 10, .vertical = true}};
-    const HeadChoice grid =
-        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
-    EXPECT_EQ(grid.patterns.front().spec.stride, 10);
-    EXPECT_EQ(grid.patterns.front().spec.local > 0, grow);
-  }
-}
-
-TEST(Search, RefusesSamplesItCannotSearch) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(1);
-  const Context context(pool);
-  const Problem one = make_problem(random, {.queries = 1, .head_size = 8});
-  EXPECT_THROW(search_head(context, one.queries(), one.memory(), 1.0f, 0, 1.0, {}), Error);
-  Problem silent = make_problem(random, {.queries = 200, .earlier = 10, .head_size = 8});
-  silent.row_modalities[3] = Modality::audio;
-  EXPECT_THROW(check_sample(silent.queries(), silent.memory()), Error);
-}
-
-TEST(Search, ComparesShapesNotSizesAtOneCost) {
-  const auto distinct = distinct_at_one_cost(search_space(98));
-  EXPECT_EQ(distinct.size(), 20u);  // one A-shape, and 2,000 + 4,096 lines are 1,000 + 2,048
-  EXPECT_EQ(std::count_if(distinct.begin(), distinct.end(),
-                          [](const auto& spec) { return spec.kind == PatternKind::a_shape; }),
-            1);
-  for (const PatternSpec& spec : distinct) check(spec);
-}
-
-TEST(Search, SpaceIsTheTable) {
-  const auto space = search_space(98);
-  EXPECT_EQ(space.size(), 24u);
-  for (const PatternSpec& spec : space) check(spec);
 }
 
 }  // namespace

@@ -32,23 +32,6 @@ double RunTimer::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::duration(now() - start_)).count();
 }
 
-std::string to_string(const AttentionReport& report) {
-  std::string text = fmt::format(
-      "attention: {:.1f} % of the dense FLOPs, index {:.3f} s, run {:.3f} s, {} of {} calls "
-      "dense\n",
-      100 * report.share(), report.index_seconds, report.run_seconds, report.dense_calls,
-      report.calls);
-  for (const auto& [label, part] : report.parts) {
-    text += fmt::format(
-        "  {}: {} heads, {:.1f} % of the computed pairs, {:.3f} s\n", label, part.heads,
-        report.pairs > 0
-            ? 100.0 * static_cast<double>(part.pairs) / static_cast<double>(report.pairs)
-            : 0.0,
-        part.seconds);
-  }
-  return text;
-}
-
 int64_t last_text(const QueryView& queries, int64_t most) {
   int64_t count = 0;
   while (count < std::min(most, queries.count()) &&
@@ -94,9 +77,11 @@ std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int lay
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
                              const RowsView& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported, fmt::format("--attention {} does not run on a GPU yet; use "
-                                                    "--attention dense or --device cpu",
-                                                    name()));
+    throw Error(ErrorKind::unsupported,
+                fmt::format("the attention '{}' does not run on a GPU yet; use dense attention or "
+                            "the device cpu",
+                            name()),
+                ErrorHint::dense_or_cpu);
   }
   ++report_.calls;
   report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);

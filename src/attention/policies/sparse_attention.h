@@ -7,6 +7,7 @@
 
 #include "attention/attention.h"
 #include "attention/plan/plan.h"
+#include "attention/planner.h"
 #include "attention/policies/dense.h"
 #include "attention/report.h"
 
@@ -18,23 +19,17 @@ constexpr int64_t default_dense_last = 128;
 int64_t last_text(const QueryView& queries, int64_t most);
 
 struct SparseOptions {
-  // Groups against fewer rows than this run densely; 0 never does so for that reason. Groups of
-  // fewer queries than `least_queries` always do: measuring alone would cost as much.
+  // Groups that read fewer rows than this run densely; 0: no such limit. Groups of fewer queries
+  // than `least_queries` always run densely: measuring alone would cost as much.
   int64_t dense_below = 8192;
-  // Text that ends a group reads everything, at most so many queries of it: the question stands
-  // there, and what is generated goes on from its rows (docs/methods/attention.md).
+  // The text that ends a group reads everything, up to this many queries: the question is there,
+  // and generation continues from its rows (docs/methods/attention.md).
   int64_t dense_last = default_dense_last;
   std::vector<int> dense_layers{};
-  int64_t delta_stride = 0;  // delta correction over every so many queries; 0: off
+  int64_t delta_stride = 0;  // delta correction measures every Nth query; 0: off
 };
 
-// Part of a layer's attention. Plans of one layer cover different heads.
-struct LabelledPlan {
-  std::string label;
-  Plan plan;
-};
-
-class SparseAttention : public Attention {
+class SparseAttention : public Attention, public Planner {
  public:
   static constexpr int64_t least_queries = 64;
 
@@ -43,13 +38,14 @@ class SparseAttention : public Attention {
   void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
               float scale, TensorView out) final;
 
-  // The plans that `attend` would run for this input, fall-back aside, dense last queries included.
-  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
-                                  const RowsView& rows, float scale);
+  const AttentionReport* report() const override { return &report_; }
+  void clear_report() override { report_ = {}; }
+  Planner* planner() override { return this; }
 
-  bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const;
-  const AttentionReport& report() const { return report_; }
-  void clear_report() { report_ = {}; }
+  // Dense last queries are among the plans.
+  std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
+                                  const RowsView& rows, float scale) override;
+  bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const override;
 
  protected:
   // The policy itself. Its queries are without those that always read everything.

@@ -10,6 +10,8 @@
 
 namespace kinora {
 
+constexpr int32_t least_stride = 8;  // the smallest worth searching for
+
 struct GridLines {
   bool horizontal = true;
   bool vertical = true;

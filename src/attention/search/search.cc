@@ -21,10 +21,9 @@ namespace kinora {
 namespace {
 
 constexpr int fit_steps = 5;
-constexpr double well_used = 0.85;   // of the limit: no more growing
-constexpr double aim = 0.95;         // of the limit, when sizes change
-constexpr int32_t first_band = 512;  // of a grid that grows
-constexpr double hopeless = 1.5;     // times the limit: not worth a second run
+constexpr double well_used = 0.85;  // of the limit: no more growing
+constexpr double aim = 0.95;        // of the limit, when sizes change
+constexpr double hopeless = 1.5;    // times the limit: not worth a second run
 
 // Seconds that work takes. On a single thread only its own time counts, so that other programs on
 // the machine do not; with several it is the clock's.
@@ -124,7 +123,7 @@ class HeadSearch {
       PlanBuilder builder(head_.queries, head_.rows);
       add_line_tiles(builder, region, resolve(spec, region, timed.probe), 0);
       Outcome outcome = run(builder.take());
-      outcome.seconds = watch.seconds() + (needs_probe(spec) ? timed.seconds : 0);
+      outcome.seconds = watch.seconds() + (spec.kind->needs_probe ? timed.seconds : 0);
       if (i == 0 || outcome.seconds < best.seconds) best = std::move(outcome);
       if (best.seconds <= limit || best.seconds > hopeless * limit) break;
     }
@@ -174,7 +173,7 @@ class HeadSearch {
     const double limit = budget * options_.slack;
     Fitted best{options_.budget, std::numeric_limits<double>::infinity()};
     for (const PatternSpec& spec : options_.candidates) {
-      if (spec.kind == PatternKind::dense) continue;
+      if (spec.kind == &dense_pattern()) continue;
       const Fitted fitted = fit(spec, region, timed, limit, full, weighted);
       if (fitted.error < best.error) best = fitted;
     }
@@ -204,25 +203,6 @@ class HeadSearch {
       if (!resize(spec, aim * limit / outcome.seconds)) break;
     }
     return best;
-  }
-
-  // Makes a pattern dearer or cheaper by about `factor`; false when it has no sizes to change.
-  static bool resize(PatternSpec& spec, double factor) {
-    factor = std::clamp(factor, 0.25, 4.0);
-    // A grid's band is a stride wide until it is told; only one without slashes can have one.
-    if (spec.kind == PatternKind::grid && !spec.slash && spec.local == 0 && factor > 1) {
-      spec.local = first_band;
-      return true;
-    }
-    bool changed = false;
-    for (int32_t PatternSpec::*size :
-         {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
-      const auto before = spec.*size;
-      if (before < 2) continue;
-      spec.*size = static_cast<int32_t>(std::min(factor * before, 1.0 * nominal_length));
-      changed = changed || spec.*size != before;
-    }
-    return changed;
   }
 
   void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
@@ -260,16 +240,10 @@ class HeadSearch {
 
 std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& candidates) {
   std::vector<PatternSpec> distinct;
-  for (PatternSpec spec : candidates) {
-    const double total = spec.local + spec.verticals + spec.slashes;
-    if (total > 0) {
-      for (int32_t PatternSpec::*size :
-           {&PatternSpec::local, &PatternSpec::verticals, &PatternSpec::slashes}) {
-        spec.*size = static_cast<int32_t>(std::lround(4096 / total * (spec.*size)));
-      }
-    }
+  for (const PatternSpec& candidate : candidates) {
+    PatternSpec spec = at_one_cost(candidate);
     if (std::find(distinct.begin(), distinct.end(), spec) == distinct.end()) {
-      distinct.push_back(spec);
+      distinct.push_back(std::move(spec));
     }
   }
   return distinct;
@@ -277,28 +251,11 @@ std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& ca
 
 std::vector<PatternSpec> search_space(int32_t frame_stride) {
   std::vector<PatternSpec> space;
-  constexpr bool lines[6][3] = {{true, false, false}, {false, true, false}, {false, false, true},
-                                {true, true, false},  {false, true, true},  {true, true, true}};
-  for (const int32_t stride : {frame_stride, 0}) {
-    for (const auto& [horizontal, vertical, slash] : lines) {
-      space.push_back({.kind = PatternKind::grid,
-                       .sink = 128,
-                       .stride = stride,
-                       .max_stride = 1024,
-                       .horizontal = horizontal,
-                       .vertical = vertical,
-                       .slash = slash});
+  for (const PatternKind* kind : pattern_kinds()) {
+    if (!kind->candidates) continue;
+    for (SizeValues& sizes : kind->candidates(frame_stride)) {
+      space.push_back(make_pattern(*kind, std::move(sizes)));
     }
-  }
-  for (const int32_t local : {1024, 2048, 4096}) {
-    space.push_back({.kind = PatternKind::a_shape, .sink = 128, .local = local});
-  }
-  constexpr int32_t sizes[9][2] = {{1000, 1024}, {1000, 2048}, {2000, 2048},
-                                   {1000, 3096}, {2000, 3096}, {1000, 4096},
-                                   {2000, 4096}, {3500, 200},  {1000, 2500}};
-  for (const auto& [verticals, slashes] : sizes) {
-    space.push_back(
-        {.kind = PatternKind::vertical_slash, .verticals = verticals, .slashes = slashes});
   }
   return space;
 }
@@ -352,7 +309,8 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
                              const RowsView& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
     throw Error(ErrorKind::unsupported,
-                "the search for attention patterns does not run on a GPU yet; use --device cpu");
+                "the search for attention patterns does not run on a GPU yet; use the device cpu",
+                ErrorHint::use_cpu);
   }
   dense_.attend(context, layer, queries, rows, scale, out);
   const auto heads = static_cast<int>(queries.queries.size(1));

@@ -15,13 +15,13 @@
 namespace kinora {
 
 struct SearchOptions {
-  int32_t frame_stride = 64;            // tokens a frame
+  int32_t frame_stride = 64;            // tokens per frame
   std::vector<PatternSpec> candidates;  // empty: search_space(frame_stride)
   std::vector<Boundary> boundaries = {Boundary::none, Boundary::key, Boundary::query,
                                       Boundary::both};
   // A head may take as long as this A-shape takes on this device, or, where `dense_share` is set,
   // this share of what dense attention takes.
-  PatternSpec budget{.kind = PatternKind::a_shape, .sink = 1024, .local = 4096};
+  PatternSpec budget = parse_pattern("a-shape:sink=1024,local=4096");
   double dense_share = 0;
   int64_t group_queries =
       2048;             // the last ones of the sample; as many as a session reads at a time
@@ -32,7 +32,7 @@ struct SearchOptions {
   CancelToken cancel;
 };
 
-// Table 3 of the paper.
+// The candidates of all patterns: table 3 of the paper.
 std::vector<PatternSpec> search_space(int32_t frame_stride);
 
 // Candidates that differ in size only are one candidate once all are brought to one cost.

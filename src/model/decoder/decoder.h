@@ -1,10 +1,11 @@
 // The decoder shared by every family: RMS norm, grouped-query attention with rotary positions
 // (plain, llama3-scaled or M-RoPE), SwiGLU, and a tied or untied head. Knows nothing of pictures:
-// a group is any run of embeddings with their tokens. Weights only; rows belong to the session.
+// what goes in is tokens or embeddings with their positions. Weights only: rows belong to the
+// sequences' memories, working space to whoever makes a runner.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <exception>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,23 +14,45 @@
 #include "base/cancel.h"
 #include "base/context.h"
 #include "base/tensor.h"
-#include "memory/row_store.h"
+#include "memory/memory.h"
 
 namespace kinora {
 
-// Tokens on their way into the decoder; modalities may be mixed.
-struct TokenGroup {
-  Tensor embeddings;              // f32 [tokens, hidden]
-  std::vector<TokenInfo> tokens;  // one per row
+// Tokens of one session on their way through the decoder: a prefill group of any length, a token to
+// continue from, or a tree of drafted ones.
+struct Sequence {
+  std::vector<int32_t> ids;       // one per token, or …
+  Tensor embeddings;              // … f32 [tokens, hidden] on the runner's device
+  std::vector<TokenInfo> tokens;  // one per row; modalities may be mixed
+  std::vector<int32_t> parents;   // a token tree, as in QueryView; empty: a chain
+  int64_t probes = 0;             // of the last rows, as in MemoryGroup
+  Memory* memory = nullptr;
+  Attention* attention = nullptr;
+  int64_t hidden_rows = 1;  // how many of the last rows are wanted back
+  std::vector<int> states;  // layers whose output is wanted, increasing
+  CancelToken cancel;
+
+  int64_t count() const { return static_cast<int64_t>(tokens.size()); }
 };
 
-struct PrefillOptions {
-  int64_t hidden_rows = 1;  // how many of the last rows are wanted back
-  CancelToken cancel;
-  // Called after every layer with the residual stream [tokens, hidden] (tests, inspection).
-  std::function<void(int layer, ConstTensorView hidden)> after_layer;
-  // Called after a layer's attention has used the group: the place where pruning happens.
-  std::function<void(int layer, RowStore& store)> after_attention;
+// What a sequence gets back. After a failure its memory is as it was before.
+struct Forwarded {
+  Tensor hidden;               // f32 [hidden_rows, hidden], after the final norm
+  std::vector<Tensor> states;  // f32 [tokens, hidden], one for each layer asked for
+  std::exception_ptr failure;
+};
+
+// Runs batches, and owns the scratch space and captured graphs for that. Used by one thread at a
+// time.
+class DecoderRunner {
+ public:
+  virtual ~DecoderRunner() = default;
+  // Every sequence has its own memory. A sequence that fails or is cancelled does not affect the
+  // others; a failure of the whole batch is thrown.
+  virtual std::vector<Forwarded> forward(std::span<const Sequence> batch) = 0;
+
+  // One sequence alone; throws its failure.
+  Forwarded forward(const Sequence& sequence);
 };
 
 class Decoder {
@@ -38,16 +61,11 @@ class Decoder {
 
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocabulary() const = 0;
+  virtual int layer_count() const = 0;
 
   // Token ids → embeddings [ids, hidden], f32.
   virtual Tensor embed(const Context& context, std::span<const int32_t> ids) const = 0;
-
-  // Runs a group through all layers, adding its rows to the store. Returns the last hidden rows
-  // after the final norm, f32 [hidden_rows, hidden]. On any exception the store is rewound to
-  // where it was.
-  virtual Tensor prefill(const Context& context, const TokenGroup& group, RowStore& store,
-                         Attention& attention, const PrefillOptions& options) const = 0;
-
+  virtual std::unique_ptr<DecoderRunner> runner(const Context& context) const = 0;
   // Hidden rows (after the final norm) → logits f32 [rows, vocabulary].
   virtual Tensor logits(const Context& context, ConstTensorView hidden) const = 0;
 };

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/decoder/rotary.h"
+#include "model/decoder/wrapped_memory.h"
 #include "model/reference_case.h"
 
 namespace kinora {
@@ -23,33 +25,42 @@ class DecoderReferenceTest : public ::testing::TestWithParam<CaseName> {
  protected:
   DecoderReferenceTest()
       : reference_(GetParam()),
-        config_(read_config(real_files(), testing::model_directory(GetParam().model))),
-        files_(TensorFiles::open(real_files(), testing::model_directory(GetParam().model))),
-        decoder_(config_.decoder, bind_weights(context_, config_, files_, true).decoder) {
+        config_(testing::read_config(testing::model_directory(GetParam().model))),
+        decoder_(context_, config_.decoder,
+                 testing::bind_decoder(context_, config_.decoder,
+                                       testing::model_directory(GetParam().model))),
+        runner_(decoder_.runner(context_)) {
     group_.embeddings = reference_.tensor("hidden.embeddings");
     group_.tokens = reference_.tokens(config_);
   }
 
   RowLayout layout(DType dtype = DType::f32) const {
-    return {static_cast<int>(config_.decoder.layers), static_cast<int>(config_.decoder.kv_heads),
-            static_cast<int>(config_.decoder.head_size), dtype};
+    return testing::row_layout(config_.decoder, dtype);
   }
   int64_t count() const { return group_.embeddings.size(0); }
   int32_t next_position() const { return static_cast<int32_t>(count() + reference_.rope_delta()); }
 
+  // The whole prompt for a memory.
+  Sequence whole(Memory& memory) {
+    Sequence sequence = group_;
+    sequence.memory = &memory;
+    sequence.attention = &attention_;
+    return sequence;
+  }
   // The prompt in groups of `size`; the final hidden rows of all of them.
-  Tensor in_groups(RowStore& store, int64_t size) {
+  Tensor in_groups(Memory& memory, int64_t size) {
     Tensor all(DType::f32, group_.embeddings.shape());
     for (int64_t begin = 0; begin < count(); begin += size) {
       const int64_t rows = std::min(size, count() - begin);
-      TokenGroup part;
+      Sequence part;
       part.embeddings = Tensor(DType::f32, Shape{rows, group_.embeddings.size(1)});
       std::memcpy(part.embeddings.data<float>(), group_.embeddings.view().row<float>(begin),
                   static_cast<size_t>(part.embeddings.bytes()));
       part.tokens.assign(group_.tokens.begin() + begin, group_.tokens.begin() + begin + rows);
-      PrefillOptions options;
-      options.hidden_rows = rows;
-      const Tensor hidden = decoder_.prefill(context_, part, store, attention_, options);
+      part.memory = &memory;
+      part.attention = &attention_;
+      part.hidden_rows = rows;
+      const Tensor hidden = runner_->forward(part).hidden;
       std::memcpy(all.view().row<float>(begin), hidden.data<float>(),
                   static_cast<size_t>(hidden.bytes()));
     }
@@ -60,10 +71,10 @@ class DecoderReferenceTest : public ::testing::TestWithParam<CaseName> {
   Context context_{pool_};
   ReferenceCase reference_;
   ModelConfig config_;
-  TensorFiles files_;
   TransformerDecoder decoder_;
+  std::unique_ptr<DecoderRunner> runner_;
   DenseAttention attention_;
-  TokenGroup group_;
+  Sequence group_;
 };
 
 TEST_P(DecoderReferenceTest, EmbedsText) {
@@ -80,17 +91,18 @@ TEST_P(DecoderReferenceTest, EmbedsText) {
 }
 
 TEST_P(DecoderReferenceTest, EveryLayerAgrees) {
-  RowStore store(layout());
-  PrefillOptions options;
-  options.hidden_rows = count();
-  int layers = 0;
-  options.after_layer = [&](int layer, ConstTensorView hidden) {
-    EXPECT_EQ(layer, layers++);
+  FlatMemory memory(layout());
+  Sequence sequence = whole(memory);
+  sequence.hidden_rows = count();
+  sequence.states.resize(static_cast<size_t>(decoder_.layer_count()));
+  std::iota(sequence.states.begin(), sequence.states.end(), 0);
+  const Forwarded result = runner_->forward(sequence);
+  ASSERT_EQ(static_cast<int64_t>(result.states.size()), config_.decoder.layers);
+  for (size_t layer = 0; layer < result.states.size(); ++layer) {
     const Tensor expected = reference_.tensor("hidden.layer." + std::to_string(layer));
-    EXPECT_LE(row_error(hidden, expected), tolerance) << "layer " << layer;
-  };
-  const Tensor final_rows = decoder_.prefill(context_, group_, store, attention_, options);
-  EXPECT_EQ(layers, config_.decoder.layers);
+    EXPECT_LE(row_error(result.states[layer], expected), tolerance) << "layer " << layer;
+  }
+  const Tensor& final_rows = result.hidden;
   EXPECT_LE(row_error(final_rows, reference_.tensor("hidden.final")), tolerance);
   const Tensor expected = reference_.tensor("logits");
   const Tensor logits = decoder_.logits(
@@ -101,56 +113,56 @@ TEST_P(DecoderReferenceTest, EveryLayerAgrees) {
 TEST_P(DecoderReferenceTest, GroupsOfAnySizeGiveTheSame) {
   const Tensor expected = reference_.tensor("hidden.final");
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{64}, count() - 1}) {
-    RowStore store(layout());
-    EXPECT_LE(row_error(in_groups(store, size), expected), tolerance) << "groups of " << size;
-    EXPECT_EQ(store.token_count(), count());
+    FlatMemory memory(layout());
+    EXPECT_LE(row_error(in_groups(memory, size), expected), tolerance) << "groups of " << size;
+    EXPECT_EQ(memory.token_count(), count());
   }
 }
 
 TEST_P(DecoderReferenceTest, GreedyTokensAreIdentical) {
-  RowStore store(layout());
-  Tensor hidden = decoder_.prefill(context_, group_, store, attention_, {});
+  FlatMemory memory(layout());
+  const Tensor hidden = runner_->forward(whole(memory)).hidden;
   EXPECT_EQ(hidden.shape(), (Shape{1, config_.decoder.hidden}));
   const std::vector<int32_t> expected = reference_.greedy();
-  EXPECT_EQ(testing::greedy_tokens(context_, decoder_, store, attention_, hidden, next_position(),
-                                   expected.size()),
+  EXPECT_EQ(testing::greedy_tokens(context_, decoder_, *runner_, memory, attention_, hidden,
+                                   next_position(), expected.size()),
             expected);
 }
 
 TEST_P(DecoderReferenceTest, RowsInHalfThePrecisionStayClose) {
   const Tensor expected = reference_.tensor("hidden.final");
-  RowStore store(layout(DType::bf16));
-  const double error = row_error(in_groups(store, 33), expected);
+  FlatMemory memory(layout(DType::bf16));
+  const double error = row_error(in_groups(memory, 33), expected);
   EXPECT_LE(error, 0.05);
-  EXPECT_GT(error, 1e-5);  // or the store was not in bf16 at all
-  EXPECT_EQ(store.bytes(), layout(DType::bf16).bytes_per_token() * count());
+  EXPECT_GT(error, 1e-5);  // or the memory was not in bf16 at all
+  EXPECT_EQ(memory.bytes().total(), layout(DType::bf16).bytes_per_token() * count());
 }
 
-TEST_P(DecoderReferenceTest, AFailureLeavesTheStoreAsItWas) {
-  RowStore store(layout());
-  in_groups(store, count());
-  const RowStore::Mark before = store.mark();
-  PrefillOptions options;
-  options.after_attention = [](int layer, RowStore&) {
-    if (layer == 1) throw Error(ErrorKind::resource, "as a full disk would");
-  };
-  EXPECT_THROW(decoder_.prefill(context_, group_, store, attention_, options), Error);
-  EXPECT_EQ(store.mark().tokens, before.tokens);
-  EXPECT_EQ(store.mark().rows, before.rows);
+TEST_P(DecoderReferenceTest, AFailureLeavesTheMemoryAsItWas) {
+  testing::FaultyMemory memory(std::make_unique<FlatMemory>(layout()));
+  in_groups(memory, count());
+  const MemoryMark before = memory.mark();
+  memory.fail(testing::FaultyMemory::Stage::after, 1,
+              [] { throw Error(ErrorKind::resource, "as a full disk would"); });
+  Sequence sequence = whole(memory);
+  EXPECT_THROW(runner_->forward(sequence), Error);
+  EXPECT_EQ(memory.mark().tokens, before.tokens);
+  EXPECT_EQ(memory.mark().rows, before.rows);
 
-  options.after_attention = nullptr;
-  options.cancel.cancel();
+  memory.fail(testing::FaultyMemory::Stage::none, 0, {});
+  sequence.cancel.cancel();
   try {
-    decoder_.prefill(context_, group_, store, attention_, options);
+    runner_->forward(sequence);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::cancelled);
   }
-  EXPECT_EQ(store.mark().rows, before.rows);
+  EXPECT_EQ(memory.mark().tokens, before.tokens);
+  EXPECT_EQ(memory.mark().rows, before.rows);
 
   // What comes next is as if nothing had happened.
-  store.rewind(RowStore(layout()).mark());
-  EXPECT_LE(row_error(in_groups(store, count()), reference_.tensor("hidden.final")), tolerance);
+  memory.rewind(FlatMemory(layout()).mark());
+  EXPECT_LE(row_error(in_groups(memory, count()), reference_.tensor("hidden.final")), tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, DecoderReferenceTest, ::testing::ValuesIn(testing::find_cases()),
@@ -160,10 +172,10 @@ TEST(TransformerDecoderTest, RefusesWhatDoesNotFit) {
   const std::string directory = testing::model_directory("qwen2_5_vl_tied_new");
   ThreadPool pool(2);
   const Context context(pool);
-  const ModelConfig config = read_config(real_files(), directory);
-  const TensorFiles files = TensorFiles::open(real_files(), directory);
-  const TransformerDecoder decoder(config.decoder,
-                                   bind_weights(context, config, files, false).decoder);
+  const ModelConfig config = testing::read_config(directory);
+  const TransformerDecoder decoder(context, config.decoder,
+                                   testing::bind_decoder(context, config.decoder, directory));
+  const std::unique_ptr<DecoderRunner> runner = decoder.runner(context);
   const std::vector<int32_t> beyond = {0, static_cast<int32_t>(config.decoder.vocabulary)};
   EXPECT_THROW(decoder.embed(context, beyond), Error);
   const std::vector<int32_t> negative = {-1};
@@ -171,23 +183,44 @@ TEST(TransformerDecoderTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(decoder.embed(context, {}).size(0), 0);
 
   DenseAttention attention;
-  RowStore store({static_cast<int>(config.decoder.layers),
-                  static_cast<int>(config.decoder.kv_heads),
-                  static_cast<int>(config.decoder.head_size), DType::f32});
-  TokenGroup group;
-  EXPECT_THROW(decoder.prefill(context, group, store, attention, {}), Error);
+  FlatMemory memory(testing::row_layout(config.decoder));
+  Sequence group;
+  group.memory = &memory;
+  group.attention = &attention;
+  EXPECT_THROW(runner->forward(group), Error);
   const std::vector<int32_t> ids = {1, 2, 3};
   group.embeddings = decoder.embed(context, ids);
   group.tokens.resize(2);
-  EXPECT_THROW(decoder.prefill(context, group, store, attention, {}), Error);
+  EXPECT_THROW(runner->forward(group), Error);
   group.tokens.resize(3);
-  PrefillOptions options;
-  options.hidden_rows = 4;
-  EXPECT_THROW(decoder.prefill(context, group, store, attention, options), Error);
-  options.hidden_rows = 0;
-  EXPECT_EQ(decoder.prefill(context, group, store, attention, options).size(0), 0);
-  RowStore other({1, 1, 8, DType::f32});
-  EXPECT_THROW(decoder.prefill(context, group, other, attention, {}), Error);
+  group.hidden_rows = 4;
+  EXPECT_THROW(runner->forward(group), Error);
+  group.hidden_rows = 0;
+  EXPECT_EQ(runner->forward(group).hidden.size(0), 0);
+  EXPECT_EQ(memory.token_count(), 3);
+
+  group.hidden_rows = 1;
+  FlatMemory other({1, 1, 8, DType::f32});
+  group.memory = &other;
+  EXPECT_THROW(runner->forward(group), Error);
+  group.memory = nullptr;
+  EXPECT_THROW(runner->forward(group), Error);
+  group.memory = &memory;
+  group.attention = nullptr;
+  EXPECT_THROW(runner->forward(group), Error);
+  group.attention = &attention;
+  for (const std::vector<int>& states :
+       {std::vector<int>{-1}, {0, 0}, {1, 0}, {decoder.layer_count()}}) {
+    group.states = states;
+    EXPECT_THROW(runner->forward(group), Error);
+  }
+  group.states.clear();
+  group.embeddings = Tensor();
+  group.ids = {1, 2};
+  EXPECT_THROW(runner->forward(group), Error);
+  group.ids = {1, 2, static_cast<int32_t>(config.decoder.vocabulary)};
+  EXPECT_THROW(runner->forward(group), Error);
+  EXPECT_EQ(memory.token_count(), 3);
 }
 
 // Numbers from transformers' _compute_llama3_parameters (theta 500000, head size 16, factor 8,

@@ -1,6 +1,6 @@
-// The way of frames to a GPU beside its other work: pixels are put into pinned memory, copied on a
-// stream of their own into one of two waiting places, and whoever reads them waits for that copy
-// alone. Used by gpu_patches.cc.
+// Uploads frames to a GPU while it does other work: pixels are put into pinned memory and copied on
+// a separate stream into one of two buffers. Whoever reads them waits for that copy only. Used by
+// gpu_patches.cc.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class FrameStage {
   static FrameStage& of(Device device);
 
   // Frames u8 [n, height, width, 3] on the host; `use` gets them on the device and only starts work
-  // on the context's stream. The host waits for a free place, not for that work.
+  // on the context's stream. The host waits for a free buffer, not for that work.
   void pass(const Context& context, ConstTensorView frames,
             const std::function<void(ConstTensorView there)>& use);
 

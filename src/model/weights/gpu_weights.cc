@@ -1,6 +1,5 @@
 #include "model/weights/gpu_weights.h"
 
-#include "base/error.h"
 #include "base/gpu.h"
 #include "ops/elementwise.h"
 
@@ -70,53 +69,6 @@ LinearWeights on_gpu(const Context& context, const LinearWeights& linear, DType 
                      DType bias_type, int64_t row_multiple, int64_t column_multiple) {
   return {stacked(context, {&linear.weight}, activations, row_multiple, column_multiple),
           joined(context, {&linear.bias}, bias_type, row_multiple)};
-}
-
-QwenVisionWeights on_gpu(const Context& context, const QwenVisionWeights& weights,
-                         DType activations) {
-  constexpr int64_t multiple = gpu_row_multiple;
-  QwenVisionWeights there;
-  there.patch = stacked(context, {&weights.patch}, activations, 1, multiple);
-  for (const QwenVisionLayerWeights& layer : weights.layers) {
-    QwenVisionLayerWeights moved;
-    moved.attention_norm = layer.attention_norm.to(context.device);
-    moved.qkv = on_gpu(context, layer.qkv, activations, activations);
-    // What is added to the residual stream, which is f32.
-    moved.output = on_gpu(context, layer.output, activations, DType::f32);
-    moved.mlp_norm = layer.mlp_norm.to(context.device);
-    moved.gate_up.weight =
-        stacked(context, {&layer.gate.weight, &layer.up.weight}, activations, multiple);
-    moved.gate_up.bias = joined(context, {&layer.gate.bias, &layer.up.bias}, activations, multiple);
-    moved.down = on_gpu(context, layer.down, activations, DType::f32, 1, multiple);
-    there.layers.push_back(moved);
-  }
-  there.merger_norm = weights.merger_norm.to(context.device);
-  there.merger_in = on_gpu(context, weights.merger_in, activations, activations);
-  there.merger_out = on_gpu(context, weights.merger_out, activations, DType::f32);
-  return there;
-}
-
-SiglipWeights on_gpu(const Context& context, const SiglipWeights& weights, DType activations) {
-  constexpr int64_t multiple = gpu_row_multiple;
-  SiglipWeights there;
-  there.patch = on_gpu(context, weights.patch, activations, DType::f32, 1, multiple);
-  there.positions = weights.positions.to(context.device);
-  for (const SiglipLayerWeights& layer : weights.layers) {
-    SiglipLayerWeights moved;
-    const auto norm = [&](const NormWeights& host) {
-      return NormWeights{host.weight.to(context.device), host.bias.to(context.device)};
-    };
-    moved.attention_norm = norm(layer.attention_norm);
-    moved.query = on_gpu(context, layer.query, activations, activations);
-    moved.key = on_gpu(context, layer.key, activations, activations);
-    moved.value = on_gpu(context, layer.value, activations, activations);
-    moved.output = on_gpu(context, layer.output, activations, DType::f32);
-    moved.mlp_norm = norm(layer.mlp_norm);
-    moved.up = on_gpu(context, layer.up, activations, activations, multiple);
-    moved.down = on_gpu(context, layer.down, activations, DType::f32, 1, multiple);
-    there.layers.push_back(moved);
-  }
-  return there;
 }
 
 }  // namespace kinora

@@ -1,6 +1,6 @@
 // Weights on their way to a GPU: stacked where one product replaces several, padded where rows
-// would not start at 16 bytes, and converted to the type that the model computes in. Used when a
-// model is loaded for a GPU.
+// would not start at 16 bytes, and converted to the type that the model computes in. Used by the
+// decoder and the families when a model is loaded for a GPU.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,5 @@ Tensor joined(const Context& context, std::initializer_list<const Tensor*> vecto
 // A linear layer moved; its bias takes `bias_type`.
 LinearWeights on_gpu(const Context& context, const LinearWeights& linear, DType activations,
                      DType bias_type, int64_t row_multiple = 1, int64_t column_multiple = 1);
-
-// The towers' weights on a GPU, for QwenVisionTower and SiglipTower.
-QwenVisionWeights on_gpu(const Context& context, const QwenVisionWeights& weights,
-                         DType activations);
-SiglipWeights on_gpu(const Context& context, const SiglipWeights& weights, DType activations);
 
 }  // namespace kinora

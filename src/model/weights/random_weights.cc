@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "base/error.h"
 #include "base/gpu.h"
@@ -10,27 +9,6 @@
 
 namespace kinora {
 namespace {
-
-// Hands out tensors with a new seed each.
-class Maker {
- public:
-  Maker(const Context& context, DType type) : context_(context), type_(type) {}
-
-  Tensor matrix(int64_t rows, int64_t columns) {
-    const float scale = 1.7f / std::sqrt(static_cast<float>(columns));
-    return random_tensor(context_, type_, {rows, columns}, scale, ++seed_);
-  }
-  Tensor vector(int64_t length) { return random_tensor(context_, type_, {length}, 1.0f, ++seed_); }
-  LinearWeights linear(int64_t rows, int64_t columns, bool bias) {
-    return {matrix(rows, columns), bias ? vector(rows) : Tensor()};
-  }
-  NormWeights norm(int64_t width) { return {vector(width), vector(width)}; }
-
- private:
-  const Context& context_;
-  DType type_;
-  uint64_t seed_ = 0;
-};
 
 template <typename T>
 void fill_host(T* values, int64_t count, float scale, uint64_t seed) {
@@ -66,8 +44,31 @@ Tensor random_tensor(const Context& context, DType type, const Shape& shape, flo
   return tensor;
 }
 
+Tensor WeightMaker::matrix(int64_t rows, int64_t columns) {
+  const float scale = 1.7f / std::sqrt(static_cast<float>(columns));
+  return random_tensor(context_, type_, {rows, columns}, scale, ++seed_);
+}
+
+Tensor WeightMaker::vector(int64_t length) {
+  return random_tensor(context_, type_, {length}, 1.0f, ++seed_);
+}
+
+LinearWeights WeightMaker::linear(int64_t rows, int64_t columns, bool bias) {
+  LinearWeights made;
+  made.weight = matrix(rows, columns);
+  if (bias) made.bias = vector(rows);
+  return made;
+}
+
+NormWeights WeightMaker::norm(int64_t width) {
+  NormWeights made;
+  made.weight = vector(width);
+  made.bias = vector(width);
+  return made;
+}
+
 DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type) {
-  Maker make(context, type);
+  WeightMaker make(context, type);
   const int64_t query = config.heads * config.head_size, key = config.kv_heads * config.head_size;
   DecoderWeights weights;
   weights.embeddings = make.matrix(config.vocabulary, config.hidden);
@@ -91,51 +92,6 @@ DecoderWeights random_decoder(const Context& context, const DecoderConfig& confi
   weights.norm = make.vector(config.hidden);
   weights.head = config.tied.value_or(false) ? weights.embeddings
                                              : make.matrix(config.vocabulary, config.hidden);
-  return weights;
-}
-
-QwenVisionWeights random_qwen_vision(const Context& context, const QwenVisionConfig& config,
-                                     DType type) {
-  Maker make(context, type);
-  const int64_t hidden = config.hidden, merged = config.merge * config.merge * hidden;
-  QwenVisionWeights weights;
-  weights.patch =
-      make.matrix(hidden, config.channels * config.temporal_patch * config.patch * config.patch);
-  for (int64_t i = 0; i < config.layers; ++i) {
-    QwenVisionLayerWeights layer;
-    layer.attention_norm = make.vector(hidden);
-    layer.qkv = make.linear(3 * hidden, hidden, true);
-    layer.output = make.linear(hidden, hidden, true);
-    layer.mlp_norm = make.vector(hidden);
-    layer.gate = make.linear(config.intermediate, hidden, true);
-    layer.up = make.linear(config.intermediate, hidden, true);
-    layer.down = make.linear(hidden, config.intermediate, true);
-    weights.layers.push_back(std::move(layer));
-  }
-  weights.merger_norm = make.vector(hidden);
-  weights.merger_in = make.linear(merged, merged, true);
-  weights.merger_out = make.linear(config.output, merged, true);
-  return weights;
-}
-
-SiglipWeights random_siglip(const Context& context, const SiglipConfig& config, DType type) {
-  Maker make(context, type);
-  const int64_t hidden = config.hidden;
-  SiglipWeights weights;
-  weights.patch = make.linear(hidden, config.channels * config.patch * config.patch, true);
-  weights.positions = make.matrix(config.grid() * config.grid(), hidden);
-  for (int64_t i = 0; i < config.layers; ++i) {
-    SiglipLayerWeights layer;
-    layer.attention_norm = make.norm(hidden);
-    layer.query = make.linear(hidden, hidden, true);
-    layer.key = make.linear(hidden, hidden, true);
-    layer.value = make.linear(hidden, hidden, true);
-    layer.output = make.linear(hidden, hidden, true);
-    layer.mlp_norm = make.norm(hidden);
-    layer.up = make.linear(config.intermediate, hidden, true);
-    layer.down = make.linear(hidden, config.intermediate, true);
-    weights.layers.push_back(std::move(layer));
-  }
   return weights;
 }
 

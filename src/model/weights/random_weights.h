@@ -1,5 +1,5 @@
 // Weights and rows of random numbers, made where they are used: benchmarks measure a model's shape
-// without its files. Used by `kinora bench model`.
+// without its files. Used by the benchmarks, and by families that make whole models this way.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,26 @@ void fill_random(const Context& context, TensorView out, float scale, uint64_t s
 Tensor random_tensor(const Context& context, DType type, const Shape& shape, float scale,
                      uint64_t seed);
 
-// All of one type, scaled so that activations stay near one.
-DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type);
-QwenVisionWeights random_qwen_vision(const Context& context, const QwenVisionConfig& config,
-                                     DType type);
-SiglipWeights random_siglip(const Context& context, const SiglipConfig& config, DType type);
+// Makes the weights of one decoder or tower, each tensor from a seed of its own, scaled so that
+// activations stay near one.
+class WeightMaker {
+ public:
+  WeightMaker(const Context& context, DType type) : context_(context), type_(type) {}
 
-// Bytes a second that the device reads at best.
+  Tensor matrix(int64_t rows, int64_t columns);
+  Tensor vector(int64_t length);
+  LinearWeights linear(int64_t rows, int64_t columns, bool bias);
+  NormWeights norm(int64_t width);
+
+ private:
+  const Context& context_;
+  DType type_;
+  uint64_t seed_ = 0;
+};
+
+DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type);
+
+// The best read bandwidth of the device, in bytes per second.
 double gpu_read_bandwidth(const Context& context);
 
 namespace cuda {

@@ -1,7 +1,7 @@
 // Reading safetensors files: weights as Hugging Face publishes them, one file or several with an
-// index. Files are mapped, never copied; tensors share the mapping. A file may be damaged or made
-// to do harm, so every number in a header is checked before a byte of data is looked at.
-// weights.cc binds the tensors to an architecture; tests read fixtures with it.
+// index. Files are mapped, never copied; tensors share the mapping. A file may be damaged or
+// malicious, so every number in a header is checked before any data is read.
+// WeightsBinder finds the tensors of an architecture in them; tests read fixtures with it.
 #pragma once
 
 #include <cstdint>

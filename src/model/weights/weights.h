@@ -1,17 +1,17 @@
-// Weights: the tensors of a model directory bound to the architecture that its config describes.
-// Read-only, mapped, in the types they were stored in; shared by all sessions. Both naming
-// generations of Hugging Face files are understood.
+// The decoder's weights, and the layers that decoders and vision towers are made of: tensors of a
+// model directory bound to the architecture that its config describes. Read-only, mapped, in the
+// types they were stored in; shared by all sessions. A tower's weights are in its family's folder.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "base/context.h"
 #include "base/tensor.h"
 #include "model/config.h"
-#include "model/weights/safetensors.h"
 
 namespace kinora {
+
+class WeightsBinder;
 
 struct LinearWeights {
   Tensor weight;  // [out, in]
@@ -44,60 +44,13 @@ struct DecoderWeights {
   Tensor head;  // [vocabulary, hidden]; the embeddings when tied
 };
 
-struct QwenVisionLayerWeights {
-  Tensor attention_norm;  // [hidden]
-  LinearWeights qkv;      // [3 × hidden, hidden]
-  LinearWeights output;   // [hidden, hidden]
-  Tensor mlp_norm;        // [hidden]
-  LinearWeights gate;     // [intermediate, hidden]
-  LinearWeights up;       // the same
-  LinearWeights gate_up;  // both, one under the other: on a GPU, where the two above are undefined
-  LinearWeights down;     // [hidden, intermediate]
-};
-
-struct QwenVisionWeights {
-  Tensor patch;  // [hidden, channels × temporal patch × patch × patch]
-  std::vector<QwenVisionLayerWeights> layers;
-  Tensor merger_norm;        // [hidden]
-  LinearWeights merger_in;   // [merge² × hidden, merge² × hidden]
-  LinearWeights merger_out;  // [output, merge² × hidden]
-};
-
-struct SiglipLayerWeights {
-  NormWeights attention_norm;  // [hidden]
-  LinearWeights query;         // [hidden, hidden]
-  LinearWeights key;
-  LinearWeights value;
-  LinearWeights output;
-  NormWeights mlp_norm;
-  LinearWeights up;    // [intermediate, hidden]
-  LinearWeights down;  // [hidden, intermediate]
-};
-
-struct SiglipWeights {
-  LinearWeights patch;  // [hidden, channels × patch × patch]
-  Tensor positions;     // [grid², hidden]
-  std::vector<SiglipLayerWeights> layers;
-};
-
-struct LlavaWeights {
-  LinearWeights projector_in;   // [decoder hidden, tower hidden]
-  LinearWeights projector_out;  // [decoder hidden, decoder hidden]
-  Tensor newline;               // [decoder hidden]
-};
-
-struct ModelWeights {
-  DecoderWeights decoder;
-  QwenVisionWeights qwen_vision;  // by the config's family
-  SiglipWeights siglip;
-  LlavaWeights llava;
+// Of all tensors of a model.
+struct WeightCount {
   int64_t parameters = 0;
   int64_t bytes = 0;
 };
 
-// Throws one error that lists every missing, extra or misshapen tensor. Nothing is read but the
-// headers, unless `check_finite` asks for every number to be looked at.
-ModelWeights bind_weights(const Context& context, const ModelConfig& config,
-                          const TensorFiles& files, bool check_finite);
+// What does not fit is noted in the binder, whose finish() throws it.
+DecoderWeights take_decoder(WeightsBinder& binder, const DecoderConfig& config);
 
 }  // namespace kinora

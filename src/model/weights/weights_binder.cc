@@ -3,42 +3,33 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 
 #include "base/error.h"
 
 namespace kinora {
 namespace {
 
-struct Rule {
-  std::string_view own;     // how a name begins in some generation
-  std::string_view common;  // how it begins in the common form
+// The first prefix that fits is taken, so the longer ones stand first.
+constexpr std::array decoder_prefixes = {
+    TensorPrefix{"model.language_model.", "model.language_model."},
+    TensorPrefix{"language_model.model.", "model.language_model."},
+    TensorPrefix{"language_model.lm_head.", "lm_head."},
+    TensorPrefix{"lm_head.", "lm_head."},
+    TensorPrefix{"model.", "model.language_model."},
 };
 
-// The first rule that fits is taken, so the longer prefixes stand first.
-constexpr std::array rules = {
-    Rule{"model.language_model.", "model.language_model."},
-    Rule{"language_model.model.", "model.language_model."},
-    Rule{"language_model.lm_head.", "lm_head."},
-    Rule{"model.visual.", "model.visual."},
-    Rule{"visual.", "model.visual."},
-    Rule{"model.vision_tower.", "model.vision_tower."},
-    Rule{"vision_tower.", "model.vision_tower."},
-    Rule{"model.multi_modal_projector.", "model.multi_modal_projector."},
-    Rule{"multi_modal_projector.", "model.multi_modal_projector."},
-    Rule{"model.image_newline", "model.image_newline"},
-    Rule{"image_newline", "model.image_newline"},
-    Rule{"lm_head.", "lm_head."},
-    Rule{"model.", "model.language_model."},
-};
-
-const Rule* rule_for(std::string_view name) {
-  for (const Rule& rule : rules) {
-    if (name.starts_with(rule.own)) return &rule;
+const TensorPrefix* prefix_of(std::string_view name, std::span<const TensorPrefix> family) {
+  for (const std::span<const TensorPrefix> known :
+       {family, std::span<const TensorPrefix>(decoder_prefixes)}) {
+    for (const TensorPrefix& prefix : known) {
+      if (name.starts_with(prefix.own)) return &prefix;
+    }
   }
   return nullptr;
 }
 
-// Values that older exporters wrote beside the weights and every loader computes itself.
+// Values that older exporters stored with the weights. Every loader computes them itself.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
 }
@@ -71,18 +62,47 @@ std::string printable(std::string_view name) {
   return shown;
 }
 
-}  // namespace
-
-std::string common_tensor_name(std::string_view name) {
-  const Rule* rule = rule_for(name);
-  if (rule == nullptr) return std::string(name);
-  return std::string(rule->common) + std::string(name.substr(rule->own.size()));
+// NaN and infinity have all exponent bits set.
+bool all_finite(const Context& context, const Tensor& tensor) {
+  const auto check = [&](auto mask, const auto* bits) {
+    std::atomic<bool> finite{true};
+    context.threads->parallel_for(tensor.elements(), 1 << 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if ((bits[i] & mask) == mask) {
+          finite.store(false, std::memory_order_relaxed);
+          return;
+        }
+      }
+    });
+    return finite.load();
+  };
+  const std::byte* raw = tensor.view().raw();
+  switch (tensor.dtype()) {
+    case DType::f32:
+      return check(uint32_t{0x7f800000}, reinterpret_cast<const uint32_t*>(raw));
+    case DType::bf16:
+      return check(uint16_t{0x7f80}, reinterpret_cast<const uint16_t*>(raw));
+    default:
+      return check(uint16_t{0x7c00}, reinterpret_cast<const uint16_t*>(raw));
+  }
 }
 
-WeightsBinder::WeightsBinder(const TensorFiles& files) : files_(&files) {
-  for (const std::string& name : files.names()) {
-    if (const Rule* rule = rule_for(name)) own_prefixes_.emplace(rule->common, rule->own);
-    if (!sources_.emplace(common_tensor_name(name), name).second) {
+}  // namespace
+
+std::string common_tensor_name(std::string_view name,
+                               std::span<const TensorPrefix> family_prefixes) {
+  const TensorPrefix* prefix = prefix_of(name, family_prefixes);
+  if (prefix == nullptr) return std::string(name);
+  return std::string(prefix->common) + std::string(name.substr(prefix->own.size()));
+}
+
+WeightsBinder::WeightsBinder(TensorFiles files, std::span<const TensorPrefix> family_prefixes)
+    : files_(std::move(files)) {
+  for (const std::string& name : files_.names()) {
+    if (const TensorPrefix* prefix = prefix_of(name, family_prefixes)) {
+      own_prefixes_.emplace(prefix->common, prefix->own);
+    }
+    if (!sources_.emplace(common_tensor_name(name, family_prefixes), name).second) {
       repeated_.push_back(printable(name));
     }
   }
@@ -102,7 +122,7 @@ Tensor WeightsBinder::take(const std::string& name, const Shape& shape) {
     return {};
   }
   used_.insert(name);
-  const TensorEntry& entry = *files_->find(found->second);
+  const TensorEntry& entry = *files_.find(found->second);
   const bool floating =
       entry.known == DType::f32 || entry.known == DType::bf16 || entry.known == DType::f16;
   if (!(entry.shape == shape) || !floating) {
@@ -111,16 +131,35 @@ Tensor WeightsBinder::take(const std::string& name, const Shape& shape) {
                                      to_string(entry.shape), to_string(shape)));
     return {};
   }
-  Tensor tensor = files_->tensor(found->second);
-  parameters_ += tensor.elements();
-  bytes_ += tensor.bytes();
+  Tensor tensor = files_.tensor(found->second);
+  count_.parameters += tensor.elements();
+  count_.bytes += tensor.bytes();
   taken_.emplace_back(found->second, tensor);
   return tensor;
 }
 
+LinearWeights WeightsBinder::take_linear(const std::string& name, int64_t out, int64_t in,
+                                         bool bias) {
+  LinearWeights linear;
+  linear.weight = take(name + ".weight", Shape{out, in});
+  if (bias) linear.bias = take(name + ".bias", Shape{out});
+  return linear;
+}
+
+NormWeights WeightsBinder::take_norm(const std::string& name, int64_t width) {
+  return {take(name + ".weight", Shape{width}), take(name + ".bias", Shape{width})};
+}
+
+Tensor WeightsBinder::take_patches(const std::string& name, const Shape& shape) {
+  const Tensor convolution = take(name, shape);
+  if (!convolution.defined()) return {};
+  const int64_t out = convolution.size(0);
+  return convolution.reshaped(Shape{out, out == 0 ? 0 : convolution.elements() / out});
+}
+
 void WeightsBinder::pass_over(std::string_view name) { used_.insert(std::string(name)); }
 
-void WeightsBinder::finish() const {
+WeightCount WeightsBinder::finish(const Context& context, bool check_finite) const {
   std::vector<std::string> extra;
   for (const auto& [common, own] : sources_) {
     if (!used_.contains(common) && !is_derived(common)) extra.push_back(printable(own));
@@ -130,12 +169,25 @@ void WeightsBinder::finish() const {
   report.add("misshapen", misshapen_);
   report.add("extra", extra);
   report.add("twice", repeated_);
-  if (report.empty()) return;
+  if (report.empty()) {
+    if (check_finite) expect_finite(context);
+    return count_;
+  }
   throw Error(ErrorKind::bad_input,
               fmt::format("the weights in {} do not fit its config.json: {} missing, {} misshapen, "
                           "{} extra{}",
-                          files_->directory(), missing_.size(), misshapen_.size(),
+                          files_.directory(), missing_.size(), misshapen_.size(),
                           extra.size() + repeated_.size(), report.text()));
+}
+
+void WeightsBinder::expect_finite(const Context& context) const {
+  for (const auto& [name, tensor] : taken_) {
+    if (!all_finite(context, tensor)) {
+      throw Error(ErrorKind::bad_input,
+                  fmt::format("{}: tensor {} holds a NaN or an infinity; download it again",
+                              files_.directory(), name));
+    }
+  }
 }
 
 }  // namespace kinora

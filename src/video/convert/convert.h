@@ -6,11 +6,11 @@
 // through ops/resize.h, then oriented.
 //  - Matrix and range are the picture's own tags. An untagged matrix is BT.601 below 1280 × 720 and
 //    BT.709 from there on; an untagged range is limited, but full for the J formats and RGB.
-//  - Subsampled chroma is repeated, not interpolated, as swscale does by default and with it the
-//    decoders that the models were trained behind.
-//  - Transfer curves and primaries are left alone, alpha is ignored, pixels count as square, the
-//  two
-//    fields of an interlaced frame as one picture.
+//  - Subsampled chroma is repeated, not interpolated. This is the default of swscale and hence of
+//    the decoders that the models were trained with.
+//  - Transfer curves and primaries are left alone and alpha is ignored.
+//  - Pixels count as square, and the two fields of an interlaced frame as
+//    one picture.
 // Planar, semi-planar and packed YUV, gray, palette and RGB formats up to 16 bits are read
 // directly; any other goes through swscale to RGB first.
 #pragma once
@@ -36,7 +36,7 @@ struct Orientation {
   // From a container's display matrix (nine numbers, FFmpeg's layout), to the nearest of the eight
   // orientations. Null means upright.
   static Orientation from_display_matrix(const int32_t* matrix);
-  // Turned clockwise by 90° so many times.
+  // Turned clockwise by quarters.
   static Orientation turned(int quarter_turns);
 };
 

@@ -1,5 +1,5 @@
-// A decoded picture as rows of planar 8-bit RGB, at its own size. Used by video/convert; what a
-// colour comes out as is said in video/convert/convert.h.
+// A decoded picture as rows of planar 8-bit RGB, at its own size. Used by video/convert;
+// video/convert/convert.h defines the colours.
 #pragma once
 
 #include <cstdint>

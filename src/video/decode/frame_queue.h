@@ -1,8 +1,8 @@
 // Where workers put frames and the consumer takes groups. Frames come in any order and leave in
 // order of presentation. Only the groups within a window past the last one taken exist in memory; a
 // worker that is ahead of the window waits. The worker with the earliest frames is always inside
-// it, so there is always progress as long as workers begin out of order only what lies inside
-// whole.
+// it, so there is always progress, provided that workers start an interval out of order only if
+// all of it lies inside the window.
 #pragma once
 
 #include <condition_variable>

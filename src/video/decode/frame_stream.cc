@@ -14,7 +14,6 @@ FrameStream::~FrameStream() = default;
 
 std::optional<FrameGroup> FrameStream::next() { return job_->next(); }
 FrameSize FrameStream::size() const { return job_->size(); }
-int64_t FrameStream::expected_frames() const { return job_->expected_frames(); }
 ReadReport FrameStream::report() const { return job_->report(); }
 
 MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation) {

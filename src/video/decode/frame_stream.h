@@ -21,7 +21,6 @@ class FrameStream::Job {
   virtual ~Job() = default;
   virtual std::optional<FrameGroup> next() = 0;
   virtual FrameSize size() const = 0;
-  virtual int64_t expected_frames() const = 0;
   virtual ReadReport report() const = 0;
 };
 

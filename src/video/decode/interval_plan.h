@@ -1,6 +1,6 @@
-// Who decodes what. A plan cuts the sampled frames into intervals that begin at a keyframe and end
-// with their last sampled picture; what lies between two intervals is not even read. Frames leave
-// in order, so intervals should end in order: a long one is begun before its shorter neighbours.
+// Who decodes what. A plan divides the sampled frames into intervals that begin at a keyframe and
+// end with their last sampled picture; what lies between two intervals is not even read. Frames
+// leave in order, so intervals should end in order: a long one starts before shorter neighbours.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct KeyframeInterval {
 struct ReadPlan {
   std::vector<KeyframeInterval> intervals;  // ascending by begin; neighbours overlap at open GOPs
   int64_t packets = 0;                      // of all of them, to be decoded
-  size_t urgent = 0;                        // so many of the first hold the first group
+  size_t urgent = 0;                        // the first intervals: they hold the first group
   int64_t urgent_packets = 0;               // of those, to be decoded
   int threads = 1;                          // that may be busy at once
   int workers = 1;
@@ -53,8 +53,8 @@ int64_t samples_under_way(const ReadPlan& plan);
 // for the first group, which somebody waits for.
 int threads_for(const ReadPlan& plan, size_t number, int64_t packets_left);
 
-// Whether decoding the interval needs this packet of it. Exact: what is left out is referred to by
-// nothing.
+// Whether decoding the interval needs this packet of it. Exact: nothing refers to what is left
+// out.
 inline bool is_needed(const VideoIndex& index, const KeyframeInterval& interval, int64_t packet) {
   return !index.packet(packet).disposable || interval.wants(packet);
 }

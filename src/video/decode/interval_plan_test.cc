@@ -85,7 +85,7 @@ TEST(PlanTest, OneThreadNeverDecodesTwice) {
   EXPECT_LE(decoded, index.frames() * 17 / 16 + 4);
 }
 
-// Equal intervals, so many on so many cores, with `left` of them not yet decoded.
+// `count` equal intervals on `cores` cores, with `left` of them not yet decoded.
 int threads_of_equals(size_t number, size_t count, int cores, double left, size_t urgent = 0) {
   ReadPlan plan;
   plan.intervals.resize(count);

@@ -17,7 +17,7 @@ namespace kinora {
 class IntervalSource {
  public:
   // Compressed bytes that one worker takes at a time, and that may wait here. An interval beyond
-  // this keeps the source until it is read; so long a one leaves little to do in parallel anyway.
+  // this keeps the source until it is read; one that long leaves little to do in parallel anyway.
   static constexpr int64_t most_bytes = int64_t{32} << 20;
 
   // The plan must outlive it.
@@ -48,7 +48,7 @@ class IntervalSource {
   const int64_t most_bytes_;
   std::vector<bool> taken_;
   size_t first_ = 0;                // not taken
-  size_t unread_ = 0;               // none of it and what follows is read
+  size_t unread_ = 0;               // from here on nothing has been read
   std::map<size_t, Work> waiting_;  // read, not taken
   int64_t waiting_bytes_ = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t everything = std::numeric_limits<int64_t>::max();
 
-// Intervals of so many packets of a thousand bytes, a sample every four packets.
+// Intervals of `lengths` packets of a thousand bytes, a sample every four packets.
 ReadPlan make_intervals(const std::vector<int64_t>& lengths, int workers) {
   VideoIndex index;
   std::vector<PacketFacts> facts;

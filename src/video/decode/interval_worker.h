@@ -48,7 +48,7 @@ class IntervalWorker {
     int64_t decoded = 0;
     int64_t lost = 0;
     double convert_seconds = 0;
-    // Of intervals that FFmpeg decodes with threads of its own, whose CPU time it does not tell.
+    // For intervals that FFmpeg decodes on its own threads, whose CPU time it does not report.
     int64_t threaded_packets = 0;
     double threaded_seconds = 0;  // all that those threads can have used
     std::vector<DamagedSpan> damaged;
@@ -67,7 +67,7 @@ class IntervalWorker {
   void note_broken(int64_t packet);
   void note_lost(const Target& target);
   void wait_for_turn();
-  // Tells of the work from `working_since_` to `end`.
+  // Reports the work from `working_since_` to `end`.
   void note_span(std::chrono::steady_clock::time_point end) const;
   double time_of(int64_t packet) const;
   double end_of_frame(int64_t frame) const;

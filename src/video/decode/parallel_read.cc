@@ -62,7 +62,6 @@ class ParallelJob final : public FrameStream::Job {
   }
 
   FrameSize size() const override { return read_.size; }
-  int64_t expected_frames() const override { return queue_.samples(); }
 
   ReadReport report() const override {
     const std::lock_guard lock(report_mutex_);

@@ -13,7 +13,7 @@ namespace kinora {
 class PictureDecoder {
  public:
   // `threads` above 1 decodes several pictures of one interval at once. `reorder_depth` comes from
-  // the index, so that the decoder never has to find it out by dropping a picture. With
+  // the index, so that the decoder need not discover it by dropping a picture. With
   // `show_all`, a decoder that begins at an open GOP does not hold back pictures that it cannot
   // vouch for; the index knows better which are good.
   PictureDecoder(const AVCodecParameters& parameters, int threads, int reorder_depth, bool show_all,
@@ -31,7 +31,7 @@ class PictureDecoder {
   // Forgets everything; the next packet must be one that decoding can begin at.
   void restart();
 
-  // The decoder itself says that the picture is not as it was meant.
+  // The decoder itself reports that the picture is damaged.
   bool is_damaged(const AVFrame& frame) const;
 
  private:

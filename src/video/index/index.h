@@ -49,9 +49,9 @@ struct VideoIndex {
 // Frames per second as the container or a look into the stream says; 0 when neither does.
 double nominal_rate(const AVStream& stream);
 
-// Reads the demuxer to its end. `rate` is the nominal one; `open_again` gives a fresh one, for
-// streams that begin in the middle: what FFmpeg shows of the first pictures there only decoding can
-// tell. Throws bad_input when there is no frame in it.
+// Reads the demuxer to its end. `rate` is the nominal rate. `open_again` gives a fresh demuxer for
+// streams that begin in the middle: there, only decoding can tell which of the first pictures
+// FFmpeg shows. Throws bad_input when there is no frame.
 VideoIndex make_index(Demuxer& demuxer, double rate, const OpenOptions& options,
                       const std::function<std::unique_ptr<Demuxer>()>& open_again);
 
@@ -82,7 +82,7 @@ struct TimeBase {
 VideoIndex build_index(std::span<const PacketFacts> facts, TimeBase time_base, double rate,
                        bool has_order_numbers);
 
-// The first so many packets hold shown ones that no start lies before. 0 in a healthy file.
+// How many packets at the beginning span shown ones without a start before them. 0 if healthy.
 int64_t uncertain_packets(const VideoIndex& index);
 
 }  // namespace kinora

@@ -19,31 +19,16 @@ extern "C" {
 #include <utility>
 #include <vector>
 
+#include "base/content_key.h"
 #include "base/file.h"
 
 namespace kinora {
 
 namespace {
 
-constexpr std::string_view magic = "kinora index 1\n";
+constexpr std::string_view magic = "kinora index 2\n";
 constexpr int64_t settled_nanoseconds = 1'000'000'000;
 constexpr int64_t largest_file = int64_t{2} << 30;
-
-// FNV-1a over words of eight bytes: against torn and damaged files, not against enemies.
-uint64_t checksum(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
-  size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, 8);
-    hash = (hash ^ word) * 0x100000001b3;
-    hash ^= hash >> 32;
-  }
-  for (; at < bytes.size(); ++at) {
-    hash = (hash ^ static_cast<uint8_t>(bytes[at])) * 0x100000001b3;
-  }
-  return hash;
-}
 
 class Writer {
  public:
@@ -141,14 +126,14 @@ std::string pack_index(const VideoIndex& index, const std::string& identity) {
   }
   for (const int32_t packet : index.frame_packet) out.put(packet);
   for (const double time : index.times) out.put(time);
-  out.put(checksum(out.bytes()));
+  out.put(content_checksum(out.bytes()));
   return std::move(out.bytes());
 }
 
 std::optional<VideoIndex> unpack_index(std::string_view bytes, const std::string& identity) {
   if (bytes.size() < magic.size() + 8 || !bytes.starts_with(magic)) return {};
   const std::string_view body = bytes.substr(0, bytes.size() - 8);
-  if (Reader(bytes.substr(body.size())).get<uint64_t>() != checksum(body)) return {};
+  if (Reader(bytes.substr(body.size())).get<uint64_t>() != content_checksum(body)) return {};
   Reader in(body.substr(magic.size()));
   if (in.text() != identity) return {};
   VideoIndex index;
@@ -205,7 +190,7 @@ std::string IndexCache::identify(const std::string& path) {
 std::string IndexCache::place_of(const std::string& path) const {
   std::error_code failed;
   const std::string real = std::filesystem::canonical(path, failed).string();
-  return join_path(directory_, fmt::format("{:016x}.index", checksum(real)));
+  return join_path(directory_, ContentKey(real).text() + ".index");
 }
 
 std::optional<VideoIndex> IndexCache::find(const std::string& path,

@@ -1,7 +1,7 @@
 // Indices of large files, kept in a directory between runs: the pass over the packets of a long
 // video reads the whole file. An index is used only for the very file it was made of (path, size,
-// time of last change, inode) by the same FFmpeg, and only if it is whole; anything else is as if
-// it were not there. Used by open_video when OpenOptions names a directory.
+// modification time, inode) by the same FFmpeg, and only if it is intact; anything else is treated
+// as missing. Used by open_video when OpenOptions names a directory.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class IndexCache {
  public:
   static constexpr int64_t default_bytes = int64_t{512} << 20;
 
-  // `max_bytes`: beyond it those that were not used for longest go.
+  // `max_bytes`: beyond it the least recently used ones are removed.
   explicit IndexCache(std::string directory, int64_t max_bytes = default_bytes);
 
   // What tells one state of a file from another. Taken before the file is read. Empty when the file

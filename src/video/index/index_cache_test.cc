@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 
+#include "base/content_key.h"
 #include "video/test_media.h"
 #include "video/video.h"
 
@@ -78,6 +79,17 @@ TEST(IndexCacheTest, RefusesEveryDamage) {
     EXPECT_FALSE(unpack_index(damaged, "file")) << at;
   }
   EXPECT_FALSE(unpack_index(bytes + "x", "file"));
+}
+
+// An index that another version kept is as if it were not there.
+TEST(IndexCacheTest, RefusesOlderFormats) {
+  std::string bytes = pack_index(small_index(2), "file");
+  const std::string mark = "kinora index 2\n";
+  ASSERT_TRUE(bytes.starts_with(mark));
+  bytes[mark.size() - 2] = '1';
+  const std::string body = bytes.substr(0, bytes.size() - 8);
+  const uint64_t right = content_checksum(body);
+  EXPECT_FALSE(unpack_index(body + std::string(reinterpret_cast<const char*>(&right), 8), "file"));
 }
 
 // An index whose checksum is right but whose numbers are not.
@@ -164,8 +176,8 @@ TEST(IndexCacheTest, ServesOpenVideo) {
 
   const auto video = open_video(file, options);
   EXPECT_EQ(video->info().frames, static_cast<int64_t>(times.size()));
-  FrameStream stream = video->read(SamplingRule::every(2), {});
-  FrameStream plain = open_video(file)->read(SamplingRule::every(2), {});
+  FrameStream stream = video->read(FrameChoice::rate(2), {});
+  FrameStream plain = open_video(file)->read(FrameChoice::rate(2), {});
   while (const auto expected = plain.next()) {
     const auto group = stream.next();
     ASSERT_TRUE(group);

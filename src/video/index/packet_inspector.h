@@ -1,6 +1,6 @@
 // What a compressed picture says about itself, read from its headers without decoding: whether
 // decoding may begin there, whether other pictures need it, whether it is shown at all. Containers
-// say some of this too, but not always the truth; the index asks the bitstream.
+// also say some of this, but not always correctly; the index asks the bitstream.
 #pragma once
 
 #include <cstdint>

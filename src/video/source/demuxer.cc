@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 extern "C" {
-#include <libavutil/log.h>
 #include <libavutil/pixdesc.h>
 }
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -25,12 +23,6 @@ namespace {
 
 constexpr double local_patience = 60;  // seconds: a broken file system, or a demuxer that circles
 constexpr int max_broken_reads = 256;  // in a row
-
-// FFmpeg writes to the terminal by default; what matters reaches the caller as errors and reports.
-void silence_ffmpeg() {
-  static std::once_flag once;
-  std::call_once(once, [] { av_log_set_level(AV_LOG_QUIET); });
-}
 
 // Codecs that tell their size from headers while probing; the others decode a whole picture for it.
 bool probes_without_decoding(AVCodecID codec) {

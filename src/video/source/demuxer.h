@@ -50,12 +50,12 @@ class Demuxer {
 
   // The next packet of the stream; false at the end. A broken stretch is passed over.
   bool read(AVPacket& packet);
-  // Goes to a keyframe at or before the timestamp, or to a byte; false when FFmpeg refuses. Where
-  // it landed, only the packets tell.
+  // Goes to a keyframe at or before the timestamp, or to a byte; false when FFmpeg refuses. Only
+  // the packets tell where it landed.
   bool seek_time(int64_t timestamp);
   bool seek_byte(int64_t position);
 
-  // The file ended in an error rather than in its end.
+  // Reading stopped at an error rather than at the end of the file.
   bool ended_badly() const { return ended_badly_; }
 
  private:

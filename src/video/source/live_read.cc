@@ -21,7 +21,7 @@ constexpr size_t default_queue_groups = 4;
 
 class LiveJob final : public FrameStream::Job {
  public:
-  explicit LiveJob(LiveRead read) : read_(std::move(read)), sampler_(read_.rule) {
+  explicit LiveJob(LiveRead read) : read_(std::move(read)), sampler_(read_.choice) {
     read_.demuxer->obey(read_.options.cancel, stop_);
     worker_ = std::thread([this] { work(); });
   }
@@ -50,7 +50,6 @@ class LiveJob final : public FrameStream::Job {
   }
 
   FrameSize size() const override { return read_.size; }
-  int64_t expected_frames() const override { return 0; }
 
   ReadReport report() const override {
     const std::lock_guard lock(mutex_);
@@ -141,7 +140,7 @@ class LiveJob final : public FrameStream::Job {
     return !sampler_.done() && !stopped();
   }
 
-  // Delivers the held frame so many times; false when nobody wants more.
+  // Delivers the held frame `count` times; false when nobody wants more.
   bool emit(int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       if (group_.index.empty()) {
@@ -214,17 +213,16 @@ class LiveJob final : public FrameStream::Job {
 
 }  // namespace
 
-LiveSampler::LiveSampler(const SamplingRule& rule) : rule_(rule) {
-  using Kind = SamplingRule::Kind;
-  check_rule(rule);
-  if (rule.kind == Kind::qwen || rule.kind == Kind::uniform) {
+LiveSampler::LiveSampler(const FrameChoice& choice) : choice_(choice) {
+  using Way = FrameChoice::Way;
+  check_choice(choice);
+  if (choice.way == Way::model || choice.way == Way::count) {
     throw Error(ErrorKind::usage,
-                fmt::format("the rule {} needs the length of the video, which a live source does "
-                            "not have: sample by frames per second",
-                            sampling_kind_name(rule.kind)));
+                "evenly spread frames need the length of the video, which a live source does not "
+                "have: sample by frames per second");
   }
-  std::sort(rule_.indices.begin(), rule_.indices.end());
-  std::sort(rule_.times.begin(), rule_.times.end());
+  std::sort(choice_.indices.begin(), choice_.indices.end());
+  std::sort(choice_.times.begin(), choice_.times.end());
 }
 
 int64_t LiveSampler::arrive(double time) {
@@ -238,42 +236,42 @@ int64_t LiveSampler::arrive(double time) {
 int64_t LiveSampler::finish(double end) { return holding_ ? count(end) : 0; }
 
 int64_t LiveSampler::count(double until) {
-  using Kind = SamplingRule::Kind;
+  using Way = FrameChoice::Way;
   int64_t samples = 0;
-  switch (rule_.kind) {
-    case Kind::all:
-      samples = held_time_ >= rule_.start - tolerance && held_time_ <= rule_.end + tolerance;
-      done_ = until > rule_.end + tolerance;
+  switch (choice_.way) {
+    case Way::all:
+      samples = held_time_ >= choice_.start - tolerance && held_time_ <= choice_.end + tolerance;
+      done_ = until > choice_.end + tolerance;
       break;
-    case Kind::every: {
-      const auto due = [&] { return rule_.start + static_cast<double>(next_) / rule_.fps; };
-      while (due() < until - tolerance && due() < rule_.end - tolerance) {
+    case Way::rate: {
+      const auto due = [&] { return choice_.start + static_cast<double>(next_) / choice_.fps; };
+      while (due() < until - tolerance && due() < choice_.end - tolerance) {
         ++samples;
         ++next_;
       }
-      done_ = due() >= rule_.end - tolerance;
+      done_ = due() >= choice_.end - tolerance;
       break;
     }
-    case Kind::indices: {
-      const int64_t most = static_cast<int64_t>(rule_.indices.size());
-      while (next_ < most && rule_.indices[static_cast<size_t>(next_)] == held_index_) {
-        ++samples;
-        ++next_;
-      }
-      done_ = next_ >= most;
-      break;
-    }
-    case Kind::times: {
-      const int64_t most = static_cast<int64_t>(rule_.times.size());
-      while (next_ < most && rule_.times[static_cast<size_t>(next_)] < until - tolerance) {
+    case Way::indices: {
+      const int64_t most = static_cast<int64_t>(choice_.indices.size());
+      while (next_ < most && choice_.indices[static_cast<size_t>(next_)] == held_index_) {
         ++samples;
         ++next_;
       }
       done_ = next_ >= most;
       break;
     }
-    case Kind::qwen:
-    case Kind::uniform:
+    case Way::times: {
+      const int64_t most = static_cast<int64_t>(choice_.times.size());
+      while (next_ < most && choice_.times[static_cast<size_t>(next_)] < until - tolerance) {
+        ++samples;
+        ++next_;
+      }
+      done_ = next_ >= most;
+      break;
+    }
+    case Way::model:
+    case Way::count:
       break;
   }
   return samples;

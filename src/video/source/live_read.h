@@ -1,4 +1,4 @@
-// Reading a source that cannot be indexed: frames are decoded in order as they come, and the rule
+// Reading a source that cannot be indexed: frames are decoded in order as they come, and the choice
 // is applied on the way. Everything is decoded; only sampled frames are converted.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace kinora {
 
 struct LiveRead {
   std::unique_ptr<Demuxer> demuxer;
-  SamplingRule rule;
+  FrameChoice choice;
   FrameSize size;
   MakeConvertFrame make_convert;
   VideoLimits limits;
@@ -21,10 +21,10 @@ struct LiveRead {
 
 std::unique_ptr<FrameStream::Job> start_live_read(LiveRead read);
 
-// Applies a rule to frames as they come. Pure, so that it can be tested against sample_frames.
+// Applies a choice to frames as they come. Pure, so that it can be tested against sample_frames.
 class LiveSampler {
  public:
-  explicit LiveSampler(const SamplingRule& rule);
+  explicit LiveSampler(const FrameChoice& choice);
 
   // How often the frame before is to be delivered, now that a frame at `time` has come. For the
   // first frame the answer is 0.
@@ -38,11 +38,11 @@ class LiveSampler {
   // Samples that fall on the held frame, on screen within [held_time_, until).
   int64_t count(double until);
 
-  SamplingRule rule_;
+  FrameChoice choice_;
   bool holding_ = false;
   double held_time_ = 0;
   int64_t held_index_ = -1;
-  int64_t next_ = 0;  // of the rule's samples
+  int64_t next_ = 0;  // of the samples chosen
   bool done_ = false;
 };
 

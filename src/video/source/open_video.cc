@@ -153,10 +153,10 @@ class IndexedVideo : public Video {
     return index_->times;
   }
 
-  std::vector<SampledFrame> sample(const SamplingRule& rule) override {
-    check_rule(rule);
+  std::vector<SampledFrame> sample(const FrameChoice& choice) override {
+    check_choice(choice);
     prepare();
-    return sample_frames(rule, index_->times, index_->duration, index_->fps, options_.limits);
+    return sample_frames(choice, index_->times, index_->duration, options_.limits);
   }
 
   FrameStream read(std::vector<SampledFrame> samples, const ReadOptions& options) override {
@@ -177,8 +177,8 @@ class IndexedVideo : public Video {
     return FrameStream(start_parallel_read(std::move(read)));
   }
 
-  FrameStream read(const SamplingRule& rule, const ReadOptions& options) override {
-    return read(sample(rule), options);
+  FrameStream read(const FrameChoice& choice, const ReadOptions& options) override {
+    return read(sample(choice), options);
   }
 
  protected:
@@ -330,17 +330,17 @@ class LiveVideo final : public Video {
   bool live() const override { return true; }
   const std::vector<double>& times() override { return times_; }
 
-  std::vector<SampledFrame> sample(const SamplingRule&) override { refuse_samples(); }
+  std::vector<SampledFrame> sample(const FrameChoice&) override { refuse_samples(); }
   FrameStream read(std::vector<SampledFrame>, const ReadOptions&) override { refuse_samples(); }
 
-  FrameStream read(const SamplingRule& rule, const ReadOptions& options) override {
+  FrameStream read(const FrameChoice& choice, const ReadOptions& options) override {
     LiveRead read;
-    read.rule = rule;
+    read.choice = choice;
     read.size = choose_size(options, info_.size, 0, options_.limits);
     read.make_convert = make_converter(read.size, options.filter, orientation_);
     read.limits = options_.limits;
     read.options = options;
-    const LiveSampler check(rule);
+    const LiveSampler check(choice);
     const std::lock_guard lock(mutex_);
     if (!demuxer_) {
       throw Error(ErrorKind::usage,
@@ -354,7 +354,7 @@ class LiveVideo final : public Video {
   [[noreturn]] void refuse_samples() const {
     throw Error(ErrorKind::usage,
                 fmt::format("{}: frames of a live source are not known before they come: read it "
-                            "with a rule",
+                            "with a choice of frames",
                             origin_.name));
   }
 
@@ -433,15 +433,6 @@ std::unique_ptr<Video> open_path(const std::string& path, const OpenOptions& opt
 }
 
 }  // namespace
-
-FrameGroup Video::read_packed(std::vector<SampledFrame> samples, ReadOptions options) {
-  options.frames_per_group = std::max<int64_t>(1, static_cast<int64_t>(samples.size()));
-  options.queue_groups = 1;
-  FrameStream stream = read(std::move(samples), options);
-  std::optional<FrameGroup> group = stream.next();
-  if (!group) throw Error(ErrorKind::usage, "no frames were asked for");
-  return std::move(*group);
-}
 
 std::unique_ptr<Video> open_video(const std::string& source, const OpenOptions& options) {
   options.cancel.check();

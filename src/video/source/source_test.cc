@@ -36,11 +36,11 @@ std::string error_of(ErrorKind kind, const Action& action) {
 }
 
 // All frames at a small size.
-std::vector<uint8_t> read_all(Video& video, const SamplingRule& rule) {
+std::vector<uint8_t> read_all(Video& video, const FrameChoice& choice) {
   ReadOptions options;
   options.frames_per_group = 7;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{16, 12}; };
-  FrameStream stream = video.read(rule, options);
+  FrameStream stream = video.read(choice, options);
   std::vector<uint8_t> bytes;
   while (const auto group = stream.next()) {
     const auto* begin = group->pixels.data<uint8_t>();
@@ -77,13 +77,13 @@ std::string make_fifo() {
 
 TEST(SourceTest, PipesAreKeptAndIndexed) {
   const std::string clip = small_clip();
-  const auto expected = read_all(*open_video(clip), SamplingRule::qwen(3));
+  const auto expected = read_all(*open_video(clip), FrameChoice::evenly(14));
   const std::string fifo = make_fifo();
   const FifoWriter writer(fifo, read_whole(clip));
   const auto video = open_video(fifo);
   EXPECT_FALSE(video->live());
   EXPECT_EQ(video->info().frames, 120);
-  EXPECT_EQ(read_all(*video, SamplingRule::qwen(3)), expected);
+  EXPECT_EQ(read_all(*video, FrameChoice::evenly(14)), expected);
 }
 
 TEST(SourceTest, LivePipesAreReadAsTheyCome) {
@@ -91,10 +91,10 @@ TEST(SourceTest, LivePipesAreReadAsTheyCome) {
       make_media("live.ts",
                  "-f lavfi -i testsrc2=size=128x96:rate=24:duration=3 -c:v libx264 -preset "
                  "veryfast -g 12");
-  for (const SamplingRule& rule :
-       {SamplingRule::every(4), SamplingRule::all_frames(), SamplingRule::at_indices({3, 40}),
-        SamplingRule::every(2).within(1, 2)}) {
-    const auto expected = read_all(*open_video(clip), rule);
+  for (const FrameChoice& choice :
+       {FrameChoice::rate(4), FrameChoice::all(), FrameChoice::at_indices({3, 40}),
+        FrameChoice::rate(2).within(1, 2)}) {
+    const auto expected = read_all(*open_video(clip), choice);
     const std::string fifo = make_fifo();
     const FifoWriter writer(fifo, read_whole(clip));
     OpenOptions options;
@@ -102,8 +102,8 @@ TEST(SourceTest, LivePipesAreReadAsTheyCome) {
     const auto video = open_video(fifo, options);
     EXPECT_TRUE(video->live());
     EXPECT_EQ(video->info().size, (FrameSize{128, 96}));
-    EXPECT_EQ(read_all(*video, rule), expected);
-    error_of(ErrorKind::usage, [&] { read_all(*video, rule); });
+    EXPECT_EQ(read_all(*video, choice), expected);
+    error_of(ErrorKind::usage, [&] { read_all(*video, choice); });
   }
 }
 
@@ -117,9 +117,10 @@ TEST(SourceTest, LiveSourcesHaveNoLength) {
   OpenOptions options;
   options.live = true;
   const auto video = open_video(fifo, options);
-  error_of(ErrorKind::usage, [&] { video->sample(SamplingRule::every(1)); });
-  error_of(ErrorKind::usage, [&] { read_all(*video, SamplingRule::qwen(1)); });
-  EXPECT_FALSE(read_all(*video, SamplingRule::every(1)).empty());
+  error_of(ErrorKind::usage, [&] { video->sample(FrameChoice::rate(1)); });
+  error_of(ErrorKind::usage, [&] { read_all(*video, FrameChoice::evenly(4)); });
+  error_of(ErrorKind::usage, [&] { read_all(*video, FrameChoice{}); });
+  EXPECT_FALSE(read_all(*video, FrameChoice::rate(1)).empty());
 }
 
 TEST(SourceTest, SilentPipesAreGivenUp) {
@@ -205,11 +206,11 @@ class TinyServer {
 
 TEST(SourceTest, DownloadsAreKeptAndIndexed) {
   const std::string clip = small_clip();
-  const auto expected = read_all(*open_video(clip), SamplingRule::uniform(9));
+  const auto expected = read_all(*open_video(clip), FrameChoice::evenly(9));
   const TinyServer server(read_whole(clip), SIZE_MAX);
   const auto video = open_video(server.url("clip.mp4"));
   EXPECT_EQ(video->info().frames, 120);
-  EXPECT_EQ(read_all(*video, SamplingRule::uniform(9)), expected);
+  EXPECT_EQ(read_all(*video, FrameChoice::evenly(9)), expected);
 }
 
 TEST(SourceTest, StalledDownloadsAreGivenUp) {
@@ -272,7 +273,7 @@ TEST(SourceTest, SmallestAndLargestPictures) {
   EXPECT_EQ(video->info().size, (FrameSize{1, 1}));
   ReadOptions options;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{28, 28}; };
-  EXPECT_EQ(video->read_packed(video->sample(SamplingRule::all_frames()), options).frames(), 1);
+  EXPECT_EQ(read_packed(*video, video->sample(FrameChoice::all()), options).frames(), 1);
 
   // Width and height stand at bytes 16 to 23 of a PNG.
   std::string bytes = read_whole(tiny);
@@ -307,7 +308,7 @@ TEST(SourceTest, LimitsNameTheirNumbers) {
   options = {};
   options.limits.max_samples = 10;
   error_of(ErrorKind::resource,
-           [&] { open_video(small_clip(), options)->sample(SamplingRule::all_frames()); });
+           [&] { open_video(small_clip(), options)->sample(FrameChoice::all()); });
 }
 
 TEST(SourceTest, NonsenseInReadOptions) {
@@ -315,14 +316,14 @@ TEST(SourceTest, NonsenseInReadOptions) {
   ReadOptions options;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{0, 10}; };
   const std::string message =
-      error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+      error_of(ErrorKind::usage, [&] { video->read(FrameChoice::rate(1), options); });
   EXPECT_NE(message.find("0 × 10"), std::string::npos);
   options = {};
   options.frames_per_group = 0;
-  error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+  error_of(ErrorKind::usage, [&] { video->read(FrameChoice::rate(1), options); });
   options = {};
   options.threads = -1;
-  error_of(ErrorKind::usage, [&] { video->read(SamplingRule::every(1), options); });
+  error_of(ErrorKind::usage, [&] { video->read(FrameChoice::rate(1), options); });
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Watch {
     stop_ = stop;
   }
 
-  // From now on, giving up happens after so many seconds without another call.
+  // From now on, giving up happens after `seconds` without another call.
   void allow(double seconds) {
     const auto span = std::chrono::duration<double>(seconds);
     deadline_ = now() + std::chrono::duration_cast<std::chrono::nanoseconds>(span).count();

@@ -1,10 +1,12 @@
-// LLaVA-OneVision and LLaVA-Video: SigLIP's patches through a projector, pooled for video, tiled
-// for a picture, with a learnt newline token between rows, frames or videos.
+#include "model/families/llava_onevision/llava_onevision.h"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "model/families/llava_onevision/chat.h"
+#include "model/families/llava_onevision/frames.h"
 #include "model/families/llava_onevision/processor.h"
 #include "model/families/llava_onevision/siglip.h"
 #include "model/family_model.h"
@@ -51,13 +53,14 @@ class TokenWriter {
 
 class LlavaOnevision final : public FamilyModel {
  public:
-  LlavaOnevision(const Context& context, LoadedFiles loaded, const LoadOptions& options,
-                 LlavaProcessor processor, SiglipWeights tower, LlavaWeights weights)
-      : FamilyModel(context, std::move(loaded), options),
+  LlavaOnevision(const Context& context, ModelParts parts, const LoadOptions& options,
+                 LlavaProcessor processor, const LlavaConfig& config, LlavaWeights weights)
+      : FamilyModel(context, std::move(parts), options),
         processor_(std::move(processor)),
-        tower_(context, *config().siglip,
-               context.device.is_cpu() ? std::move(tower) : on_gpu(context, tower, activations()),
-               config().llava->feature_layers, activations()),
+        tower_(context, config.tower,
+               context.device.is_cpu() ? std::move(weights.tower)
+                                       : on_gpu(context, weights.tower, activations()),
+               config.feature_layers, activations()),
         projector_in_(std::move(weights.projector_in)),
         projector_out_(std::move(weights.projector_out)),
         newline_(DType::f32, weights.newline.shape(), context.device) {
@@ -84,16 +87,20 @@ class LlavaOnevision final : public FamilyModel {
   std::unique_ptr<PositionCounter> positions() const override { return sequential_positions(); }
 
   // LLaVA-Video looks once a second, LLaVA-OneVision at a number of frames.
-  std::vector<int64_t> choose_frames(int64_t total, double fps, int64_t count) const override {
-    if (count == 0 && looks_by_time()) return llava_video_frames(total, fps, default_max_frames());
-    return llava_uniform_frames(total, count > 0 ? count : default_max_frames());
+  std::vector<int64_t> choose_frames(int64_t total, double source_fps,
+                                     const FrameWish& wish) const override {
+    if (wish.fps) return {};
+    if (!wish.count && looks_by_time()) {
+      return llava_video_frames(total, source_fps, default_max_frames());
+    }
+    return llava_uniform_frames(total, wish.count.value_or(default_max_frames()));
   }
   double default_fps() const override { return looks_by_time() ? 1.0 : 0.0; }
   int64_t default_max_frames() const override { return looks_by_time() ? 64 : 32; }
 
  private:
   bool looks_by_time() const { return processor_.config().newline == VideoNewline::grid; }
-  int64_t hidden() const { return config().decoder.hidden; }
+  int64_t hidden() const { return newline_.elements(); }
 
   // Tiles or frames u8 [n, side, side, 3] → f32 [n, grid, grid, hidden].
   Tensor features(const Context& context, ConstTensorView pictures) const {
@@ -227,15 +234,42 @@ class LlavaOnevision final : public FamilyModel {
   Tensor newline_;  // f32 [hidden]
 };
 
+class LlavaOnevisionFamily final : public Family {
+ public:
+  std::string_view model_type() const override { return "llava_onevision"; }
+  bool sees() const override { return true; }
+
+  ModelConfig read(const ConfigFiles& config) const override {
+    ModelConfig result = read_config(config, llava_decoder(config));
+    result.image_token = read_token(config.top(), "image_token_index", "image_token_id");
+    result.video_token = read_token(config.top(), "video_token_index", "video_token_id");
+    return result;
+  }
+
+  ChatForm chat(std::string_view published) const override {
+    return llava_onevision_chat(published);
+  }
+
+  std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
+                              const LoadOptions& options) const override {
+    ModelConfig config = read(directory.config);
+    const LlavaConfig llava = read_llava(directory.config);
+    WeightsBinder binder(TensorFiles::open(directory.files, directory.path), llava_prefixes());
+    DecoderWeights decoder = take_decoder(binder, config.decoder);
+    LlavaWeights weights = take_llava(binder, llava, config.decoder.hidden);
+    const WeightCount count = binder.finish(context, options.check_finite);
+    ModelParts parts = gather_parts(*this, directory, std::move(config), std::move(decoder), count);
+    LlavaProcessor processor = LlavaProcessor::read(directory.files, directory.path);
+    return std::make_unique<LlavaOnevision>(context, std::move(parts), options,
+                                            std::move(processor), llava, std::move(weights));
+  }
+};
+
 }  // namespace
 
-std::unique_ptr<Model> make_llava_onevision(const Context& context, const FileSystem& files,
-                                            LoadedFiles loaded, const LoadOptions& options) {
-  LlavaProcessor processor = LlavaProcessor::read(files, loaded.directory);
-  SiglipWeights tower = std::move(loaded.weights.siglip);
-  LlavaWeights weights = std::move(loaded.weights.llava);
-  return std::make_unique<LlavaOnevision>(context, std::move(loaded), options, std::move(processor),
-                                          std::move(tower), std::move(weights));
+const Family& llava_onevision_family() {
+  static const LlavaOnevisionFamily family;
+  return family;
 }
 
 }  // namespace kinora

@@ -1,6 +1,6 @@
 // The image and video processor of LLaVA-OneVision and LLaVA-Video: square frames, pictures tiled
 // by the best of a list of resolutions, and how many tokens each becomes. Equal to Hugging Face's
-// LlavaOnevisionProcessor; LLaVA-Video's pooling and newlines by the keys of its own config.
+// LlavaOnevisionProcessor; LLaVA-Video's pooling and newlines follow the keys of its own config.
 // Used by llava_onevision.cc.
 #pragma once
 
@@ -79,10 +79,5 @@ class LlavaProcessor {
   Config config_;
   PixelNormalizer normalizer_;
 };
-
-// Frames that LLaVA-OneVision sees: `count` of them, from the first to the last.
-std::vector<int64_t> llava_uniform_frames(int64_t total, int64_t count);
-// LLaVA-Video: one frame a second, or `count` uniform ones where that would be more than `count`.
-std::vector<int64_t> llava_video_frames(int64_t total, double fps, int64_t count);
 
 }  // namespace kinora

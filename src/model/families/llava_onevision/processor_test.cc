@@ -182,16 +182,6 @@ TEST(LlavaProcessor, LlavaVideoHas182TokensAFrame) {
   EXPECT_EQ(one.tokens(), 10 * 196 + 1);
 }
 
-TEST(LlavaProcessor, SamplesFramesByBothRules) {
-  for (const json& one : read_json("/processor/llava_sampling.json")) {
-    SCOPED_TRACE(one.dump());
-    EXPECT_EQ(llava_uniform_frames(one["total"], one["max_frames"]),
-              one["uniform"].get<std::vector<int64_t>>());
-    EXPECT_EQ(llava_video_frames(one["total"], one["fps"], one["max_frames"]),
-              one["video"].get<std::vector<int64_t>>());
-  }
-}
-
 TEST(LlavaProcessor, HugePicturesAreHeldSmaller) {
   const VisualPlan plan = published().plan({Modality::image, {20000, 20000}, 1, 0});
   EXPECT_LE(plan.frame_size.width * plan.frame_size.height, int64_t{32} << 20);

@@ -7,8 +7,8 @@
 
 #include "base/context.h"
 #include "base/tensor.h"
-#include "model/config.h"
-#include "model/weights/weights.h"
+#include "model/families/llava_onevision/config.h"
+#include "model/families/llava_onevision/weights.h"
 
 namespace kinora {
 

@@ -159,8 +159,10 @@ VisualPlan QwenProcessor::plan(const VisualSource& source, const VisualLimits& l
   plan.tokens_per_unit = plan.grid.width * plan.grid.height;
   if (video) {
     if (!(source.sampled_fps > 0) || !std::isfinite(source.sampled_fps)) {
-      throw Error(ErrorKind::bad_input,
-                  fmt::format("the video's frame rate is {}; give --fps", source.sampled_fps));
+      throw Error(
+          ErrorKind::bad_input,
+          fmt::format("the video's frame rate is {}; choose one yourself", source.sampled_fps),
+          ErrorHint::set_frame_rate);
     }
     plan.seconds_per_unit = static_cast<double>(config_.temporal_patch) / source.sampled_fps;
   }

@@ -1,93 +1,34 @@
-// Qwen2.5-VL: the vision tower's tokens among text, with positions in time, height and width.
-#include <algorithm>
-#include <limits>
+#include "model/families/qwen2_5_vl/qwen2_5_vl.h"
+
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "model/families/families.h"
+#include "model/families/qwen2_5_vl/chat.h"
+#include "model/families/qwen2_5_vl/frames.h"
+#include "model/families/qwen2_5_vl/positions.h"
 #include "model/families/qwen2_5_vl/processor.h"
 #include "model/families/qwen2_5_vl/tower.h"
 #include "model/family_model.h"
-#include "model/weights/gpu_weights.h"
+#include "model/weights/random_weights.h"
 
 namespace kinora {
 namespace {
 
-// M-RoPE. Text counts one by one in all three. A visual item begins where the next text token would
-// stand; its tokens add (time, row, column). What follows stands after the largest of all three.
-class MultimodalPositions final : public PositionCounter {
- public:
-  explicit MultimodalPositions(double tokens_per_second) : tokens_per_second_(tokens_per_second) {}
-
-  void text(int64_t count, std::vector<TokenInfo>& out) override {
-    within_ = false;
-    check(next_ + count);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto position = static_cast<int32_t>(next_++);
-      out.push_back({{position, position, position}, no_time, Modality::text});
-    }
-  }
-
-  void visual(const VisualPlan& plan, int64_t first, int64_t count, std::span<const double> times,
-              bool last, std::vector<TokenInfo>& out) override {
-    if (!std::exchange(within_, !last)) {
-      begin_ = next_;
-      first_unit_ = first;
-    }
-    const bool moves = plan.source.modality == Modality::video;
-    for (int64_t i = 0; i < count; ++i) {
-      // In f32 and cut off, as the reference does.
-      const float elapsed = static_cast<float>(first + i - first_unit_) *
-                            static_cast<float>(plan.seconds_per_unit) *
-                            static_cast<float>(tokens_per_second_);
-      if (!(elapsed < 0x1p31f)) check(std::numeric_limits<int64_t>::max());
-      const int64_t time = moves ? static_cast<int64_t>(elapsed) : 0;
-      const int64_t reach = std::max({time + 1, plan.grid.width, plan.grid.height});
-      check(begin_ + reach);
-      const bool timed = i < static_cast<int64_t>(times.size());
-      TokenInfo token;
-      token.time = timed ? times[static_cast<size_t>(i)] : no_time;
-      token.modality = plan.source.modality;
-      for (int64_t row = 0; row < plan.grid.height; ++row) {
-        for (int64_t column = 0; column < plan.grid.width; ++column) {
-          token.position = {static_cast<int32_t>(begin_ + time), static_cast<int32_t>(begin_ + row),
-                            static_cast<int32_t>(begin_ + column)};
-          out.push_back(token);
-        }
-      }
-      next_ = std::max(next_, begin_ + reach);
-    }
-  }
-
-  int64_t next() const override { return next_; }
-
-  std::unique_ptr<PositionCounter> clone() const override {
-    return std::make_unique<MultimodalPositions>(*this);
-  }
-
- private:
-  static constexpr double no_time = std::numeric_limits<double>::quiet_NaN();
-
-  static void check(int64_t end) {
-    if (end > std::numeric_limits<int32_t>::max()) {
-      throw Error(ErrorKind::resource, "the conversation is longer than 2^31 positions");
-    }
-  }
-
-  double tokens_per_second_;
-  int64_t next_ = 0;
-  bool within_ = false;     // a visual item that has not ended
-  int64_t begin_ = 0;       // its position
-  int64_t first_unit_ = 0;  // the number of its first unit
-};
+// A rate that a person asks for is not cut short by the family's habit.
+constexpr int64_t most_frames_of_a_wish = int64_t{1} << 20;
 
 class Qwen25Vl final : public FamilyModel {
  public:
-  Qwen25Vl(const Context& context, LoadedFiles loaded, const LoadOptions& options,
-           QwenProcessor processor, QwenVisionWeights weights)
-      : FamilyModel(context, std::move(loaded), options),
+  Qwen25Vl(const Context& context, ModelParts parts, const LoadOptions& options,
+           QwenProcessor processor, const QwenVisionConfig& vision, QwenVisionWeights weights)
+      : FamilyModel(context, std::move(parts), options),
         processor_(std::move(processor)),
+        merge_(vision.merge),
+        tokens_per_second_(vision.tokens_per_second),
         tower_(
-            *config().qwen_vision,
+            vision,
             context.device.is_cpu() ? std::move(weights) : on_gpu(context, weights, activations()),
             activations()) {}
 
@@ -98,42 +39,116 @@ class Qwen25Vl final : public FamilyModel {
   Tensor encode(const Context& context, const VisualPlan& plan, const FrameGroup& frames,
                 bool last) const override {
     check_frames(plan, frames, last);
-    const int64_t merge = config().qwen_vision->merge;
     const Tensor patches =
         processor_.patches(context, frames.pixels, {tower_.activations(), tower_.patch_columns()});
-    const int64_t unit_patches = plan.tokens_per_unit * merge * merge;
-    return tower_.encode(context, patches, patches.size(0) / unit_patches, plan.grid.height * merge,
-                         plan.grid.width * merge);
+    const int64_t unit_patches = plan.tokens_per_unit * merge_ * merge_;
+    return tower_.encode(context, patches, patches.size(0) / unit_patches,
+                         plan.grid.height * merge_, plan.grid.width * merge_);
   }
 
   std::unique_ptr<PositionCounter> positions() const override {
-    return std::make_unique<MultimodalPositions>(config().qwen_vision->tokens_per_second);
+    return multimodal_positions(tokens_per_second_);
   }
 
-  double default_fps() const override { return 2.0; }
-  int64_t default_max_frames() const override { return 768; }
+  std::vector<int64_t> choose_frames(int64_t total, double source_fps,
+                                     const FrameWish& wish) const override {
+    QwenFrameRule rule;
+    rule.fps = wish.fps.value_or(default_fps());
+    rule.count = wish.count.value_or(0);
+    rule.max_frames = wish.fps ? most_frames_of_a_wish : default_max_frames();
+    std::vector<int64_t> frames = qwen_frames(rule, wish.first, total, source_fps);
+    for (int64_t& frame : frames) frame -= wish.first;
+    return frames;
+  }
+  double default_fps() const override { return QwenFrameRule{}.fps; }
+  int64_t default_max_frames() const override { return QwenFrameRule{}.max_frames; }
 
  private:
   QwenProcessor processor_;
+  int64_t merge_;
+  double tokens_per_second_;
   QwenVisionTower tower_;
+};
+
+std::unique_ptr<Model> make_model(const Context& context, const ModelDirectory& directory,
+                                  ModelParts parts, const QwenVisionConfig& vision,
+                                  QwenVisionWeights weights, const LoadOptions& options) {
+  QwenProcessor processor = QwenProcessor::read(directory.files, directory.path);
+  const QwenProcessor::Config& wanted = processor.config();
+  if (wanted.patch != vision.patch || wanted.merge != vision.merge ||
+      wanted.temporal_patch != vision.temporal_patch) {
+    throw Error(ErrorKind::bad_input, directory.path +
+                                          ": preprocessor_config.json and config.json disagree "
+                                          "about the size of patches");
+  }
+  return std::make_unique<Qwen25Vl>(context, std::move(parts), options, std::move(processor),
+                                    vision, std::move(weights));
+}
+
+WeightCount random_count(const DecoderConfig& d, const QwenVisionConfig& v) {
+  const int64_t parameters = d.layers * (2 * d.hidden * d.head_size * (d.heads + d.kv_heads) +
+                                         3 * d.hidden * d.intermediate) +
+                             (d.tied.value_or(false) ? 1 : 2) * d.vocabulary * d.hidden +
+                             v.layers * (4 * v.hidden * v.hidden + 3 * v.hidden * v.intermediate);
+  return {parameters, 2 * parameters};
+}
+
+class Qwen25VlFamily final : public Family {
+ public:
+  std::string_view model_type() const override { return "qwen2_5_vl"; }
+  bool sees() const override { return true; }
+
+  ModelConfig read(const ConfigFiles& config) const override {
+    ModelConfig result = read_config(config, {.qkv_bias = true, .rope_theta = 1e6, .mrope = true});
+    result.image_token = read_token(config.top(), "image_token_id", "image_token_index");
+    result.video_token = read_token(config.top(), "video_token_id", "video_token_index");
+    return result;
+  }
+
+  ChatForm chat(std::string_view published) const override { return qwen2_5_vl_chat(published); }
+
+  std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
+                              const LoadOptions& options) const override {
+    ModelConfig config = read(directory.config);
+    const QwenVisionConfig vision = read_qwen_vision(directory.config, config.decoder.hidden);
+    WeightsBinder binder(TensorFiles::open(directory.files, directory.path),
+                         qwen_vision_prefixes());
+    DecoderWeights decoder = take_decoder(binder, config.decoder);
+    QwenVisionWeights tower = take_qwen_vision(binder, vision);
+    const WeightCount count = binder.finish(context, options.check_finite);
+    return make_model(context, directory,
+                      gather_parts(*this, directory, std::move(config), std::move(decoder), count),
+                      vision, std::move(tower), options);
+  }
+
+  std::unique_ptr<Model> make_random(const Context& context, const ModelDirectory& directory,
+                                     const std::string& name,
+                                     const ConfigFiles& shape) const override {
+    if (&family_of(directory.config) != this) {
+      throw Error(ErrorKind::usage,
+                  directory.path + " is a model of another family than the shape");
+    }
+    ModelConfig config = read(directory.config);
+    const int64_t tokens = config.decoder.vocabulary;
+    config.decoder = read(shape).decoder;
+    if (config.decoder.vocabulary < tokens) {
+      throw Error(ErrorKind::usage, directory.path + " has more tokens than the shape");
+    }
+    const QwenVisionConfig vision = read_qwen_vision(shape, config.decoder.hidden);
+    const WeightCount count = random_count(config.decoder, vision);
+    DecoderWeights decoder = random_decoder(context, config.decoder, DType::bf16);
+    ModelParts parts = gather_parts(*this, directory, std::move(config), std::move(decoder), count);
+    parts.name = name;
+    return make_model(context, directory, std::move(parts), vision,
+                      random_qwen_vision(context, vision, DType::bf16), {});
+  }
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_qwen2_5_vl(const Context& context, const FileSystem& files,
-                                       LoadedFiles loaded, const LoadOptions& options) {
-  QwenProcessor processor = QwenProcessor::read(files, loaded.directory);
-  const QwenVisionConfig& vision = *loaded.config.qwen_vision;
-  const QwenProcessor::Config& wanted = processor.config();
-  if (wanted.patch != vision.patch || wanted.merge != vision.merge ||
-      wanted.temporal_patch != vision.temporal_patch) {
-    throw Error(ErrorKind::bad_input, loaded.directory +
-                                          ": preprocessor_config.json and config.json disagree "
-                                          "about the size of patches");
-  }
-  QwenVisionWeights weights = std::move(loaded.weights.qwen_vision);
-  return std::make_unique<Qwen25Vl>(context, std::move(loaded), options, std::move(processor),
-                                    std::move(weights));
+const Family& qwen2_5_vl_family() {
+  static const Qwen25VlFamily family;
+  return family;
 }
 
 }  // namespace kinora

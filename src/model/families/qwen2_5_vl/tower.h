@@ -9,8 +9,8 @@
 
 #include "base/context.h"
 #include "base/tensor.h"
-#include "model/config.h"
-#include "model/weights/weights.h"
+#include "model/families/qwen2_5_vl/config.h"
+#include "model/families/qwen2_5_vl/weights.h"
 
 namespace kinora {
 

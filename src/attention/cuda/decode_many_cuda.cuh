@@ -1,0 +1,394 @@
+// The decode kernel (decode_cuda.h) for many (token, head) pairs of a kv head on Hopper (sm_90a),
+// head size 128, bf16 rows: trees of tokens, several tokens of several sequences. A block of one
+// producer warpgroup, which copies rows into shared memory, and two consumer warpgroups of 64 pairs
+// each, which compute as those of the prefill kernel do (hopper_kernel.cuh). Where a tile has no
+// more than 64 pairs both take the same ones and every second block of rows. join_pairs joins the
+// parts. decode_many_cuda.cu launches it.
+#pragma once
+
+#include "attention/cuda/decode_join_cuda.cuh"
+#include "attention/cuda/hopper_consumer.cuh"
+
+namespace kinora::hopper {
+
+constexpr int many_stages = 3;
+constexpr int many_pairs = 2 * group_rows;  // of a tile
+
+struct ManyShared {
+  __nv_bfloat16 queries[2 * half_tile];
+  __nv_bfloat16 keys[many_stages][2 * half_tile];
+  __nv_bfloat16 values[many_stages][2 * half_tile];
+  uint64_t full_key[many_stages], empty_key[many_stages];
+  uint64_t full_value[many_stages], empty_value[many_stages];
+  SequenceStarts starts;
+};
+
+// Which tile of pairs and which part of the rows a block has.
+struct ManyPlace {
+  int32_t tile;
+  int32_t part;
+  int32_t kv_head;
+
+  __device__ ManyPlace(const PairTiles& tiles, int32_t block, int32_t head) : kv_head(head) {
+    const int32_t ahead = tiles.full * tiles.parts;
+    tile = block < ahead ? block / tiles.parts : tiles.full;
+    part = block < ahead ? block % tiles.parts : block - ahead;
+  }
+};
+
+// Keys or values of the sets of a sequence on their way into shared memory.
+struct ManySource {
+  SetCursor at;
+  const __nv_bfloat16* rows = nullptr;
+  const int32_t* list = nullptr;
+  int32_t count = 0;
+};
+
+// The producer warpgroup.
+__device__ inline void load_many(const DecodeArguments& a, Walk walk, const ManyPlace& where,
+                                 ManyShared& shared) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int piece = thread & 15;
+  const int64_t row_stride = int64_t{a.kv_heads} * head_size;
+  // Copies that have not been announced yet; a third one may be under way as well. Addresses of
+  // their barriers in shared memory, 0 for none.
+  uint32_t older = 0;
+  uint32_t newer = 0;
+  const auto announce = [&](uint32_t& barrier) {
+    fence_async();
+    barrier_arrive(barrier);
+    barrier = 0;
+  };
+  const auto flush = [&] {
+    if (older != 0) {
+      copy_wait<1>();
+      announce(older);
+    }
+    if (newer != 0) {
+      copy_wait<0>();
+      announce(newer);
+    }
+  };
+  // Waits for a free buffer without holding back a finished copy.
+  const auto wait_free = [&](uint64_t* barrier, uint32_t parity) {
+    if (barrier_try(barrier, parity)) return;
+    flush();
+    barrier_wait<false>(barrier, parity);
+  };
+  // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more. A
+  // thread has a piece of every eighth row, so that its place in the swizzled tile only moves on.
+  const auto copy = [&](const DeviceSequence& sequence, ManySource& source, bool of_values,
+                        int32_t first, int32_t end, __nv_bfloat16* tile, uint64_t* barrier) {
+    const int own_row = thread >> 4;
+    const uint32_t target = shared_address(tile) + swizzled(own_row, piece);
+    const auto seek = [&](int32_t row) {
+      if (!source.at.seek(sequence, row)) return;
+      const DeviceRowSet& set = sequence.sets[source.at.index];
+      source.rows = static_cast<const __nv_bfloat16*>(of_values ? set.values : set.keys) +
+                    where.kv_head * head_size + piece * 8;
+      source.list = set.list;
+      source.count = static_cast<int32_t>(set.count);
+    };
+    seek(first);
+    const int32_t place = first - source.at.begin;
+    if (source.list == nullptr && place + block_keys <= source.count && first + block_keys <= end) {
+      const __nv_bfloat16* from = source.rows + (place + own_row) * row_stride;
+#pragma unroll
+      for (int row = 0; row < block_keys; row += 8, from += 8 * row_stride) {
+        copy_16(target + row * 128, from, 16);
+      }
+    } else {
+#pragma unroll 1
+      for (int share = 0; share < block_keys; share += decode_share) {
+        if (first + share < end) seek(first + share);
+        const int32_t begin = first + share - source.at.begin;
+        const int32_t left = first + share < end ? source.count - begin : 0;
+#pragma unroll
+        for (int row = 0; row < decode_share; row += 8) {
+          const bool inside = row + own_row < left;
+          int32_t from = inside ? begin + row + own_row : 0;
+          if (source.list != nullptr) from = source.list[from];
+          copy_16(target + (share + row) * 128, source.rows + from * row_stride, inside ? 16 : 0);
+        }
+      }
+    }
+    copy_commit();
+    if (older != 0) {
+      copy_wait<2>();
+      announce(older);
+    }
+    older = newer;
+    newer = shared_address(barrier);
+  };
+
+  bool waited = false;
+  Ring<many_stages> stage;
+  for (Stretch stretch; walk.next(stretch);) {
+    const DeviceSequence& sequence = a.sequences[stretch.sequence];
+    if (sequence.tokens * (a.heads / a.kv_heads) <= where.tile * many_pairs) continue;
+    const int32_t old_end = waited ? 0 : old_rows_end(sequence, stretch.begin, stretch.end);
+    ManySource keys, values;
+    for (int32_t first = stretch.begin; first < stretch.end; first += block_keys) {
+      // Old rows were there before the kernel that makes the queries and the new rows.
+      if (!waited && first + block_keys > old_end) {
+        cuda::wait_for_previous();
+        waited = true;
+      }
+      wait_free(&shared.empty_key[stage.index], stage.phase ^ 1);
+      copy(sequence, keys, false, first, stretch.end, shared.keys[stage.index],
+           &shared.full_key[stage.index]);
+      wait_free(&shared.empty_value[stage.index], stage.phase ^ 1);
+      copy(sequence, values, true, first, stretch.end, shared.values[stage.index],
+           &shared.full_value[stage.index]);
+      stage.next();
+    }
+  }
+  flush();
+}
+
+// Queries of pairs [first, first + 64) of a sequence; by a consumer warpgroup, which owns 64 rows
+// of the tile. Rows without a pair are zero.
+__device__ inline void load_many_queries(const DecodeArguments& a, const DecodePairs& pairs,
+                                         int first, ManyShared& shared, int group) {
+  const int thread = static_cast<int>(threadIdx.x) & 127;
+  named_sync(barrier_queries + group, 128);  // nobody reads the last ones any more
+#pragma unroll
+  for (int i = thread; i < group_rows * 16; i += 128) {
+    const int row = i >> 4, piece = i & 15;
+    uint4 packed{};
+    if (first + row < pairs.count) {
+      const int64_t at = pairs.token(first + row) * a.query_stride +
+                         pairs.head(first + row) * a.query_head_stride + piece * 8;
+      if (a.queries_f32) {
+        const auto* from =
+            reinterpret_cast<const float4*>(static_cast<const float*>(a.queries) + at);
+        const float4 low = from[0], high = from[1];
+        packed = {pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
+                  pack_bf16(high.z, high.w)};
+      } else {
+        packed = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.queries) + at);
+      }
+    }
+    *reinterpret_cast<uint4*>(reinterpret_cast<char*>(shared.queries) +
+                              swizzled(group * group_rows + row, piece)) = packed;
+  }
+  fence_async();
+  named_sync(barrier_queries + group, 128);
+}
+
+// Writes what a warpgroup has of pairs [first, first + 64): to the output where `slot` is negative.
+__device__ inline void finish_many(const DecodeArguments& a, const DecodePairs& pairs, int first,
+                                   int slot, const float (&o)[64], const RowState& state,
+                                   int first_row, int column) {
+  const int64_t all_pairs = int64_t{a.tokens} * a.heads;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = state.sum[r];
+    sum += __shfl_xor_sync(0xffffffff, sum, 1);
+    sum += __shfl_xor_sync(0xffffffff, sum, 2);
+    const int pair = first + first_row + 8 * r;
+    if (pair >= pairs.count) continue;
+    const int64_t place = pairs.place(pair);
+    const float max = state.max[r] * a.factor;
+    if (slot < 0) {
+      const float share = sum > 0 ? 1 / sum : 0;
+      const int64_t at =
+          pairs.token(pair) * a.out_stride + pairs.head(pair) * a.out_head_stride + column;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        store_value(a.out, a.out_f32, at + i * 8, o[4 * i + 2 * r] * share);
+        store_value(a.out, a.out_f32, at + i * 8 + 1, o[4 * i + 2 * r + 1] * share);
+      }
+      if (column == 0) store_state(a, place, max, sum);
+      continue;
+    }
+    const int64_t at = slot * all_pairs + place;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      *reinterpret_cast<float2*>(a.part_out + at * head_size + i * 8 + column) =
+          float2{o[4 * i + 2 * r], o[4 * i + 2 * r + 1]};
+    }
+    if (column == 0) {
+      a.part_max[at] = max;
+      a.part_sum[at] = sum;
+    }
+  }
+}
+
+// A consumer warpgroup.
+__device__ inline void consume_many(const DecodeArguments& a, Walk walk, const ManyPlace& where,
+                                    ManyShared& shared) {
+  const int thread = static_cast<int>(threadIdx.x) - 128;
+  const int group = thread >> 7;
+  const int lane = thread & 31;
+  const int first_row = ((thread >> 5) & 3) * 16 + (lane >> 2);  // of the warpgroup's 64
+  const int column = (lane & 3) * 2;
+  const int own = barrier_first_group + group;
+  const int other = barrier_first_group + (group ^ 1);
+  if (group == 1) named_arrive(other, 256);
+  cuda::wait_for_previous();
+
+  const uint64_t queries = tile_descriptor(shared.queries + group * group_rows * 64, 16);
+  float o[64], s[64];
+  uint32_t p[32];
+  uint32_t passed = 0;  // blocks of rows before those of the stretch
+  for (Stretch stretch; walk.next(stretch);) {
+    const DeviceSequence& sequence = a.sequences[stretch.sequence];
+    const DecodePairs pairs(a, sequence, where.kv_head);
+    const int32_t pair_count = pairs.count - where.tile * many_pairs;
+    if (pair_count <= 0) continue;
+    const bool halved = pair_count <= group_rows;
+    const int first_pair = where.tile * many_pairs + (halved ? 0 : group * group_rows);
+    load_many_queries(a, pairs, first_pair, shared, group);
+
+    const int32_t end = stretch.end;
+    const int32_t blocks = (end - stretch.begin + block_keys - 1) / block_keys;
+    const int32_t step = halved ? 2 : 1;
+    int32_t block = halved ? group : 0;
+    const auto stage_of = [&](int32_t number) { return (passed + number) % many_stages; };
+    const auto wait_full = [&](uint64_t(&barriers)[many_stages], int32_t number) {
+      const uint32_t at = passed + static_cast<uint32_t>(number);
+      barrier_wait<false>(&barriers[at % many_stages], at / many_stages & 1);
+    };
+    const auto release = [&](uint64_t* barrier) {
+      __syncwarp();
+      if (lane != 0) return;
+      barrier_arrive(barrier);
+      if (halved) barrier_arrive(barrier);  // for the other warpgroup
+    };
+    SetCursor now;
+    int32_t plain_end = 0;
+    if (block < blocks) {
+      now.seek(sequence, stretch.begin + block * block_keys);
+      plain_end = min(end, plain_rows_end(sequence, now));
+    }
+    // Hides the scores of rows that are not seen, and adds weights.
+    const auto mask = [&] {
+      const int32_t first = stretch.begin + block * block_keys;
+      if (first + block_keys <= plain_end) return;
+      const int token[2] = {min(first_pair + first_row, pairs.count - 1) / pairs.group,
+                            min(first_pair + first_row + 8, pairs.count - 1) / pairs.group};
+#pragma unroll
+      for (int share = 0; share < block_keys / decode_share; ++share) {
+        const int32_t row = first + share * decode_share;
+        float weight = 0;
+        uint32_t seen[2] = {0, 0};
+        if (row < end) {
+          now.seek(sequence, row);
+          weight = row_weight(sequence, now, row, lane) / a.factor;
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            seen[r] =
+                rows_seen(sequence, now, row, token[r], a.masks[pairs.first_token + token[r]]) >>
+                column;
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const float more = __shfl_sync(0xffffffff, weight, i * 8 + column + c);
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              float& x = s[(share * 4 + i) * 4 + 2 * r + c];
+              x = (seen[r] >> (i * 8 + c) & 1) != 0 ? x + more : -INFINITY;
+            }
+          }
+        }
+      }
+      plain_end = min(end, plain_rows_end(sequence, now));
+    };
+    RowState state{{-INFINITY, -INFINITY}, {0, 0}};
+    float correction[2];
+    if (block >= blocks) {
+#pragma unroll
+      for (int i = 0; i < 64; ++i) o[i] = 0;
+    } else {
+      wait_full(shared.full_key, block);
+      mma_fence();
+      multiply_keys(s, queries, tile_descriptor(shared.keys[stage_of(block)], 16));
+      mma_commit();
+      mma_wait<0>(s);
+      mask();
+      release(&shared.empty_key[stage_of(block)]);
+      weigh(s, state, a.factor, correction);
+      narrow(s, p);
+      int32_t last = block;
+      for (block += step; block < blocks; block += step) {
+        wait_full(shared.full_key, block);
+        named_sync(own, 256);
+        mma_fence();
+        multiply_keys(s, queries, tile_descriptor(shared.keys[stage_of(block)], 16));
+        mma_commit();
+        wait_full(shared.full_value, last);
+        mma_fence();
+        multiply_values(o, p, tile_descriptor(shared.values[stage_of(last)], half_tile * 2),
+                        last >= step);
+        mma_commit();
+        named_arrive(other, 256);
+        mma_wait<1>(s);
+        mask();
+        release(&shared.empty_key[stage_of(block)]);
+        weigh(s, state, a.factor, correction);
+        // Never true. Without a branch the assembler moves the wait above the arithmetic that it
+        // is meant to overlap with.
+        if (fminf(state.sum[0], state.sum[1]) < 0) __nanosleep(1);
+        mma_wait<0>(o);
+        release(&shared.empty_value[stage_of(last)]);
+        narrow(s, p);
+        if (__any_sync(0xffffffff, correction[0] != 1.0f || correction[1] != 1.0f)) {
+          rescale(o, correction);
+        }
+        last = block;
+      }
+      wait_full(shared.full_value, last);
+      mma_fence();
+      multiply_values(o, p, tile_descriptor(shared.values[stage_of(last)], half_tile * 2),
+                      last >= step);
+      mma_commit();
+      mma_wait<0>(o);
+      release(&shared.empty_value[stage_of(last)]);
+    }
+    // The other warpgroup has one more block, and its own turn to take.
+    if (halved && group == 1 && blocks > 1 && blocks % 2 == 1) {
+      named_sync(own, 256);
+      named_arrive(other, 256);
+    }
+    const int slot = halved ? 2 * where.part + group : (stretch.parts.count == 1 ? -1 : where.part);
+    finish_many(a, pairs, first_pair, slot, o, state, first_row, column);
+    passed += static_cast<uint32_t>(blocks);
+  }
+}
+
+// grid: (parts of all tiles, kv heads)
+template <int = 0>
+__global__ void __launch_bounds__(threads, 1) decode_many(const __grid_constant__ DecodeArguments a,
+                                                          const __grid_constant__ PairTiles tiles) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // other architectures get an empty kernel
+  extern __shared__ char memory[];
+  auto& shared =
+      *reinterpret_cast<ManyShared*>(memory + (1024 - (shared_address(memory) & 1023)) % 1024);
+  cuda::let_next_start();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < many_stages; ++i) {
+      barrier_init(&shared.full_key[i], 128);
+      barrier_init(&shared.empty_key[i], 8);
+      barrier_init(&shared.full_value[i], 128);
+      barrier_init(&shared.empty_value[i], 8);
+    }
+    barrier_init_visible();
+  }
+  __syncthreads();
+  const ManyPlace where(tiles, static_cast<int32_t>(blockIdx.x), static_cast<int32_t>(blockIdx.y));
+  const Walk walk(a, shared.starts, where.part, tiles.parts_of(where.tile));
+  if (threadIdx.x < 128) {
+    registers_fewer<40>();
+    load_many(a, walk, where, shared);
+  } else {
+    registers_more<232>();
+    consume_many(a, walk, where, shared);
+  }
+#endif
+}
+
+}  // namespace kinora::hopper

@@ -1,0 +1,186 @@
+// How much attention the new tokens gave each row (DeviceRowSet::mass): Σ over tokens and heads of
+// the softmax probability, worked out again from the scores once the softmax state is known. A warp
+// takes a share of 32 rows through all heads, so every row is added to once, always in one order.
+#pragma once
+
+#include "attention/cuda/decode_batch_cuda.cuh"
+
+namespace kinora::cuda_attention {
+
+constexpr int mass_warps = 4;
+
+// The share that a warp is at.
+struct MassShare {
+  const DeviceSequence* sequence;
+  SetCursor at;
+  int32_t row;  // of the sequence, the first of the share
+};
+
+// Calls body(share) for every share of this warp whose set wants its mass.
+template <class Body>
+__device__ inline void for_mass_shares(const DecodeArguments& a, SequenceStarts& starts,
+                                       const Body& body) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int32_t shares = place_sequences(a, starts);
+  cuda::wait_for_previous();
+  for (int32_t share = static_cast<int32_t>(blockIdx.x * mass_warps + threadIdx.x / 32);
+       share < shares; share += static_cast<int32_t>(gridDim.x) * mass_warps) {
+    const int32_t which = a.sequence_count == 1 ? 0 : sequence_of(starts, share, lane);
+    MassShare here{a.sequences + which, {}, share * decode_share};
+    if (a.sequence_count > 1) here.row -= starts[which] * decode_share;
+    here.at.seek(*here.sequence, here.row);
+    if (here.sequence->sets[here.at.index].mass != nullptr) body(here);
+  }
+}
+
+// What turns the score of a pair into a probability: exp2(score − high) · share.
+struct PairState {
+  float high;
+  float share;
+};
+__device__ inline PairState load_state(const DecodeArguments& a, int64_t place) {
+  const float sum = a.state_sum[place];
+  return {a.state_max[place] * log2_e, sum > 0 ? 1 / sum : 0};
+}
+
+// Eight elements of a query as bf16.
+__device__ inline uint4 load_query_piece(const DecodeArguments& a, int64_t at) {
+  if (!a.queries_f32) {
+    const auto* from =
+        reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(a.queries) + at);
+    return {from[0], from[1], from[2], from[3]};
+  }
+  const auto* from = reinterpret_cast<const float2*>(static_cast<const float*>(a.queries) + at);
+  return {pack_bf16(from[0].x, from[0].y), pack_bf16(from[1].x, from[1].y),
+          pack_bf16(from[2].x, from[2].y), pack_bf16(from[3].x, from[3].y)};
+}
+
+// bf16 rows on tensor cores.  grid: any
+template <int HeadSize>
+__global__ void __launch_bounds__(mass_warps * 32)
+    decode_mass(const __grid_constant__ DecodeArguments a) {
+  constexpr int spans = HeadSize / 32;  // of columns that two steps of a product take
+  __shared__ SequenceStarts starts;
+  cuda::let_next_start();
+  const int lane = static_cast<int>(threadIdx.x) % 32, quad = lane / 4, column = lane % 4 * 2;
+  for_mass_shares(a, starts, [&](const MassShare& here) {
+    const DeviceSequence& sequence = *here.sequence;
+    const DeviceRowSet& set = sequence.sets[here.at.index];
+    const int32_t place = here.row - here.at.begin;
+    const int32_t left = static_cast<int32_t>(set.count) - place;
+    const float weight = row_weight(sequence, here.at, here.row, lane);
+    float mass[4][2] = {};  // of rows 8 n + column and the next, for this lane's pairs
+    for (int kv_head = 0; kv_head < a.kv_heads; ++kv_head) {
+      // Products do not care in which order columns are summed up: a lane takes eight neighbouring
+      // ones of a key, and the same of a query.
+      uint4 keys[4][spans];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const int row = n * 8 + quad;
+        int64_t from = place + row;
+        if (set.list != nullptr && row < left) from = set.list[from];
+        const auto* key = static_cast<const __nv_bfloat16*>(set.keys) +
+                          (from * a.kv_heads + kv_head) * HeadSize + lane % 4 * 8;
+#pragma unroll
+        for (int j = 0; j < spans; ++j) {
+          keys[n][j] = row < left ? *reinterpret_cast<const uint4*>(key + j * 32) : uint4{};
+        }
+      }
+      const DecodePairs pairs(a, sequence, kv_head);
+      for (int first = 0; first < pairs.count; first += 16) {
+        float s[4][4] = {};
+        const int pair[2] = {min(first + quad, pairs.count - 1),
+                             min(first + quad + 8, pairs.count - 1)};
+#pragma unroll
+        for (int j = 0; j < spans; ++j) {
+          uint4 query[2];
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            query[r] = load_query_piece(a, pairs.token(pair[r]) * a.query_stride +
+                                               pairs.head(pair[r]) * a.query_head_stride + j * 32 +
+                                               lane % 4 * 8);
+          }
+          const uint32_t low[4] = {query[0].x, query[1].x, query[0].y, query[1].y};
+          const uint32_t high[4] = {query[0].z, query[1].z, query[0].w, query[1].w};
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            multiply_add(s[n], low, keys[n][j].x, keys[n][j].y);
+            multiply_add(s[n], high, keys[n][j].z, keys[n][j].w);
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int token = pair[r] / pairs.group;
+          const PairState state = load_state(a, pairs.place(pair[r]));
+          uint32_t seen =
+              rows_seen(sequence, here.at, here.row, token, a.masks[pairs.first_token + token]) >>
+              column;
+          if (first + quad + 8 * r >= pairs.count) seen = 0;
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+#pragma unroll
+            for (int c = 0; c < 2; ++c) {
+              const float more = __shfl_sync(0xffffffff, weight, n * 8 + column + c);
+              const float score = fmaf(s[n][2 * r + c], a.factor, more);
+              if ((seen >> (n * 8 + c) & 1) != 0) {
+                mass[n][c] = fmaf(exp2_fast(score - state.high), state.share, mass[n][c]);
+              }
+            }
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        float total = mass[n][c];
+        for (int step = 4; step < 32; step *= 2) {
+          total += __shfl_xor_sync(0xffffffff, total, step);
+        }
+        const int row = n * 8 + column + c;
+        if (quad == 0 && row < left) atomicAdd(set.mass + place + row, total);
+      }
+    }
+  });
+}
+
+// Any rows and head size in f32 arithmetic.  grid: any
+template <int = 0>
+__global__ void __launch_bounds__(mass_warps * 32)
+    decode_mass_simple(const __grid_constant__ DecodeArguments a, int32_t head_size,
+                       bool rows_f32) {
+  __shared__ SequenceStarts starts;
+  cuda::let_next_start();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for_mass_shares(a, starts, [&](const MassShare& here) {
+    const DeviceSequence& sequence = *here.sequence;
+    const DeviceRowSet& set = sequence.sets[here.at.index];
+    const int32_t place = here.row - here.at.begin + lane;
+    if (place >= static_cast<int32_t>(set.count)) return;
+    const int64_t row = set.list != nullptr ? set.list[place] : place;
+    const float weight = row_weight(sequence, here.at, here.row, lane);
+    const int group = a.heads / a.kv_heads;
+    float mass = 0;
+    for (int token = 0; token < sequence.tokens; ++token) {
+      const int32_t whole = sequence.first_token + token;
+      if ((rows_seen(sequence, here.at, here.row, token, a.masks[whole]) >> lane & 1) == 0) {
+        continue;
+      }
+      for (int head = 0; head < a.heads; ++head) {
+        const int64_t from = whole * a.query_stride + head * a.query_head_stride;
+        const int64_t key = (row * a.kv_heads + head / group) * head_size;
+        float score = 0;
+        for (int c = 0; c < head_size; ++c) {
+          score = fmaf(load_value(a.queries, a.queries_f32, from + c) * a.factor,
+                       load_value(set.keys, rows_f32, key + c), score);
+        }
+        const PairState state = load_state(a, int64_t{whole} * a.heads + head);
+        mass = fmaf(exp2f(score + weight - state.high), state.share, mass);
+      }
+    }
+    atomicAdd(set.mass + place, mass);
+  });
+}
+
+}  // namespace kinora::cuda_attention

@@ -1,0 +1,31 @@
+// What a sparse policy would read, shown without reading it: for pictures (`kinora inspect`), for
+// judging policies against dense attention (eval/judge.h), and for tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/plan/plan.h"
+
+namespace kinora {
+
+// Part of a layer's attention. Plans of one layer cover different heads.
+struct LabelledPlan {
+  std::string label;
+  Plan plan;
+};
+
+class Planner {
+ public:
+  virtual ~Planner() = default;
+
+  // The plans that Attention::attend would run for this input, fall-back aside.
+  virtual std::vector<LabelledPlan> plans(const Context& context, int layer,
+                                          const QueryView& queries, const RowsView& rows,
+                                          float scale) = 0;
+  // Whether the input would be read densely instead.
+  virtual bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const = 0;
+};
+
+}  // namespace kinora

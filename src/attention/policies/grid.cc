@@ -1,0 +1,122 @@
+// MMInference's grid: evenly spaced lines, stride and phase found online (docs/methods/grid.md).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attention/policies/pattern_policy.h"
+#include "attention/search/grid_search.h"
+
+namespace kinora {
+namespace {
+
+constexpr int32_t most_stride = 1024;
+constexpr int32_t first_band = 512;  // of a grid that grows
+
+struct Grid {
+  int32_t sink = 128;
+  int32_t local = 0;   // 0: one stride
+  int32_t stride = 0;  // 0: searched
+  int32_t max_stride = most_stride;
+  bool horizontal = true;
+  bool vertical = true;
+  bool slash = true;
+};
+
+LineIndex resolve_grid(const Grid& grid, const Region& region, const Probe& probe) {
+  const GridLines lines{grid.horizontal, grid.vertical, grid.slash};
+  // A line needs a few periods to be one.
+  const auto high = static_cast<int32_t>(
+      std::clamp<int64_t>(region.row_count() / 4, least_stride, grid.max_stride));
+  const GridFit fit = grid.stride > 0 ? fit_grid(region, probe, grid.stride, lines)
+                                      : search_grid(region, probe, least_stride, high, lines);
+  LineIndex index;
+  index.sink = grid.sink;
+  index.stride = fit.stride;
+  if (grid.vertical) index.vertical = fit.vertical;
+  if (grid.slash) index.slash = fit.slash;
+  if (grid.horizontal) index.horizontal = fit.vertical;
+  // Queries of one phase lie a stride apart: a band around each would join up to everything.
+  if (!grid.slash) index.local = grid.local > 0 ? grid.local : fit.stride;
+  return index;
+}
+
+std::string grid_text(const Grid& grid) {
+  const std::string stride = grid.stride > 0 ? fmt::format("stride {}", grid.stride)
+                                             : fmt::format("any stride to {}", grid.max_stride);
+  return fmt::format("{} {}{}{}", stride, grid.horizontal ? "h" : "-", grid.vertical ? "v" : "-",
+                     grid.slash ? "s" : "-");
+}
+
+std::string grid_problem(const Grid& grid) {
+  if (!grid.horizontal && !grid.vertical && !grid.slash) return "none of its lines is on";
+  if (grid.max_stride < least_stride || grid.max_stride > most_stride) {
+    return fmt::format("a largest stride of {}; it must be in {} … {}", grid.max_stride,
+                       least_stride, most_stride);
+  }
+  return "";
+}
+
+// "hv": horizontal and vertical lines.
+bool set_lines(Grid& grid, std::string_view letters) {
+  if (letters.empty() || letters.find_first_not_of("hvs") != std::string_view::npos) return false;
+  grid.horizontal = letters.find('h') != std::string_view::npos;
+  grid.vertical = letters.find('v') != std::string_view::npos;
+  grid.slash = letters.find('s') != std::string_view::npos;
+  return true;
+}
+
+std::string lines_text(const Grid& grid) {
+  return std::string(grid.horizontal ? "h" : "") + (grid.vertical ? "v" : "") +
+         (grid.slash ? "s" : "");
+}
+
+// Every combination of lines that shows itself to the probe, following frames and searched.
+std::vector<Grid> grid_candidates(int32_t frame_stride) {
+  std::vector<Grid> grids;
+  for (const int32_t stride : {frame_stride, 0}) {
+    for (const char* lines : {"h", "v", "s", "hv", "vs", "hvs"}) {
+      Grid grid;
+      grid.stride = stride;
+      set_lines(grid, lines);
+      grids.push_back(grid);
+    }
+  }
+  return grids;
+}
+
+}  // namespace
+
+AttentionPolicy grid_policy() {
+  PatternSizes<Grid> sizes({});
+  sizes.count("sink", &Grid::sink, SizeChange::shrinks, "first tokens, read by all")
+      .count("local", &Grid::local, SizeChange::grows,
+             "nearest tokens, where there are no slashes; 0: one stride");
+  sizes.settings()
+      .count("stride", &Grid::stride, {}, "tokens from line to line; 0: searched")
+      .count("max-stride", &Grid::max_stride, {least_stride, most_stride},
+             "the largest that is searched")
+      .add("lines", "some of h, v and s", "horizontal lines, vertical lines, slashes", set_lines,
+           lines_text);
+  sizes.store({.key = "stride", .least = 1}, &Grid::stride)
+      .store({.key = "max_stride", .absent = most_stride}, &Grid::max_stride)
+      .store({.key = "horizontal", .flag = true}, &Grid::horizontal)
+      .store({.key = "vertical", .flag = true}, &Grid::vertical)
+      .store({.key = "slash", .flag = true}, &Grid::slash);
+  return pattern_policy(LinePattern<Grid>{
+      .name = "grid",
+      .summary = "every Nth row, column and diagonal; N and phase are searched (MMInference)",
+      .sizes = sizes,
+      .resolve = resolve_grid,
+      .text = grid_text,
+      .needs_probe = true,
+      .problem = grid_problem,
+      .widen =
+          [](Grid& grid) {
+            if (grid.slash || grid.local > 0) return false;
+            grid.local = first_band;
+            return true;
+          },
+      .candidates = grid_candidates});
+}
+
+}  // namespace kinora

@@ -1,0 +1,75 @@
+// MInference's vertical-slash: the strongest columns and diagonals of the last queries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "attention/policies/pattern_policy.h"
+
+namespace kinora {
+namespace {
+
+constexpr int32_t forced_columns = 30;     // the first are always read,
+constexpr int32_t forced_diagonals = 100;  // and so are the nearest
+
+struct VerticalSlash {
+  int32_t verticals = 1000;
+  int32_t slashes = 6144;
+};
+
+// Places of the `count` largest weights, the first `forced` among them whatever they weigh; sorted.
+// The earlier of equal weights is taken.
+std::vector<int32_t> strongest(std::span<const float> weights, int64_t count, int64_t forced) {
+  const auto size = static_cast<int64_t>(weights.size());
+  forced = std::min(forced, size);
+  count = std::clamp(count, forced, size);
+  std::vector<int32_t> order(weights.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto stronger = [&](int32_t a, int32_t b) {
+    const float x = weights[static_cast<size_t>(a)];
+    const float y = weights[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  if (count > forced && count < size) {
+    std::nth_element(order.begin() + forced, order.begin() + count, order.end(), stronger);
+  }
+  order.resize(static_cast<size_t>(count));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+LineIndex resolve_lines(const VerticalSlash& sizes, const Region& region, const Probe& probe) {
+  LineIndex index;
+  for (const int32_t place : strongest(probe.columns, sizes.verticals, forced_columns)) {
+    index.columns.push_back(region.row_coordinates[static_cast<size_t>(place)]);
+  }
+  index.slashes = strongest(probe.diagonals, sizes.slashes, forced_diagonals);
+  return index;
+}
+
+}  // namespace
+
+AttentionPolicy vertical_slash_policy() {
+  PatternSizes<VerticalSlash> sizes({});
+  sizes
+      .count("verticals", &VerticalSlash::verticals, SizeChange::grows,
+             "columns; the first 30 are always among them")
+      .count("slashes", &VerticalSlash::slashes, SizeChange::grows,
+             "diagonals; the nearest 100 are always among them");
+  return pattern_policy(LinePattern<VerticalSlash>{
+      .name = "vertical-slash",
+      .summary = "columns and diagonals that the last 64 tokens find strongest (MInference)",
+      .sizes = sizes,
+      .resolve = resolve_lines,
+      .text =
+          [](const VerticalSlash& lines) {
+            return fmt::format("{}/{}", lines.verticals, lines.slashes);
+          },
+      .needs_probe = true,
+      .candidates = [](int32_t) -> std::vector<VerticalSlash> {
+        return {{1000, 1024}, {1000, 2048}, {2000, 2048}, {1000, 3096}, {2000, 3096},
+                {1000, 4096}, {2000, 4096}, {3500, 200},  {1000, 2500}};
+      }});
+}
+
+}  // namespace kinora

@@ -1,0 +1,201 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/stopwatch.h"
+
+namespace kinora {
+namespace {
+
+constexpr size_t most_answers = 64;  // in one round: what a captured graph takes
+// How often a waiting thread looks whether it was cancelled.
+constexpr std::chrono::milliseconds patience{20};
+
+}  // namespace
+
+struct Scheduler::Task {
+  const Sequence* sequence = nullptr;  // a prefill group, or …
+  Generation* generation = nullptr;    // … an answer
+  const Tensor* hidden = nullptr;      // that has not begun
+  CancelToken cancel;
+  bool busy = false;  // in the round under way
+  bool finished = false;
+  bool progressed = false;  // since its thread last looked
+  std::string text;         // likewise
+  Forwarded result;
+  std::exception_ptr failure;
+};
+
+struct Scheduler::Round {
+  Task* prefill = nullptr;
+  std::vector<Task*> answers;
+  double seconds = 0;
+};
+
+Scheduler::Scheduler(const Context& context, const Decoder& decoder)
+    : context_(context), decoder_(decoder), runner_(decoder.runner(context)) {}
+
+Scheduler::~Scheduler() = default;
+
+Forwarded Scheduler::prefill(const Sequence& sequence) {
+  Task task;
+  task.sequence = &sequence;
+  task.cancel = sequence.cancel;
+  work_until_done(task, [] {});
+  if (task.failure) std::rethrow_exception(task.failure);
+  return std::move(task.result);
+}
+
+void Scheduler::run(Generation& generation, const Tensor& hidden, const CancelToken& cancel,
+                    const std::function<void(std::string_view)>& on_piece,
+                    const std::function<void()>& on_token) {
+  Task task;
+  task.generation = &generation;
+  task.hidden = &hidden;
+  task.cancel = cancel;
+  work_until_done(task, [&] {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      text = std::exchange(task.text, {});
+    }
+    if (on_token) on_token();
+    if (!text.empty() && on_piece) on_piece(text);
+  });
+  if (task.failure) std::rethrow_exception(task.failure);
+}
+
+void Scheduler::work_until_done(Task& task, const std::function<void()>& between) {
+  std::unique_lock lock(mutex_);
+  (task.sequence != nullptr ? prefills_ : answers_).push_back(&task);
+  try {
+    while (true) {
+      if (std::exchange(task.progressed, false)) {
+        lock.unlock();
+        between();
+        lock.lock();
+        continue;
+      }
+      if (task.finished) return;
+      if (!task.busy) task.cancel.check();
+      if (leading_) {
+        changed_.wait_for(lock, patience);
+        continue;
+      }
+      leading_ = true;
+      Round round = choose();
+      lock.unlock();
+      execute(round);  // keeps what goes wrong in its tasks
+      lock.lock();
+      settle(round);
+      leading_ = false;
+      changed_.notify_all();
+    }
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    // Others may be working on it just now.
+    changed_.wait(lock, [&] { return !task.busy; });
+    leave(task);
+    throw;
+  }
+}
+
+void Scheduler::leave(Task& task) {
+  std::erase(prefills_, &task);
+  std::erase(answers_, &task);
+}
+
+Scheduler::Round Scheduler::choose() {
+  Round round;
+  const bool answers_first = prefill_seconds_ > 0 || prefills_.empty();
+  if (!answers_.empty() && answers_first) {
+    const size_t count = std::min(most_answers, answers_.size());
+    round.answers.assign(answers_.begin(), answers_.begin() + static_cast<int64_t>(count));
+    // Those left out come first the next time.
+    std::rotate(answers_.begin(), answers_.begin() + static_cast<int64_t>(count), answers_.end());
+  } else if (!prefills_.empty()) {
+    round.prefill = prefills_.front();
+  }
+  if (round.prefill != nullptr) round.prefill->busy = true;
+  for (Task* task : round.answers) task->busy = true;
+  return round;
+}
+
+void Scheduler::execute(Round& round) {
+  const Stopwatch watch;
+  if (round.prefill != nullptr) {
+    Task& task = *round.prefill;
+    try {
+      task.result = std::move(runner_->forward(std::span(task.sequence, 1))[0]);
+      task.failure = task.result.failure;
+    } catch (...) {
+      task.failure = std::current_exception();
+    }
+  }
+  std::vector<Task*> stepping;
+  std::vector<Generation*> generations;
+  for (Task* task : round.answers) {
+    if (task->hidden == nullptr) {
+      stepping.push_back(task);
+      generations.push_back(task->generation);
+      continue;
+    }
+    try {
+      if (!task->generation->done()) {
+        Tensor logits = decoder_.logits(context_, *task->hidden);
+        task->generation->start(context_, logits);
+      }
+      task->hidden = nullptr;
+    } catch (...) {
+      task->failure = std::current_exception();
+    }
+  }
+  if (!generations.empty()) {
+    try {
+      const auto failures = step(context_, *runner_, decoder_, generations);
+      for (size_t i = 0; i < stepping.size(); ++i) stepping[i]->failure = failures[i];
+    } catch (...) {
+      for (Task* task : stepping) task->failure = std::current_exception();
+    }
+  }
+  round.seconds = watch.seconds();
+}
+
+void Scheduler::settle(Round& round) {
+  if (round.prefill != nullptr) {
+    Task& task = *round.prefill;
+    ++report_.prefills;
+    task.busy = false;
+    task.finished = true;
+    leave(task);
+    if (!answers_.empty()) prefill_seconds_ += round.seconds;
+  }
+  if (!round.answers.empty()) {
+    ++report_.rounds;
+    report_.steps += static_cast<int64_t>(round.answers.size());
+    report_.largest = std::max(report_.largest, static_cast<int64_t>(round.answers.size()));
+    prefill_seconds_ = std::max(0.0, prefill_seconds_ - round.seconds);
+  }
+  for (Task* task : round.answers) {
+    task->busy = false;
+    task->progressed = !task->failure;
+    if (!task->failure) task->text += task->generation->take_text();
+    if (!task->failure && !task->generation->done()) continue;
+    task->finished = true;
+    leave(*task);
+  }
+  if (answers_.empty()) prefill_seconds_ = 0;
+}
+
+Scheduler::Report Scheduler::report() const {
+  const std::lock_guard lock(mutex_);
+  Report report = report_;
+  report.waiting = static_cast<int64_t>(prefills_.size() + answers_.size());
+  return report;
+}
+
+}  // namespace kinora

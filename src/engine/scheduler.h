@@ -1,0 +1,76 @@
+// Shares one decoder among sessions. Each session's thread hands in a prefill group or an answer in
+// the making and waits; one of the waiting threads does the next round of work for all of them:
+// either one prefill group, in order of arrival, or one batched step of every answer. When both
+// kinds wait, each gets half of the time. A session that is alone never waits for anybody, and no
+// extra thread is kept for it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "generate/generation.h"
+#include "model/decoder/decoder.h"
+
+namespace kinora {
+
+class Scheduler {
+ public:
+  // The decoder outlives the scheduler.
+  Scheduler(const Context& context, const Decoder& decoder);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Runs a group; throws what it failed with. A cancelled one leaves the queue within a tenth of a
+  // second.
+  Forwarded prefill(const Sequence& sequence);
+
+  // Makes an answer from the prompt's last hidden row [1, hidden]. Text goes to `on_piece` on the
+  // calling thread, `on_token` is called there after every step that brought tokens. After an
+  // exception the answer's memory is as its last complete step left it.
+  void run(Generation& generation, const Tensor& hidden, const CancelToken& cancel,
+           const std::function<void(std::string_view)>& on_piece,
+           const std::function<void()>& on_token = nullptr);
+
+  // What was done so far.
+  struct Report {
+    int64_t prefills = 0;
+    int64_t rounds = 0;   // of steps
+    int64_t steps = 0;    // in those rounds, over all answers
+    int64_t largest = 0;  // answers in one round
+    int64_t waiting = 0;  // tasks that wait now
+  };
+  Report report() const;
+
+ private:
+  struct Task;
+  struct Round;
+
+  // Takes part in the work until the task is finished; `between` is called whenever it got on,
+  // without the lock.
+  void work_until_done(Task& task, const std::function<void()>& between);
+  Round choose();
+  void execute(Round& round);
+  void settle(Round& round);
+  void leave(Task& task);
+
+  Context context_;
+  const Decoder& decoder_;
+  std::unique_ptr<DecoderRunner> runner_;  // used by whoever leads
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool leading_ = false;
+  std::deque<Task*> prefills_;
+  std::deque<Task*> answers_;
+  double prefill_seconds_ = 0;  // spent while answers waited, less their time since then
+  Report report_;
+};
+
+}  // namespace kinora

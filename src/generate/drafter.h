@@ -1,0 +1,44 @@
+// Guesses of the next tokens, which one pass of the model checks together. A wrong guess costs only
+// time: what the model would not have said is thrown away.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/tensor.h"
+
+namespace kinora {
+
+// Drafted tokens as a tree under the last certain token.
+struct Draft {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> parents;  // the place of each one's parent, before it; −1: the certain token
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // Layers whose output the drafter learns from; none for most.
+  virtual std::vector<int> states() const { return {}; }
+
+  // At most `most` tokens that may follow. `text` is every text token so far; the last one is the
+  // newest token of the answer, not yet in memory. Chains no longer than `deepest`.
+  virtual Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) = 0;
+
+  // What became of the last proposal: the places in it that were right, in order. `states` are the
+  // wanted layers' rows [1 + drafted, hidden] of the tokens that were checked.
+  virtual void learn(std::span<const int32_t> right, std::span<const Tensor> states) {
+    (void)right, (void)states;
+  }
+};
+
+// No guesses: one token per pass.
+class NoDrafter final : public Drafter {
+ public:
+  Draft propose(std::span<const int32_t>, int64_t, int64_t) override { return {}; }
+};
+
+}  // namespace kinora

@@ -1,0 +1,456 @@
+#include "memory/flat_memory.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "base/error.h"
+#include "memory/move_rows.h"
+#include "memory/policies.h"
+#include "memory/retention/question.h"
+
+namespace kinora {
+namespace {
+
+// Rows that one block may come to hold on a GPU; addresses cost nothing until they are used.
+constexpr int64_t most_gpu_rows = int64_t{1} << 24;
+
+// Shared blocks that a layer may have: with its own that is as much as the decode graph reads.
+constexpr size_t most_frozen = most_row_sets - 1;
+
+}  // namespace
+
+FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& retention)
+    : layout_(layout),
+      device_(device),
+      retention_(retention),
+      row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size) {
+  if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
+    throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
+  }
+  if (layout.dtype != DType::f32 && layout.dtype != DType::bf16) {
+    throw Error(ErrorKind::unsupported, "keys and values are kept as f32 or bf16, not as " +
+                                            std::string(dtype_name(layout.dtype)));
+  }
+  layers_.resize(static_cast<size_t>(layout.layers));
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    if (!keeps_state(layer)) continue;
+    layers_[static_cast<size_t>(layer)].state = std::make_shared<Tensor>(
+        Tensor::zeros(DType::u8, Shape{layout.bytes_of_state(layer)}, device));
+  }
+}
+
+MemoryPolicy flat_policy() {
+  MemoryPolicy policy;
+  policy.info = {"flat", "all rows that retention left, in the order of their tokens"};
+  policy.make = [](std::span<const GivenSetting> given, const MemoryOptions& options) {
+    match_settings(given, {});
+    return std::make_unique<FlatMemory>(options.layout, options.device, options.retention);
+  };
+  return policy;
+}
+
+std::shared_ptr<FlatMemory::Block> FlatMemory::new_block() const {
+  const auto limit = static_cast<size_t>(most_gpu_rows * row_bytes_);
+  auto block = std::make_shared<Block>();
+  block->keys = Growable(device_, limit);
+  block->values = Growable(device_, limit);
+  return block;
+}
+
+FlatMemory::Block& FlatMemory::own_block(Layer& layer) {
+  if (layer.parts.empty() || layer.parts.back().frozen) {
+    layer.parts.push_back({new_block(), 0, false});
+  }
+  return *layer.parts.back().block;
+}
+
+FlatMemory::Layer& FlatMemory::layer_at(int layer) const {
+  Layer& found = layers_.at(static_cast<size_t>(layer));
+  settle(found);
+  return found;
+}
+
+void FlatMemory::settle(Layer& layer) const {
+  if (layer.arriving == nullptr || layer.arriving->count == 0) return;
+  Arriving& arriving = *layer.arriving;
+  arriving.copied.wait();
+  Block& block = *layer.parts.back().block;
+  const auto* places = reinterpret_cast<const int32_t*>(arriving.places.data());
+  for (size_t i = 0; i < arriving.count; ++i) {
+    const int32_t ordinal = arriving.group_begin + places[i];
+    const TokenInfo& token = tokens_[static_cast<size_t>(ordinal)];
+    block.ordinals[arriving.first + i] = ordinal;
+    block.modalities[arriving.first + i] = token.modality;
+    block.times[arriving.first + i] = static_cast<float>(token.time);
+  }
+  arriving.count = 0;
+}
+
+// Probes leave no rows; their tokens go when all layers are through with them.
+void FlatMemory::forget_probes() {
+  if (probes_ == 0) return;
+  for (Layer& layer : layers_) settle(layer);
+  tokens_.resize(tokens_.size() - static_cast<size_t>(probes_));
+  probes_ = 0;
+}
+
+std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& group) {
+  const size_t count = group.tokens.size();
+  if (count == 0) throw Error(ErrorKind::internal, "a group holds at least one token");
+  if (group.probes < 0 || static_cast<size_t>(group.probes) >= count ||
+      (!group.parents.empty() && group.parents.size() != count)) {
+    throw Error(ErrorKind::internal, "a group's probes and parents are among its tokens");
+  }
+  for (size_t i = 0; i < group.parents.size(); ++i) {
+    if (group.parents[i] < -1 || group.parents[i] >= static_cast<int32_t>(i)) {
+      throw Error(ErrorKind::internal, "a parent comes before its children");
+    }
+  }
+  forget_probes();
+  if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
+    throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");
+  }
+  group_begin_ = token_count();
+  probes_ = group.probes;
+  tokens_.insert(tokens_.end(), group.tokens.begin(), group.tokens.end());
+  parents_.assign(group.parents.begin(), group.parents.end());
+  group_ordinals_.resize(count);
+  std::iota(group_ordinals_.begin(), group_ordinals_.end(), static_cast<int32_t>(group_begin_));
+  group_modalities_.resize(count);
+  positions_.resize(count);
+  visual_ = false;
+  for (size_t i = 0; i < count; ++i) {
+    group_modalities_[i] = group.tokens[i].modality;
+    positions_[i] = group.tokens[i].position;
+    visual_ |= group.tokens[i].modality != Modality::text;
+  }
+  for (Layer& layer : layers_) layer.nodes.clear();
+  return positions_;
+}
+
+bool FlatMemory::prunes_group() const { return probes_ > 0 || (visual_ && retention_.prunes()); }
+
+NewRows FlatMemory::append(int layer) {
+  Layer& target = layer_at(layer);
+  if (keeps_state(layer)) throw Error(ErrorKind::internal, "a layer with a state has no rows");
+  const auto count = static_cast<int64_t>(group_ordinals_.size());
+  const bool there = std::any_of(target.parts.begin(), target.parts.end(), [&](const Part& part) {
+    return part.rows > 0 &&
+           part.block->ordinals[static_cast<size_t>(part.rows) - 1] >= group_begin_;
+  });
+  if (count == 0 || there) {
+    throw Error(ErrorKind::internal, "a layer appends every group once");
+  }
+  Block& block = own_block(target);
+  Part& part = target.parts.back();
+  const int64_t before = part.rows;
+  const auto bytes = static_cast<size_t>((before + count) * row_bytes_);
+  block.keys.resize(bytes);
+  block.values.resize(bytes);
+  block.ordinals.insert(block.ordinals.end(), group_ordinals_.begin(), group_ordinals_.end());
+  block.modalities.insert(block.modalities.end(), group_modalities_.begin(),
+                          group_modalities_.end());
+  for (const int32_t ordinal : group_ordinals_) {
+    block.times.push_back(static_cast<float>(tokens_[static_cast<size_t>(ordinal)].time));
+  }
+  part.rows += count;
+  const Shape shape{count, layout_.kv_heads, layout_.head_size};
+  return {TensorView(block.keys.data() + before * row_bytes_, layout_.dtype, shape, device_),
+          TensorView(block.values.data() + before * row_bytes_, layout_.dtype, shape, device_)};
+}
+
+QueryView FlatMemory::queries() const {
+  return {ConstTensorView(), group_ordinals_, group_modalities_, parents_};
+}
+
+void FlatMemory::read(const Context&, int layer, const QueryView&, std::vector<RowSet>& out) {
+  for (const Part& part : layer_at(layer).parts) {
+    if (part.rows == 0) continue;
+    const Block& block = *part.block;
+    const auto rows = static_cast<size_t>(part.rows);
+    const Shape shape{part.rows, layout_.kv_heads, layout_.head_size};
+    out.push_back({ConstTensorView(block.keys.data(), layout_.dtype, shape, device_),
+                   ConstTensorView(block.values.data(), layout_.dtype, shape, device_),
+                   std::span(block.ordinals).first(rows),
+                   std::span(block.modalities).first(rows),
+                   std::span(block.times).first(rows),
+                   ConstTensorView(),
+                   {}});
+  }
+}
+
+void FlatMemory::after(const Context& context, int layer, const QueryView& queries) {
+  if (prunes_group() && !keeps_state(layer)) prune(context, layer, queries);
+}
+
+void FlatMemory::prune(const Context& context, int layer, const QueryView& queries) {
+  Block& block = own_block(layer_at(layer));
+  const int64_t first = first_of_group(block);
+  const int64_t count = static_cast<int64_t>(group_modalities_.size()) - probes_;
+  const Shape shape{count, layout_.kv_heads, layout_.head_size};
+  const ConstTensorView keys(block.keys.data() + first * row_bytes_, layout_.dtype, shape, device_);
+  const ConstTensorView values(block.values.data() + first * row_bytes_, layout_.dtype, shape,
+                               device_);
+  std::vector<double> question;
+  if (probes_ > 0 && retention_.needs_question()) {
+    question = sum_queries(queries.queries.rows(count, probes_), layout_.kv_heads);
+  }
+  const auto modalities = std::span(group_modalities_).first(static_cast<size_t>(count));
+  const KeptRows kept = keep_best(context, retention_, keys, values, modalities, question);
+  if (kept.there.defined()) return retain_there(context, layer, kept.there);
+  if (kept.places.size() < group_modalities_.size()) retain(layer, kept.places);
+}
+
+// Whatever the layer pruned of it, the newest group's rows are the last of the own block.
+int64_t FlatMemory::first_of_group(const Block& block) const {
+  const size_t group = group_ordinals_.size(), total = block.ordinals.size();
+  if (total < group || group == 0 || block.ordinals[total - group] != group_begin_) {
+    throw Error(ErrorKind::internal, "only the newest group, whole, can be pruned");
+  }
+  return static_cast<int64_t>(total - group);
+}
+
+void FlatMemory::resize(Part& part, int64_t rows) {
+  Block& block = *part.block;
+  const auto count = static_cast<size_t>(rows);
+  block.ordinals.resize(count);
+  block.modalities.resize(count);
+  block.times.resize(count);
+  block.keys.resize(count * static_cast<size_t>(row_bytes_));
+  block.values.resize(count * static_cast<size_t>(row_bytes_));
+  part.rows = rows;
+}
+
+void FlatMemory::retain(int layer, std::span<const int32_t> kept) {
+  Layer& target = layer_at(layer);
+  Block& block = own_block(target);
+  const size_t group = group_ordinals_.size();
+  const auto first = static_cast<size_t>(first_of_group(block));
+  size_t next = first;
+  int32_t previous = -1;
+  for (const int32_t place : kept) {
+    if (place <= previous || static_cast<size_t>(place) >= group) {
+      throw Error(ErrorKind::internal, "rows to keep must be increasing and inside the group");
+    }
+    previous = place;
+    const size_t from = first + static_cast<size_t>(place);
+    block.ordinals[next] = block.ordinals[from];
+    block.modalities[next] = block.modalities[from];
+    block.times[next] = block.times[from];
+    ++next;
+  }
+  // Rows that stay at the front of the group are where they belong.
+  size_t still = 0;
+  while (still < kept.size() && kept[still] == static_cast<int32_t>(still)) ++still;
+  if (still < kept.size()) {
+    const size_t offset = first * static_cast<size_t>(row_bytes_);
+    move_rows_up(device_, block.keys.data() + offset, row_bytes_, kept);
+    move_rows_up(device_, block.values.data() + offset, row_bytes_, kept);
+  }
+  resize(target.parts.back(), static_cast<int64_t>(next));
+}
+
+void FlatMemory::retain_there(const Context& context, int layer, const Tensor& kept) {
+  Layer& target = layer_at(layer);
+  Block& block = own_block(target);
+  const auto first = static_cast<size_t>(first_of_group(block));
+  const auto count = static_cast<size_t>(kept.elements());
+  if (kept.dtype() != DType::i32 || kept.device() != device_ || count > group_ordinals_.size()) {
+    throw Error(ErrorKind::internal, "places of rows to keep lie where the rows are");
+  }
+  const size_t offset = first * static_cast<size_t>(row_bytes_);
+  cuda::move_rows_up(context, block.keys.data() + offset, row_bytes_, kept);
+  cuda::move_rows_up(context, block.values.data() + offset, row_bytes_, kept);
+  if (target.arriving == nullptr) target.arriving = std::make_unique<Arriving>(device_);
+  Arriving& arriving = *target.arriving;
+  if (arriving.places.size() < count * sizeof(int32_t)) {
+    arriving.places = PinnedBuffer(group_ordinals_.size() * sizeof(int32_t));
+  }
+  copy_async(context, arriving.places.data(), kept.view().raw(), count * sizeof(int32_t));
+  arriving.copied.record(context);
+  arriving.first = first;
+  arriving.count = count;
+  arriving.group_begin = static_cast<int32_t>(group_begin_);
+  const size_t rows = first + count;
+  block.ordinals.resize(rows);
+  block.modalities.resize(rows);
+  block.times.resize(rows);
+  block.keys.truncate(rows * static_cast<size_t>(row_bytes_));
+  block.values.truncate(rows * static_cast<size_t>(row_bytes_));
+  target.parts.back().rows = static_cast<int64_t>(rows);
+}
+
+void FlatMemory::accept(const Context&, std::span<const int32_t> tokens) {
+  if (probes_ > 0) throw Error(ErrorKind::internal, "a group with probes is accepted whole");
+  for (int layer = 0; layer < layout_.layers; ++layer) {
+    Layer& target = layer_at(layer);
+    if (keeps_state(layer)) {
+      if (tokens.empty() || target.nodes.empty()) continue;
+      state(layer, tokens.back());
+      target.state = std::make_shared<Tensor>(target.nodes[static_cast<size_t>(tokens.back())]);
+      target.state_shared = false;
+      target.nodes.clear();
+      continue;
+    }
+    retain(layer, tokens);
+    Block& block = *target.parts.back().block;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      block.ordinals[block.ordinals.size() - tokens.size() + i] =
+          static_cast<int32_t>(group_begin_) + static_cast<int32_t>(i);
+    }
+  }
+  const auto begin = static_cast<size_t>(group_begin_);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens_[begin + i] = tokens_[begin + static_cast<size_t>(tokens[i])];
+    group_modalities_[i] = group_modalities_[static_cast<size_t>(tokens[i])];
+  }
+  tokens_.resize(begin + tokens.size());
+  group_ordinals_.resize(tokens.size());
+  group_modalities_.resize(tokens.size());
+  parents_.clear();
+}
+
+TensorView FlatMemory::state(int layer, int32_t node) {
+  Layer& target = layer_at(layer);
+  if (!keeps_state(layer)) throw Error(ErrorKind::internal, "a layer with rows has no state");
+  if (node < 0) {
+    if (target.state_shared) {
+      target.state = std::make_shared<Tensor>(target.state->clone());
+      target.state_shared = false;
+    }
+    return target.state->view();
+  }
+  if (target.nodes.empty()) target.nodes.resize(group_ordinals_.size());
+  Tensor& found = target.nodes.at(static_cast<size_t>(node));
+  if (!found.defined()) {
+    const int32_t parent = parents_.empty() ? node - 1 : parents_[static_cast<size_t>(node)];
+    // A parent comes first; without rows of its own its state is the one before the group.
+    const bool known = parent >= 0 && target.nodes[static_cast<size_t>(parent)].defined();
+    found = known ? target.nodes[static_cast<size_t>(parent)].clone() : target.state->clone();
+  }
+  return found.view();
+}
+
+MemoryMark FlatMemory::mark() const {
+  MemoryMark mark{token_count(), {}, nullptr};
+  std::shared_ptr<States> states;
+  for (Layer& layer : layers_) {
+    int64_t rows = 0;
+    for (const Part& part : layer.parts) rows += part.rows;
+    mark.rows.push_back(rows);
+    if (layer.state == nullptr) continue;
+    if (states == nullptr) states = std::make_shared<States>();
+    states->layers.resize(mark.rows.size());
+    states->layers.back() = layer.state;
+    layer.state_shared = true;
+  }
+  mark.more = std::move(states);
+  return mark;
+}
+
+// Forgets all rows beyond the first `rows`. A frozen block stays whole for those who share it.
+void FlatMemory::cut(Layer& layer, int64_t rows) {
+  int64_t before = 0;
+  size_t kept = 0;
+  for (; kept < layer.parts.size() && (before < rows || kept == 0); ++kept) {
+    Part& part = layer.parts[kept];
+    const int64_t here = std::min(part.rows, rows - before);
+    if (part.frozen) {
+      part.rows = here;
+    } else {
+      resize(part, here);
+    }
+    before += here;
+  }
+  layer.parts.resize(kept);
+  if (before < rows) throw Error(ErrorKind::internal, "a mark of a moment already undone");
+}
+
+void FlatMemory::rewind(const MemoryMark& mark) {
+  if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
+    throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
+  }
+  // Only this class makes marks with rows for this many layers, and with states.
+  const auto* states = static_cast<const States*>(mark.more.get());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    settle(layers_[i]);
+    // A layer may lack rows of a group that was interrupted, never rows from before the mark.
+    cut(layers_[i], mark.rows[i]);
+    layers_[i].nodes.clear();
+    if (layers_[i].state == nullptr || states == nullptr) continue;
+    layers_[i].state = states->layers.at(i);
+    layers_[i].state_shared = true;
+  }
+  tokens_.resize(static_cast<size_t>(mark.tokens));
+  probes_ = 0;
+  group_ordinals_.clear();
+  group_modalities_.clear();
+  parents_.clear();
+  group_begin_ = mark.tokens;
+}
+
+// All rows so far become shared. More blocks than a reader takes are joined into one.
+void FlatMemory::freeze(Layer& layer) {
+  std::erase_if(layer.parts, [](const Part& part) { return part.rows == 0; });
+  for (Part& part : layer.parts) part.frozen = true;
+  if (layer.parts.size() <= most_frozen) return;
+  std::shared_ptr<Block> joined = new_block();
+  int64_t rows = 0;
+  for (const Part& part : layer.parts) rows += part.rows;
+  joined->keys.resize(static_cast<size_t>(rows * row_bytes_));
+  joined->values.resize(static_cast<size_t>(rows * row_bytes_));
+  int64_t at = 0;
+  for (const Part& part : layer.parts) {
+    const auto bytes = static_cast<size_t>(part.rows * row_bytes_);
+    copy_bytes(joined->keys.data() + at, device_, part.block->keys.data(), device_, bytes);
+    copy_bytes(joined->values.data() + at, device_, part.block->values.data(), device_, bytes);
+    at += part.rows * row_bytes_;
+    const auto append = [&](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.begin() + part.rows);
+    };
+    append(joined->ordinals, part.block->ordinals);
+    append(joined->modalities, part.block->modalities);
+    append(joined->times, part.block->times);
+  }
+  layer.parts.assign(1, {std::move(joined), rows, true});
+}
+
+std::unique_ptr<Memory> FlatMemory::fork(const MemoryMark& mark) {
+  if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
+    throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
+  }
+  auto other = std::make_unique<FlatMemory>(layout_, device_, retention_);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    settle(layers_[i]);
+    freeze(layers_[i]);
+    other->layers_[i].parts = layers_[i].parts;
+    other->layers_[i].state = layers_[i].state;
+    other->layers_[i].state_shared = layers_[i].state_shared = true;
+  }
+  other->tokens_ = tokens_;
+  other->rewind(mark);
+  return other;
+}
+
+int64_t FlatMemory::row_count(int layer) const {
+  int64_t rows = 0;
+  for (const Part& part : layers_.at(static_cast<size_t>(layer)).parts) rows += part.rows;
+  return rows;
+}
+
+MemoryBytes FlatMemory::bytes() const {
+  MemoryBytes bytes;
+  int64_t& here = device_.is_cpu() ? bytes.host : bytes.device;
+  for (const Layer& layer : layers_) {
+    for (const Part& part : layer.parts) {
+      here += 2 * part.rows * row_bytes_;
+      if (part.frozen) bytes.shared += 2 * part.rows * row_bytes_;
+    }
+    if (layer.state != nullptr) here += layer.state->bytes();
+  }
+  return bytes;
+}
+
+}  // namespace kinora

@@ -1,0 +1,125 @@
+// The plain memory: every layer keeps its rows one after another in the order of their tokens.
+// Groups of frames may be pruned as soon as a layer has used them (retention/retention.h). Rows
+// before a fork are stored once and never change again; later rows belong to one side only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/gpu.h"
+#include "memory/growable.h"
+#include "memory/memory.h"
+#include "memory/retention/retention.h"
+
+namespace kinora {
+
+class FlatMemory final : public Memory {
+ public:
+  // Rows live on `device`; what is known of them (ordinals, modalities, tokens) on the host.
+  explicit FlatMemory(const RowLayout& layout, Device device = Device::cpu(),
+                      const Retention& retention = {});
+
+  const RowLayout& layout() const override { return layout_; }
+  Device device() const override { return device_; }
+  bool needs_question() const override { return retention_.needs_question(); }
+  bool prunes_frames() const override { return retention_.prunes(); }
+  int64_t kept_of(int64_t visual) const override { return kept_count(retention_, visual); }
+  void set_kept_share(double share) override { retention_.ratio = share; }
+  bool known_ahead() const override { return !prunes_group(); }
+
+  std::span<const Position> begin(const Context& context, const MemoryGroup& group) override;
+  NewRows append(int layer) override;
+  QueryView queries() const override;
+  void read(const Context& context, int layer, const QueryView& queries,
+            std::vector<RowSet>& out) override;
+  void after(const Context& context, int layer, const QueryView& queries) override;
+  void accept(const Context& context, std::span<const int32_t> tokens) override;
+  TensorView state(int layer, int32_t node = -1) override;
+
+  MemoryMark mark() const override;
+  void rewind(const MemoryMark& mark) override;
+  std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
+
+  int64_t token_count() const override { return static_cast<int64_t>(tokens_.size()) - probes_; }
+  const TokenInfo& token(int64_t ordinal) const override {
+    return tokens_[static_cast<size_t>(ordinal)];
+  }
+  int64_t row_count(int layer) const override;
+  MemoryBytes bytes() const override;
+
+  // Of the newest group, keeps in one layer only these rows: places in the group, increasing.
+  void retain(int layer, std::span<const int32_t> kept);
+  // The same for rows on a GPU, with the places on the GPU too (i32 [kept], written by a trusted
+  // kernel). Only starts the work. What the host knows of the rows is updated when it is next asked
+  // for; that call then waits for the GPU to get this far.
+  void retain_there(const Context& context, int layer, const Tensor& kept);
+
+ private:
+  // Rows that lie together.
+  struct Block {
+    Growable keys;
+    Growable values;
+    std::vector<int32_t> ordinals;
+    std::vector<Modality> modalities;
+    std::vector<float> times;
+
+    int64_t rows() const { return static_cast<int64_t>(ordinals.size()); }
+  };
+  // The first `rows` rows of a block. Blocks before the last are shared and never written; the
+  // last one is the memory's own unless `frozen`.
+  struct Part {
+    std::shared_ptr<Block> block;
+    int64_t rows = 0;
+    bool frozen = false;
+  };
+  // Places of kept rows being copied from the GPU.
+  struct Arriving {
+    explicit Arriving(Device device) : copied(device) {}
+    PinnedBuffer places;
+    GpuEvent copied;
+    size_t first = 0;  // row of the own block
+    size_t count = 0;  // 0: no copy is pending
+    int32_t group_begin = 0;
+  };
+  struct Layer {
+    std::unique_ptr<Arriving> arriving;  // outlives the rows, whose end waits for the GPU
+    std::vector<Part> parts;
+    std::shared_ptr<Tensor> state;  // of a layer without rows; replaced, never changed, once shared
+    bool state_shared = false;
+    std::vector<Tensor> nodes;  // states of the newest group's tree nodes; undefined until used
+  };
+  struct States {
+    std::vector<std::shared_ptr<Tensor>> layers;
+  };
+
+  bool prunes_group() const;
+  bool keeps_state(int layer) const { return layout_.bytes_of_state(layer) > 0; }
+  std::shared_ptr<Block> new_block() const;
+  Block& own_block(Layer& layer);
+  Layer& layer_at(int layer) const;  // what is known of its rows is complete
+  void settle(Layer& layer) const;
+  int64_t first_of_group(const Block& block) const;
+  void resize(Part& part, int64_t rows);
+  void cut(Layer& layer, int64_t rows);
+  void freeze(Layer& layer);
+  void forget_probes();
+  void prune(const Context& context, int layer, const QueryView& queries);
+
+  RowLayout layout_;
+  Device device_;
+  Retention retention_;
+  int64_t row_bytes_;
+  std::vector<TokenInfo> tokens_;
+  int64_t group_begin_ = 0;
+  int64_t probes_ = 0;
+  bool visual_ = false;  // the newest group has rows that are not text
+  std::vector<Position> positions_;
+  std::vector<int32_t> parents_;
+  std::vector<int32_t> group_ordinals_;
+  std::vector<Modality> group_modalities_;
+  mutable std::vector<Layer> layers_;  // what arrives is filled in when it is asked for
+};
+
+}  // namespace kinora

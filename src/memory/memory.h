@@ -1,0 +1,135 @@
+// What a session remembers: the K/V rows of its tokens, which of them a layer's attention reads,
+// and what happens to them afterwards. The decoder drives it layer by layer:
+//
+//   begin(group) → for every layer: append → read → attention → after → the next group
+//
+// FlatMemory keeps every row, or prunes groups of frames; other memories cluster rows, fetch them
+// from elsewhere or keep a fixed number. A memory belongs to one session and is used by one thread
+// at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/attention.h"
+#include "base/context.h"
+#include "memory/token_info.h"
+
+namespace kinora {
+
+// Rows of all layers, as a model needs them.
+struct RowLayout {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_size = 0;
+  DType dtype = DType::f32;  // f32 or bf16
+  // Hybrid models: layers that keep a state of this many bytes instead of rows; 0, or no entry:
+  // rows.
+  std::vector<int64_t> state_bytes = {};
+
+  int64_t bytes_of_state(int layer) const {
+    const auto place = static_cast<size_t>(layer);
+    return place < state_bytes.size() ? state_bytes[place] : 0;
+  }
+  // Bytes of keys and values that one token leaves in all layers.
+  int64_t bytes_per_token() const {
+    int64_t with_rows = layers;
+    for (const int64_t bytes : state_bytes) with_rows -= bytes > 0;
+    return 2 * dtype_size(dtype) * with_rows * kv_heads * head_size;
+  }
+};
+
+// How keys are to be stored: turned by their position, or as the projection gives them, for a
+// memory that turns them when they are read.
+enum class KeyForm : uint8_t { rotated, unrotated };
+
+// Tokens that are about to be computed together.
+struct MemoryGroup {
+  std::span<const TokenInfo> tokens;
+  std::span<const int32_t> parents = {};  // a token tree, as in QueryView; empty: a chain
+  // The last rows are only probes: they help choose which others stay, and are not kept.
+  int64_t probes = 0;
+};
+
+// Room for the group's rows in one layer.
+struct NewRows {
+  TensorView keys;    // [tokens, kv heads, head size]
+  TensorView values;  // the same
+};
+
+// Where rows are stored, in bytes. Every fork includes the rows it shares with others.
+struct MemoryBytes {
+  int64_t device = 0;
+  int64_t host = 0;
+  int64_t disk = 0;
+  int64_t shared = 0;  // of the above, held together with forks
+
+  int64_t total() const { return device + host + disk; }
+};
+
+// A moment to come back to. Marks taken later than the moment rewound to become invalid.
+struct MemoryMark {
+  int64_t tokens = 0;
+  std::vector<int64_t> rows;         // per layer
+  std::shared_ptr<const void> more;  // what only the memory that made it understands
+};
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  virtual const RowLayout& layout() const = 0;
+  virtual Device device() const = 0;
+  virtual KeyForm key_form() const { return KeyForm::rotated; }
+  // A rule of this memory looks at the question while frames are read: groups of frames should end
+  // with the question's tokens as probes.
+  virtual bool needs_question() const { return false; }
+  // Groups of frames are pruned one by one: each should be a separate prefill group.
+  virtual bool prunes_frames() const { return false; }
+  // The number of rows that `visual` tokens of a group of frames leave.
+  virtual int64_t kept_of(int64_t visual) const { return visual; }
+  // This share of every future group of frames stays, if frames are pruned at all.
+  virtual void set_kept_share(double share) { (void)share; }
+  // True if the rows that the newest group reads do not depend on its queries and nothing happens
+  // after a layer: all layers may then be appended and read at once, before anything is computed,
+  // and `read` is called without queries. Asked after `begin`.
+  virtual bool known_ahead() const { return false; }
+
+  // Gives the tokens of a new group their ordinals and positions. Every layer then appends the
+  // group before the next one begins. Returns the positions that queries and keys are turned by;
+  // valid until the next call.
+  virtual std::span<const Position> begin(const Context& context, const MemoryGroup& group) = 0;
+  virtual NewRows append(int layer) = 0;
+  // The newest group as queries need it; its queries are the caller's to fill in.
+  virtual QueryView queries() const = 0;
+  // Adds to `out` the row sets that these queries read; disjoint sets, at most most_row_sets. Valid
+  // until the layer is next appended to, pruned or rewound.
+  virtual void read(const Context& context, int layer, const QueryView& queries,
+                    std::vector<RowSet>& out) = 0;
+  // The layer's attention has used the group: the place for pruning, clustering, prefetching.
+  virtual void after(const Context& context, int layer, const QueryView& queries) {
+    (void)context, (void)layer, (void)queries;
+  }
+  // Reduces the newest group, which every layer has, to these tokens (places in the group,
+  // increasing), as if there had been no others: the accepted path of a token tree.
+  virtual void accept(const Context& context, std::span<const int32_t> tokens) = 0;
+
+  // The state of a layer that keeps one, u8 [bytes]; for a token tree that of the node, which
+  // begins as a copy of its parent's. `node` −1: the state before the group.
+  virtual TensorView state(int layer, int32_t node = -1) = 0;
+
+  virtual MemoryMark mark() const = 0;
+  virtual void rewind(const MemoryMark& mark) = 0;
+  // Another memory that begins with all rows before the mark. They are stored once: neither side
+  // changes them any more, and each continues independently. Between groups only.
+  virtual std::unique_ptr<Memory> fork(const MemoryMark& mark) = 0;
+
+  virtual int64_t token_count() const = 0;
+  virtual const TokenInfo& token(int64_t ordinal) const = 0;
+  virtual int64_t row_count(int layer) const = 0;
+  virtual MemoryBytes bytes() const = 0;
+};
+
+}  // namespace kinora

@@ -1,0 +1,45 @@
+#include "memory/retention/question.h"
+
+#include <span>
+
+namespace kinora {
+namespace {
+
+double widen(float value) { return value; }
+double widen(bf16 value) { return value.to_float(); }
+
+// Adds query rows [rows, heads, head size] to `sum`, [kv heads, head size].
+template <typename T>
+void add_queries(ConstTensorView queries, int64_t kv_heads, std::span<double> sum) {
+  const int64_t heads = queries.size(1), size = queries.size(2);
+  for (int64_t i = 0; i < queries.size(0); ++i) {
+    const T* query = queries.row<T>(i);
+    for (int64_t head = 0; head < heads; ++head) {
+      double* target = sum.data() + head / (heads / kv_heads) * size;
+      for (int64_t k = 0; k < size; ++k) target[k] += widen(query[head * size + k]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<double> sum_queries(ConstTensorView queries, int64_t kv_heads) {
+  Tensor on_host;
+  if (!queries.device().is_cpu()) {
+    on_host = Tensor(queries.dtype(), queries.shape());
+    for (int64_t i = 0; i < queries.size(0); ++i) {  // rows may be strided
+      copy_bytes(on_host.view()[i].raw(), Device::cpu(), queries[i].raw(), queries.device(),
+                 static_cast<size_t>(queries[i].bytes()));
+    }
+    queries = on_host;
+  }
+  std::vector<double> sum(static_cast<size_t>(kv_heads * queries.size(2)), 0.0);
+  if (queries.dtype() == DType::f32) {
+    add_queries<float>(queries, kv_heads, sum);
+  } else {
+    add_queries<bf16>(queries, kv_heads, sum);
+  }
+  return sum;
+}
+
+}  // namespace kinora

@@ -1,0 +1,265 @@
+#include "model/decoder/batch_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attention/row_sets.h"
+#include "base/error.h"
+#include "base/gpu.h"
+#include "model/decoder/rotary.h"
+#include "model/decoder/steps.h"
+#include "ops/elementwise.h"
+
+namespace kinora {
+
+namespace {
+
+// Space for more tokens than decoding steps have is given back: while pictures are looked at,
+// nobody needs it.
+constexpr int64_t kept_tokens = 256;
+
+}  // namespace
+
+Forwarded DecoderRunner::forward(const Sequence& sequence) {
+  std::vector<Forwarded> results = forward(std::span(&sequence, 1));
+  if (results[0].failure) std::rethrow_exception(results[0].failure);
+  return std::move(results[0]);
+}
+
+struct BatchRunner::Place {
+  const Sequence* sequence = nullptr;
+  Forwarded* result = nullptr;
+  int64_t first = 0;  // row of the batch
+  MemoryMark before;
+  std::vector<Position> positions;
+
+  int64_t count() const { return sequence->count(); }
+  bool failed() const { return result->failure != nullptr; }
+  // Does its part of the work; a failure ends this sequence alone.
+  template <typename Work>
+  void attempt(const Work& work) {
+    if (failed()) return;
+    try {
+      sequence->cancel.check();
+      work();
+    } catch (...) {
+      result->failure = std::current_exception();
+    }
+  }
+};
+
+struct BatchRunner::Run {
+  std::vector<Place>& places;
+  int64_t tokens = 0;
+  RopeTable rope;
+  std::vector<RowSet> sets;
+};
+
+BatchRunner::BatchRunner(const Context& context, const TransformerDecoder& decoder,
+                         const DecoderLayers& layers, std::span<const double> frequencies)
+    : context_(context), decoder_(decoder), layers_(layers), frequencies_(frequencies) {
+  if (!context.device.is_cpu()) steps_ = make_decoder_steps(layers, frequencies);
+}
+
+BatchRunner::~BatchRunner() = default;
+
+void BatchRunner::check(const Sequence& sequence) const {
+  const DecoderConfig& config = layers_.config();
+  const int64_t tokens = sequence.count();
+  const bool embedded = sequence.embeddings.defined();
+  if (sequence.memory == nullptr || sequence.attention == nullptr) {
+    throw Error(ErrorKind::internal, "a sequence has a memory and an attention");
+  }
+  if (tokens == 0 || (embedded ? !(sequence.embeddings.shape() == Shape{tokens, config.hidden}) ||
+                                     sequence.embeddings.dtype() != DType::f32
+                               : static_cast<int64_t>(sequence.ids.size()) != tokens)) {
+    throw Error(ErrorKind::internal, "a group has one f32 embedding or one id for each token");
+  }
+  if (!embedded) check_tokens(sequence.ids, config.vocabulary);
+  if (sequence.hidden_rows < 0 || sequence.hidden_rows > tokens) {
+    throw Error(ErrorKind::internal, "more hidden rows are wanted than the group has tokens");
+  }
+  for (size_t i = 0; i < sequence.states.size(); ++i) {
+    if (sequence.states[i] < (i == 0 ? 0 : sequence.states[i - 1] + 1) ||
+        sequence.states[i] >= layers_.count()) {
+      throw Error(ErrorKind::internal, "states are wanted of layers that there are, in order");
+    }
+  }
+  const RowLayout& rows = sequence.memory->layout();
+  if (rows.layers != config.layers || rows.kv_heads != config.kv_heads ||
+      rows.head_size != config.head_size) {
+    throw Error(ErrorKind::internal, "the memory was made for another model");
+  }
+}
+
+std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
+  std::vector<Forwarded> results(batch.size());
+  std::vector<Place> places;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const Sequence& sequence = batch[i];
+    Place place{&sequence, &results[i], 0, {}, {}};
+    place.attempt([&] {
+      check(sequence);
+      place.before = sequence.memory->mark();
+      places.push_back(place);
+    });
+  }
+  const auto undo = [&](const Place& place) { place.sequence->memory->rewind(place.before); };
+  try {
+    std::vector<DecoderSteps::Step> steps;
+    for (Place& place : places) {
+      place.attempt([&] {
+        const Sequence& sequence = *place.sequence;
+        const auto given =
+            sequence.memory->begin(context_, {sequence.tokens, sequence.parents, sequence.probes});
+        place.positions.assign(given.begin(), given.end());
+        steps.push_back({&sequence, place.positions, place.result});
+      });
+    }
+    if (!steps.empty() && (steps_ == nullptr || !steps_->run(context_, steps))) {
+      forward_general(places);
+      if (space_.hidden.size(0) > kept_tokens) space_ = {};
+    }
+  } catch (...) {
+    for (const Place& place : places) undo(place);
+    throw;
+  }
+  for (Place& place : places) {
+    if (!place.failed()) continue;
+    undo(place);
+    place.result->hidden = Tensor();
+    place.result->states.clear();
+  }
+  return results;
+}
+
+void BatchRunner::embed(Run& run) {
+  std::vector<int32_t> ids;
+  for (const Place& place : run.places) {
+    if (place.sequence->embeddings.defined()) continue;
+    ids.insert(ids.end(), place.sequence->ids.begin(), place.sequence->ids.end());
+  }
+  const Tensor embedded = ids.empty() ? Tensor() : decoder_.embed(context_, ids);
+  int64_t next = 0;
+  for (const Place& place : run.places) {
+    const int64_t count = place.count();
+    Tensor given;
+    ConstTensorView source;
+    if (place.sequence->embeddings.defined()) {
+      given = place.sequence->embeddings.to(context_.device);
+      source = given;
+    } else {
+      source = embedded.view().rows(next, count);
+      next += count;
+    }
+    copy_bytes(space_.hidden.view().rows(place.first, count).raw(), context_.device, source.raw(),
+               context_.device, static_cast<size_t>(source.bytes()));
+  }
+}
+
+void BatchRunner::forward_general(std::vector<Place>& places) {
+  Run run{places, 0, {}, {}};
+  std::vector<Position> positions;
+  for (Place& place : places) {
+    place.first = run.tokens;
+    run.tokens += place.count();
+    positions.insert(positions.end(), place.positions.begin(), place.positions.end());
+    positions.resize(static_cast<size_t>(run.tokens));  // of one that failed there are none
+  }
+  layers_.grow(context_, run.tokens, space_);
+  run.rope = rotary_table(context_, layers_.config().rope, frequencies_, positions);
+  embed(run);
+  for (int layer = 0; layer < layers_.count(); ++layer) {
+    if (std::all_of(places.begin(), places.end(),
+                    [](const Place& place) { return place.failed(); })) {
+      return;
+    }
+    layers_.project(context_, layer, run.tokens, space_);
+    attend(run, layer);
+    if (layer + 1 == layers_.count()) return finish_last(run, layer);
+    const DecoderConfig& config = layers_.config();
+    const TensorView mixed =
+        layers_.mixed(space_, run.tokens).reshaped({run.tokens, config.heads * config.head_size});
+    layers_.finish(context_, layer, mixed, space_.hidden.view().rows(0, run.tokens), space_);
+    keep_states(run, layer);
+  }
+}
+
+void BatchRunner::attend(Run& run, int layer) {
+  for (Place& place : run.places) {
+    place.attempt([&] { attend(run, layer, place); });
+  }
+}
+
+void BatchRunner::attend(Run& run, int layer, Place& place) {
+  const DecoderConfig& config = layers_.config();
+  const int64_t first = place.first, count = place.count();
+  Memory& memory = *place.sequence->memory;
+  const TensorView qkv = layers_.qkv(space_, run.tokens).rows(first, count);
+  const TensorView turned = layers_.queries(space_, run.tokens).rows(first, count);
+  const NewRows rows = memory.append(layer);
+  rope_split(context_, run.rope.cos.view().rows(first, count),
+             run.rope.sin.view().rows(first, count), qkv, turned, rows.keys, rows.values);
+  if (memory.key_form() == KeyForm::unrotated) {
+    const ConstTensorView keys =
+        qkv.columns(config.heads * config.head_size, config.kv_heads * config.head_size);
+    convert(context_,
+            ConstTensorView(keys.raw(), keys.dtype(), rows.keys.shape(),
+                            ConstTensorView::Strides{qkv.stride(0), config.head_size, 1},
+                            keys.device()),
+            rows.keys);
+  }
+  QueryView queries = memory.queries();
+  queries.queries = turned;
+  run.sets.clear();
+  memory.read(context_, layer, queries, run.sets);
+  attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
+              layers_.mixed(space_, run.tokens).rows(first, count));
+  memory.after(context_, layer, queries);
+}
+
+void BatchRunner::keep_states(Run& run, int layer) {
+  for (Place& place : run.places) {
+    const std::vector<int>& wanted = place.sequence->states;
+    if (place.failed() || !std::binary_search(wanted.begin(), wanted.end(), layer)) continue;
+    Tensor state(DType::f32, {place.count(), layers_.config().hidden}, context_.device);
+    copy_bytes(state.view().raw(), context_.device,
+               space_.hidden.view().rows(place.first, place.count()).raw(), context_.device,
+               static_cast<size_t>(state.bytes()));
+    place.result->states.push_back(std::move(state));
+  }
+}
+
+// Of the last layer only the rows that somebody wants are worth computing.
+void BatchRunner::finish_last(Run& run, int layer) {
+  const DecoderConfig& config = layers_.config();
+  const TensorView mixed =
+      layers_.mixed(space_, run.tokens).reshaped({run.tokens, config.heads * config.head_size});
+  const TensorView hidden = space_.hidden.view().rows(0, run.tokens);
+  const bool all = std::any_of(run.places.begin(), run.places.end(), [&](const Place& place) {
+    const std::vector<int>& wanted = place.sequence->states;
+    return std::binary_search(wanted.begin(), wanted.end(), layer);
+  });
+  if (all) {
+    layers_.finish(context_, layer, mixed, hidden, space_);
+    keep_states(run, layer);
+  }
+  // One product for all sequences that want one row each, as decoding steps do; else one for each.
+  int64_t rows = 0;
+  for (const Place& place : run.places) rows += place.sequence->hidden_rows;
+  const bool joined = !all && run.places.size() > 1 && rows == run.tokens;
+  if (joined) layers_.finish(context_, layer, mixed, hidden, space_);
+  for (Place& place : run.places) {
+    const int64_t wanted = place.sequence->hidden_rows;
+    const int64_t first = place.first + place.count() - wanted;
+    place.result->hidden = Tensor(DType::f32, {wanted, config.hidden}, context_.device);
+    if (wanted == 0 || place.failed()) continue;
+    if (!all && !joined) {
+      layers_.finish(context_, layer, mixed.rows(first, wanted), hidden.rows(first, wanted),
+                     space_);
+    }
+    layers_.norm(context_, hidden.rows(first, wanted), place.result->hidden);
+  }
+}
+
+}  // namespace kinora

@@ -1,0 +1,48 @@
+// Runs any batch through the layers: the sequences' rows lie one after another, products take them
+// all at once, attention and memory go sequence by sequence.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/decoder/decoder.h"
+#include "model/decoder/layers.h"
+#include "model/decoder/transformer_decoder.h"
+#include "ops/rope.h"
+
+namespace kinora {
+
+class DecoderSteps;
+
+class BatchRunner final : public DecoderRunner {
+ public:
+  // The decoder and everything else passed by reference must outlive the runner.
+  BatchRunner(const Context& context, const TransformerDecoder& decoder,
+              const DecoderLayers& layers, std::span<const double> frequencies);
+  ~BatchRunner() override;
+
+  using DecoderRunner::forward;
+  std::vector<Forwarded> forward(std::span<const Sequence> batch) override;
+
+ private:
+  struct Place;  // of one sequence in the batch
+  struct Run;
+
+  void check(const Sequence& sequence) const;
+  void forward_general(std::vector<Place>& places);
+  void embed(Run& run);
+  void attend(Run& run, int layer);
+  void attend(Run& run, int layer, Place& place);
+  void keep_states(Run& run, int layer);
+  void finish_last(Run& run, int layer);
+
+  Context context_;
+  const TransformerDecoder& decoder_;
+  const DecoderLayers& layers_;
+  std::span<const double> frequencies_;
+  LayerSpace space_;
+  std::unique_ptr<DecoderSteps> steps_;  // on a GPU
+};
+
+}  // namespace kinora

@@ -1,0 +1,223 @@
+#include "model/decoder/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "model/weights/gpu_weights.h"
+#include "model/weights/linear.h"
+#include "ops/activation.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/norm_matmul.h"
+#include "ops/rms_norm.h"
+
+namespace kinora {
+namespace {
+
+// Rows of the feed-forward layer in flight at once: enough to keep the products busy, and the wide
+// intermediates stay small however long a group is.
+int64_t feed_forward_rows(const Context& context) { return context.device.is_cpu() ? 512 : 8192; }
+
+// Says at once when the library for products is missing, not after the weights have gone up.
+void try_a_product(const Context& context) {
+  constexpr int64_t size = 32;
+  const Tensor a = Tensor::zeros(DType::f32, {size, size}, context.device);
+  const Tensor weight = Tensor::zeros(DType::f32, {size, size}, context.device);
+  Tensor out(DType::f32, {size, size}, context.device);
+  matmul(context, a, weight, out);
+}
+
+LayerWeights placed_on_cpu(const DecoderLayerWeights& layer) {
+  return {layer.input_norm,       {layer.query, layer.key, layer.value},
+          layer.output,           layer.query_norm,
+          layer.key_norm,         layer.post_norm,
+          {layer.gate, layer.up}, layer.down};
+}
+
+LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& layer,
+                           DType activations) {
+  const auto there = [&](const Tensor& tensor) {
+    return tensor.defined() ? tensor.to(context.device) : Tensor();
+  };
+  LayerWeights placed;
+  placed.input_norm = there(layer.input_norm);
+  placed.qkv.push_back(
+      {stacked(context, {&layer.query.weight, &layer.key.weight, &layer.value.weight}, activations),
+       joined(context, {&layer.query.bias, &layer.key.bias, &layer.value.bias}, activations)});
+  placed.output = on_gpu(context, layer.output, activations, DType::f32);
+  placed.query_norm = there(layer.query_norm);
+  placed.key_norm = there(layer.key_norm);
+  placed.post_norm = there(layer.post_norm);
+  placed.gate_up.push_back(stacked(context, {&layer.gate, &layer.up}, activations));
+  placed.down = stacked(context, {&layer.down}, activations);
+  return placed;
+}
+
+ConstTensorView bias_of(const LinearWeights& linear) {
+  return linear.bias.defined() ? linear.bias.view() : ConstTensorView();
+}
+
+}  // namespace
+
+PlacedWeights place_weights(const Context& context, const DecoderWeights& weights,
+                            DType activations) {
+  PlacedWeights placed;
+  if (context.device.is_cpu()) {
+    placed.embeddings = weights.embeddings;
+    for (const DecoderLayerWeights& layer : weights.layers) {
+      placed.layers.push_back(placed_on_cpu(layer));
+    }
+    placed.norm = weights.norm;
+    placed.head = weights.head;
+    return placed;
+  }
+  try_a_product(context);
+  placed.embeddings = stacked(context, {&weights.embeddings}, activations);
+  for (const DecoderLayerWeights& layer : weights.layers) {
+    placed.layers.push_back(placed_on_gpu(context, layer, activations));
+  }
+  placed.norm = weights.norm.to(context.device);
+  const bool tied = weights.head.view().raw() == weights.embeddings.view().raw();
+  placed.head = tied ? placed.embeddings : stacked(context, {&weights.head}, activations);
+  return placed;
+}
+
+DecoderLayers::DecoderLayers(const DecoderConfig& config, PlacedWeights weights, DType activations,
+                             bool native_bf16)
+    : config_(config),
+      weights_(std::move(weights)),
+      type_(activations),
+      native_bf16_(native_bf16) {}
+
+float DecoderLayers::scale() const {
+  return 1.0f / std::sqrt(static_cast<float>(config_.head_size));
+}
+
+bool DecoderLayers::fit_steps() const {
+  return type_ == DType::f32 ||
+         (config_.hidden % gpu_row_multiple == 0 && config_.intermediate % gpu_row_multiple == 0 &&
+          config_.heads * config_.head_size % gpu_row_multiple == 0);
+}
+
+void DecoderLayers::grow(const Context& context, int64_t tokens, LayerSpace& space,
+                         bool apart) const {
+  const int64_t strip = std::min(tokens, feed_forward_rows(context));
+  const int64_t heads_width = config_.heads * config_.head_size;
+  const auto make = [&](Tensor& tensor, DType type, int64_t rows, int64_t columns) {
+    if (tensor.defined() && tensor.size(0) >= rows) return;
+    tensor = Tensor();  // the old one makes room for the new one
+    tensor = Tensor(type, {rows, columns}, context.device);
+  };
+  make(space.hidden, DType::f32, tokens, config_.hidden);
+  make(space.narrow, type_, tokens, std::max(config_.hidden, heads_width));
+  make(space.wide, type_, tokens, qkv_width());
+  make(space.gated, type_, strip, config_.intermediate);
+  if (apart) make(space.output, type_, tokens, heads_width);
+  if (!weights_.layers.empty() && weights_.layers[0].gate_up.size() > 1) {
+    make(space.up, type_, strip, config_.intermediate);
+  }
+}
+
+// The beginning of a tensor's memory in another shape.
+TensorView DecoderLayers::part(Tensor& tensor, const Shape& shape) const {
+  return TensorView(tensor.view().raw(), type_, shape, tensor.device());
+}
+
+TensorView DecoderLayers::normed(LayerSpace& space, int64_t tokens) const {
+  return part(space.narrow, {tokens, config_.hidden});
+}
+TensorView DecoderLayers::qkv(LayerSpace& space, int64_t tokens) const {
+  return part(space.wide, {tokens, qkv_width()});
+}
+TensorView DecoderLayers::queries(LayerSpace& space, int64_t tokens) const {
+  return part(space.narrow, {tokens, config_.heads, config_.head_size});
+}
+TensorView DecoderLayers::mixed(LayerSpace& space, int64_t tokens) const {
+  Tensor& place = space.output.defined() ? space.output : space.wide;
+  return part(place, {tokens, config_.heads, config_.head_size});
+}
+
+void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
+                            LayerSpace& space) const {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  const TensorView hidden = space.hidden.view().rows(0, tokens);
+  const TensorView input = normed(space, tokens), out = qkv(space, tokens);
+  if (weights.qkv.size() == 1) {
+    norm_matmul(context, {hidden, weights.input_norm, config_.norm_epsilon, input},
+                weights.qkv[0].weight, bias_of(weights.qkv[0]), out);
+  } else {
+    rms_norm(context, hidden, weights.input_norm, config_.norm_epsilon, input);
+    std::vector<MatmulPart> parts;
+    int64_t column = 0;
+    for (const LinearWeights& part : weights.qkv) {
+      const int64_t width = part.weight.size(0);
+      parts.push_back(part_of(part, out.columns(column, width)));
+      column += width;
+    }
+    matmul_parts(context, input, parts, native_bf16_);
+  }
+  norm_heads(context, weights, out);
+}
+
+// Qwen3 norms every head of queries and keys before they turn.
+void DecoderLayers::norm_heads(const Context& context, const LayerWeights& layer,
+                               TensorView qkv) const {
+  if (!config_.qk_norm) return;
+  const int64_t size = config_.head_size;
+  const auto heads = [&](int64_t first, int64_t count) {
+    const TensorView columns = qkv.columns(first * size, count * size);
+    return TensorView(columns.raw(), qkv.dtype(), Shape{qkv.size(0), count, size},
+                      TensorView::Strides{qkv.stride(0), size, 1}, qkv.device());
+  };
+  const TensorView queries = heads(0, config_.heads), keys = heads(config_.heads, config_.kv_heads);
+  rms_norm(context, queries, layer.query_norm, config_.norm_epsilon, queries);
+  rms_norm(context, keys, layer.key_norm, config_.norm_epsilon, keys);
+}
+
+void DecoderLayers::finish(const Context& context, int layer, ConstTensorView mixed,
+                           TensorView hidden, LayerSpace& space) const {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  apply_linear(context, mixed, weights.output, hidden, true, native_bf16_);
+  feed_forward(context, weights, hidden, space);
+}
+
+void DecoderLayers::feed_forward(const Context& context, const LayerWeights& weights,
+                                 TensorView hidden, LayerSpace& space) const {
+  const int64_t step = feed_forward_rows(context);
+  for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
+    const int64_t count = std::min(step, hidden.size(0) - begin);
+    const TensorView rows = hidden.rows(begin, count);
+    const TensorView input = normed(space, count);
+    const TensorView gated = space.gated.view().rows(0, count);
+    if (weights.gate_up.size() == 1) {
+      norm_gated_matmul(context, {rows, weights.post_norm, config_.norm_epsilon, input},
+                        weights.gate_up[0], {}, gated);
+    } else {
+      const TensorView up = space.up.view().rows(0, count);
+      rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
+      const MatmulPart parts[] = {{weights.gate_up[0], {}, gated}, {weights.gate_up[1], {}, up}};
+      matmul_parts(context, input, parts, native_bf16_);
+      silu_mul(context, gated, up, gated);
+    }
+    apply_linear(context, gated, {weights.down, {}}, rows, true, native_bf16_);
+  }
+}
+
+void DecoderLayers::norm(const Context& context, ConstTensorView hidden, TensorView out) const {
+  rms_norm(context, hidden, weights_.norm, config_.norm_epsilon, out);
+}
+
+Tensor DecoderLayers::logits(const Context& context, ConstTensorView hidden) const {
+  Tensor result(DType::f32, Shape{hidden.size(0), config_.vocabulary}, context.device);
+  if (type_ == DType::f32) {
+    apply_linear(context, hidden, {weights_.head, {}}, result, false, native_bf16_);
+    return result;
+  }
+  Tensor narrow(type_, hidden.shape(), context.device);
+  convert(context, hidden, narrow);
+  matmul(context, narrow, weights_.head, result);
+  return result;
+}
+
+}  // namespace kinora

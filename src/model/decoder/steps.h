@@ -1,0 +1,34 @@
+// Decoding steps on a GPU: a few newest tokens of one or many sequences through all layers as one
+// captured graph. What changes from step to step (tokens, positions, which rows each sequence reads
+// and how many there are) is read on the device, so a graph serves every sequence that comes along.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/decoder/decoder.h"
+#include "model/decoder/layers.h"
+
+namespace kinora {
+
+class DecoderSteps {
+ public:
+  virtual ~DecoderSteps() = default;
+
+  // A sequence whose memory has begun the group.
+  struct Step {
+    const Sequence* sequence = nullptr;
+    std::span<const Position> positions;
+    Forwarded* result = nullptr;
+  };
+  // False, with nothing done, if the steps cannot be captured: too many tokens, an attention that
+  // does not read everything, or a memory that wants to see the queries.
+  virtual bool run(const Context& context, std::span<const Step> steps) = 0;
+};
+
+// Throws unsupported in a build without CUDA. Arguments passed by reference must outlive the steps.
+std::unique_ptr<DecoderSteps> make_decoder_steps(const DecoderLayers& layers,
+                                                 std::span<const double> frequencies);
+
+}  // namespace kinora

@@ -1,0 +1,402 @@
+#include "model/decoder/steps.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <compare>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string_view>
+
+#include "attention/cuda/decode_cuda.h"
+#include "base/error.h"
+#include "base/gpu.h"
+#include "model/decoder/decode_step.h"
+#include "model/decoder/rotary.h"
+#include "ops/gather.h"
+
+namespace kinora {
+namespace {
+
+constexpr int64_t most_tokens = most_decode_tokens;
+// Steps over this many rows or fewer are one kind, then over twice as many, and so on.
+constexpr int64_t first_bucket = 4096;
+
+// Tools that watch single launches see no graphs with KINORA_LAUNCHES=plain.
+bool replays_graphs() {
+  const char* launches = std::getenv("KINORA_LAUNCHES");
+  return launches == nullptr || std::string_view(launches) != "plain";
+}
+
+// Graphs are captured for these numbers of tokens; others are padded to the next.
+int64_t padded(int64_t count) {
+  if (count <= 8) return count;
+  return count <= 16 ? (count + 3) / 4 * 4 : (count + 15) / 16 * 16;
+}
+
+// Host memory that a copy to the device reads; filled again only when the copy is done.
+class Staging {
+ public:
+  explicit Staging(Device device) : copied_(device) {}
+  std::byte* begin(size_t bytes) {
+    if (sent_) copied_.wait();
+    if (buffer_.size() < bytes) buffer_ = PinnedBuffer(bytes + bytes / 2);
+    return buffer_.data();
+  }
+  void send(const Context& context, void* target, size_t bytes) {
+    copy_async(context, target, buffer_.data(), bytes);
+    copied_.record(context);
+    sent_ = true;
+  }
+
+ private:
+  PinnedBuffer buffer_;
+  GpuEvent copied_;
+  bool sent_ = false;
+};
+
+class CapturedSteps final : public DecoderSteps {
+ public:
+  CapturedSteps(const DecoderLayers& layers, std::span<const double> frequencies)
+      : layers_(layers), frequencies_(frequencies.begin(), frequencies.end()) {}
+
+  bool run(const Context& context, std::span<const Step> steps) override;
+
+ private:
+  // What a graph has captured.
+  struct Kind {
+    int64_t tokens = 1;     // padded
+    int64_t sequences = 1;  // padded
+    int64_t longest = 1;    // tokens of one sequence, a power of two
+    int splits = 1;
+    DType row_type = DType::bf16;
+    std::vector<int> states;  // layers whose output is kept
+    auto operator<=>(const Kind&) const = default;
+  };
+  struct Captured {
+    int64_t used = 0;
+    GpuGraph graph;
+    Tensor scratch;  // of the attention
+    std::vector<Tensor> states;
+  };
+  // What the device reads of a step, in one piece of memory.
+  struct Table {
+    size_t masks = 0;      // u64 [tokens]
+    size_t positions = 0;  // i32 [tokens, 3]
+    size_t bytes = 0;
+
+    Table(int64_t layers, int64_t sequences, int64_t tokens) {
+      masks = static_cast<size_t>(layers * sequences) * sizeof(DeviceSequence);
+      positions = masks + static_cast<size_t>(tokens) * sizeof(uint64_t);
+      bytes = positions + static_cast<size_t>(tokens) * sizeof(Position);
+    }
+  };
+
+  bool fits(const Context& context, std::span<const Step> steps) const;
+  Kind kind_of(const Context& context, std::span<const Step> steps) const;
+  void make_buffers(const Context& context);
+  void upload(const Context& context, std::span<const Step> steps, const Kind& kind);
+  void embed(const Context& context, std::span<const Step> steps);
+  void replay(const Context& context, const Kind& kind, Captured& captured);
+  void layers(const Context& context, const Kind& kind, Captured& captured);
+  DecodeAttention work_of(const Kind& kind, Captured& captured, int layer);
+  void attend(const Context& context, const Kind& kind, Captured& captured, int layer);
+  void give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
+                 const Captured& captured);
+
+  const std::byte* table(size_t offset) const {
+    return ConstTensorView(table_.view()).raw() + offset;
+  }
+
+  const DecoderLayers& layers_;
+  std::vector<double> frequencies_;
+  bool ready_ = false;
+  LayerSpace space_;
+  Tensor table_;
+  Tensor columns_;    // frequencies and axes of the rotation
+  Tensor cos_, sin_;  // [most_tokens, head size / 2]
+  Tensor last_;       // [most_tokens, hidden] f32, after the final norm
+  std::array<std::unique_ptr<Staging>, 2> staging_;
+  size_t turn_ = 0;
+  std::map<Kind, Captured> captured_;
+};
+
+void CapturedSteps::make_buffers(const Context& context) {
+  if (ready_) return;
+  const DecoderConfig& config = layers_.config();
+  layers_.grow(context, most_tokens, space_, true);
+  const Table largest(layers_.count(), most_tokens, most_tokens);
+  table_ = Tensor::zeros(DType::u8, {static_cast<int64_t>(largest.bytes)}, context.device);
+  cos_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
+  sin_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
+  last_ = Tensor(DType::f32, {most_tokens, config.hidden}, context.device);
+  for (auto& staging : staging_) staging = std::make_unique<Staging>(context.device);
+
+  const size_t count = frequencies_.size();
+  const std::vector<int32_t> axes = rotary_axes(config.rope, config.head_size);
+  std::vector<std::byte> columns(count * (sizeof(double) + sizeof(int32_t)));
+  std::memcpy(columns.data(), frequencies_.data(), count * sizeof(double));
+  std::memcpy(columns.data() + count * sizeof(double), axes.data(), count * sizeof(int32_t));
+  columns_ = Tensor(DType::u8, {static_cast<int64_t>(columns.size())}, context.device);
+  copy_bytes(columns_.view().raw(), context.device, columns.data(), Device::cpu(), columns.size());
+  ready_ = true;
+}
+
+bool CapturedSteps::fits(const Context& context, std::span<const Step> steps) const {
+  if (!layers_.fit_steps()) return false;
+  int64_t tokens = 0;
+  const DType row_type = steps[0].sequence->memory->layout().dtype;
+  for (const Step& step : steps) {
+    const Sequence& sequence = *step.sequence;
+    tokens += sequence.count();
+    const Memory& memory = *sequence.memory;
+    if (!sequence.attention->reads_all() || !memory.known_ahead() ||
+        memory.device() != context.device || memory.key_form() != KeyForm::rotated ||
+        memory.layout().dtype != row_type || !memory.layout().state_bytes.empty()) {
+      return false;
+    }
+  }
+  return tokens <= most_tokens;
+}
+
+CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
+                                           std::span<const Step> steps) const {
+  Kind kind;
+  int64_t tokens = 0, longest = 0, all_rows = 0;
+  for (const Step& step : steps) {
+    const Sequence& sequence = *step.sequence;
+    tokens += sequence.count();
+    longest = std::max(longest, sequence.count());
+    int64_t most_rows = 0;
+    for (int layer = 0; layer < layers_.count(); ++layer) {
+      most_rows = std::max(most_rows, sequence.memory->row_count(layer));
+    }
+    all_rows += most_rows + sequence.count();
+    for (const int state : sequence.states) kind.states.push_back(state);
+  }
+  std::sort(kind.states.begin(), kind.states.end());
+  kind.states.erase(std::unique(kind.states.begin(), kind.states.end()), kind.states.end());
+  kind.tokens = padded(tokens);
+  kind.sequences = padded(static_cast<int64_t>(steps.size()));
+  kind.longest = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
+  const auto bucket =
+      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(all_rows, first_bucket))));
+  kind.splits = decode_splits(context, static_cast<int>(layers_.config().kv_heads), bucket);
+  kind.row_type = steps[0].sequence->memory->layout().dtype;
+  return kind;
+}
+
+bool CapturedSteps::run(const Context& context, std::span<const Step> steps) {
+  if (!fits(context, steps)) return false;
+  make_buffers(context);
+  const Kind kind = kind_of(context, steps);
+  upload(context, steps, kind);
+  embed(context, steps);
+  Captured& captured = captured_[kind];
+  replay(context, kind, captured);
+  give_back(context, steps, kind, captured);
+  return true;
+}
+
+// Which new tokens each token of a sequence reads: itself and its ancestors.
+std::vector<uint64_t> masks_of(const Sequence& sequence) {
+  std::vector<uint64_t> masks(static_cast<size_t>(sequence.count()));
+  for (size_t i = 0; i < masks.size(); ++i) {
+    const int32_t parent =
+        sequence.parents.empty() ? static_cast<int32_t>(i) - 1 : sequence.parents[i];
+    masks[i] = uint64_t{1} << i;
+    if (parent >= 0) masks[i] |= masks[static_cast<size_t>(parent)];
+  }
+  return masks;
+}
+
+DeviceRowSet on_device(const RowSet& set) {
+  DeviceRowSet out{};
+  out.keys = set.keys.raw();
+  out.values = set.values.raw();
+  if (set.listed()) out.list = set.list.data<int32_t>();
+  if (set.weighted()) out.weights = set.weights.data<float>();
+  out.serves = set.serves.empty() ? ~uint64_t{0} : 0;
+  for (const int32_t query : set.serves) out.serves |= uint64_t{1} << query;
+  out.count = set.count();
+  return out;
+}
+
+void CapturedSteps::upload(const Context& context, std::span<const Step> steps, const Kind& kind) {
+  const Table place(layers_.count(), kind.sequences, kind.tokens);
+  Staging& staging = *staging_[turn_++ % staging_.size()];
+  std::byte* to = staging.begin(place.bytes);
+  std::memset(to, 0, place.bytes);
+  std::vector<RowSet> sets;
+  int32_t first = 0;
+  const auto fill = [&](size_t s) {
+    const Sequence& sequence = *steps[s].sequence;
+    Memory& memory = *sequence.memory;
+    const auto count = static_cast<size_t>(sequence.count());
+    std::vector<DeviceSequence> rows(static_cast<size_t>(layers_.count()));
+    for (int layer = 0; layer < layers_.count(); ++layer) {
+      memory.append(layer);
+      sets.clear();
+      memory.read(context, layer, memory.queries(), sets);
+      if (sets.size() > size_t{most_row_sets}) {
+        throw Error(ErrorKind::internal, "a memory gives at most four row sets");
+      }
+      DeviceSequence& device = rows[static_cast<size_t>(layer)];
+      for (size_t i = 0; i < sets.size(); ++i) device.sets[i] = on_device(sets[i]);
+      device.first_token = first;
+      device.tokens = static_cast<int32_t>(count);
+      device.own = static_cast<int32_t>(sets.size()) - 1;
+    }
+    for (size_t layer = 0; layer < rows.size(); ++layer) {
+      const size_t at = layer * static_cast<size_t>(kind.sequences) + s;
+      std::memcpy(to + at * sizeof(DeviceSequence), &rows[layer], sizeof(DeviceSequence));
+    }
+    const std::vector<uint64_t> masks = masks_of(sequence);
+    const auto token = static_cast<size_t>(first);
+    std::memcpy(to + place.masks + token * sizeof(uint64_t), masks.data(),
+                count * sizeof(uint64_t));
+    std::memcpy(to + place.positions + token * sizeof(Position), steps[s].positions.data(),
+                count * sizeof(Position));
+  };
+  for (size_t s = 0; s < steps.size(); ++s) {
+    try {
+      steps[s].sequence->cancel.check();
+      fill(s);
+    } catch (...) {  // its tokens are computed and belong to nobody
+      steps[s].result->failure = std::current_exception();
+    }
+    first += static_cast<int32_t>(steps[s].sequence->count());
+  }
+  staging.send(context, table_.view().raw(), place.bytes);
+}
+
+void CapturedSteps::embed(const Context& context, std::span<const Step> steps) {
+  int64_t first = 0;
+  for (const Step& step : steps) {
+    const Sequence& sequence = *step.sequence;
+    const TensorView rows = space_.hidden.view().rows(first, sequence.count());
+    if (sequence.embeddings.defined()) {
+      const Tensor given = sequence.embeddings.to(context.device);
+      copy_async(context, rows.raw(), given.view().raw(), static_cast<size_t>(given.bytes()));
+    } else {
+      gather_rows(context, layers_.weights().embeddings, sequence.ids, rows);
+    }
+    first += sequence.count();
+  }
+}
+
+// The first step of a kind runs plainly, which allocates whatever it needs; the second is captured;
+// from then on it is replayed.
+void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& captured) {
+  const DecoderConfig& config = layers_.config();
+  if (captured.used++ == 0) {
+    const size_t bytes = decode_scratch_bytes(context, work_of(kind, captured, 0));
+    captured.scratch = Tensor(DType::u8, {static_cast<int64_t>(bytes)}, context.device);
+    clear_async(context, captured.scratch.view().raw(), bytes);
+    for (size_t i = 0; i < kind.states.size(); ++i) {
+      captured.states.push_back(Tensor(DType::f32, {kind.tokens, config.hidden}, context.device));
+    }
+    return layers(context, kind, captured);
+  }
+  static const bool replays = replays_graphs();
+  if (!replays) return layers(context, kind, captured);
+  if (captured.graph.empty()) {
+    captured.graph = GpuGraph::record(
+        context, [&](const Context& recorder) { layers(recorder, kind, captured); });
+  }
+  captured.graph.launch(context);
+}
+
+void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& captured) {
+  const DecoderConfig& config = layers_.config();
+  const Table place(layers_.count(), kind.sequences, kind.tokens);
+  const std::byte* columns = ConstTensorView(columns_.view()).raw();
+  cuda::step_rope_table(
+      context, reinterpret_cast<const int32_t*>(table(place.positions)),
+      reinterpret_cast<const double*>(columns),
+      reinterpret_cast<const int32_t*>(columns + frequencies_.size() * sizeof(double)),
+      cos_.view().rows(0, kind.tokens), sin_.view().rows(0, kind.tokens));
+  const TensorView hidden = space_.hidden.view().rows(0, kind.tokens);
+  for (int layer = 0; layer < layers_.count(); ++layer) {
+    layers_.project(context, layer, kind.tokens, space_);
+    attend(context, kind, captured, layer);
+    const TensorView mixed =
+        layers_.mixed(space_, kind.tokens).reshaped({kind.tokens, config.heads * config.head_size});
+    layers_.finish(context, layer, mixed, hidden, space_);
+    const auto wanted = std::find(kind.states.begin(), kind.states.end(), layer);
+    if (wanted != kind.states.end()) {
+      Tensor& state = captured.states[static_cast<size_t>(wanted - kind.states.begin())];
+      copy_async(context, state.view().raw(), hidden.raw(), static_cast<size_t>(hidden.bytes()));
+    }
+  }
+  layers_.norm(context, hidden, last_.view().rows(0, kind.tokens));
+}
+
+DecodeAttention CapturedSteps::work_of(const Kind& kind, Captured& captured, int layer) {
+  const Table place(layers_.count(), kind.sequences, kind.tokens);
+  DecodeAttention work;
+  work.queries = layers_.queries(space_, kind.tokens);
+  work.sequences = reinterpret_cast<const DeviceSequence*>(table(0)) + layer * kind.sequences;
+  work.sequence_count = static_cast<int>(kind.sequences);
+  work.most_tokens_per_sequence = static_cast<int>(kind.longest);
+  work.row_type = kind.row_type;
+  work.kv_heads = static_cast<int>(layers_.config().kv_heads);
+  work.splits = kind.splits;
+  work.scratch = captured.scratch.defined() ? captured.scratch.view().raw() : nullptr;
+  work.scale = layers_.scale();
+  work.masks = reinterpret_cast<const uint64_t*>(table(place.masks));
+  work.out = layers_.mixed(space_, kind.tokens);
+  return work;
+}
+
+void CapturedSteps::attend(const Context& context, const Kind& kind, Captured& captured,
+                           int layer) {
+  const TensorView cos = cos_.view().rows(0, kind.tokens), sin = sin_.view().rows(0, kind.tokens);
+  const TensorView qkv = layers_.qkv(space_, kind.tokens);
+  DecodeAttention work = work_of(kind, captured, layer);
+  if (decode_turns(context, work)) {
+    work.unturned = {qkv, cos, sin};
+  } else {
+    cuda::step_rope_append(context, cos, sin, qkv, layers_.queries(space_, kind.tokens),
+                           work.sequences, work.sequence_count, work.kv_heads, kind.row_type);
+  }
+  decode_attention(context, work);
+}
+
+void CapturedSteps::give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
+                              const Captured& captured) {
+  const int64_t width = layers_.config().hidden;
+  int64_t first = 0;
+  for (const Step& step : steps) {
+    const int64_t count = step.sequence->count(), wanted = step.sequence->hidden_rows;
+    if (step.result->failure) {
+      first += count;
+      continue;
+    }
+    const auto copy = [&](const Tensor& from, int64_t row, int64_t rows) {
+      Tensor out(DType::f32, {rows, width}, context.device);
+      if (rows > 0) {
+        copy_async(context, out.view().raw(), from.view().rows(row, rows).raw(),
+                   static_cast<size_t>(out.bytes()));
+      }
+      return out;
+    };
+    step.result->hidden = copy(last_, first + count - wanted, wanted);
+    for (const int state : step.sequence->states) {
+      const auto at = std::lower_bound(kind.states.begin(), kind.states.end(), state);
+      step.result->states.push_back(
+          copy(captured.states[static_cast<size_t>(at - kind.states.begin())], first, count));
+    }
+    first += count;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DecoderSteps> make_decoder_steps(const DecoderLayers& layers,
+                                                 std::span<const double> frequencies) {
+  return std::make_unique<CapturedSteps>(layers, frequencies);
+}
+
+}  // namespace kinora

@@ -1,0 +1,195 @@
+// Policies as a person meets them: help, documentation, flags, errors.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/error.h"
+#include "cli/answer_text.h"
+#include "cli/eval_policy.h"
+#include "cli/policies.h"
+#include "generate/policies.h"
+#include "memory/policies.h"
+#include "support/cli.h"
+
+namespace kinora::testing {
+namespace {
+
+using cli::parse_eval_policy;
+
+// Characters of the longest line.
+size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) {
+    widest =
+        std::max(widest, static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+                   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+                 })));
+  }
+  return widest;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Policies, HelpListsEveryPointPolicyAndSetting) {
+  const Finished help = kinora({"help", "policies"});
+  ASSERT_EQ(help.code, 0) << help.err;
+  EXPECT_LE(widest_line(help.out), 100u) << help.out;
+  for (const PolicyPoint* point : cli::policy_points()) {
+    EXPECT_TRUE(has(help.out, point->name + ": " + point->summary)) << point->name;
+    const Finished own = kinora({"help", point->name});
+    ASSERT_EQ(own.code, 0) << own.err;
+    EXPECT_LE(widest_line(own.out), 100u) << own.out;
+    for (const PolicyInfo& policy : point->policies) {
+      EXPECT_TRUE(has(help.out, "\n  " + policy.name + " ")) << policy.name;
+      EXPECT_TRUE(has(own.out, "\n  " + policy.name + " ")) << policy.name;
+      for (const SettingInfo& setting : policy.settings) {
+        const std::string shown =
+            setting.needed ? setting.key : setting.key + "=" + setting.initial;
+        EXPECT_TRUE(has(help.out, "\n    " + shown + " ")) << policy.name << ":" << shown;
+      }
+    }
+  }
+}
+
+TEST(Policies, TheDocumentIsWhatTheProgramPrints) {
+  const std::string path = KINORA_FIXTURES "/../../docs/policies.md";
+  std::ifstream file(path);
+  if (!file) GTEST_SKIP() << path << " is not here: no checkout";
+  const std::string written{std::istreambuf_iterator<char>(file), {}};
+  const Finished help = kinora({"help", "policies", "--markdown"});
+  ASSERT_EQ(help.code, 0) << help.err;
+  EXPECT_EQ(help.out, written) << "kinora help policies --markdown > docs/policies.md";
+  expect_error(kinora({"help", "attention", "--markdown"}), 2, "policies");
+}
+
+TEST(Policies, FlagsNameThem) {
+  const Finished help = kinora({"ask", "--help"});
+  for (const PolicyPoint* point : cli::policy_points()) {
+    if (point->policies.size() == 1) continue;  // no flag chooses there yet
+    for (const std::string& name : point->names()) EXPECT_TRUE(has(help.out, name)) << name;
+  }
+  EXPECT_TRUE(has(kinora({"eval", "--help"}).out, "dense-below=…"));
+}
+
+TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
+  const auto ask = [](const std::string& flag, const std::string& text) {
+    return kinora({"ask", "absent.mp4", "What?", "-m", "absent", flag, text});
+  };
+  expect_error(ask("--attention", "mommo"), 2,
+               "--attention 'mommo': no policy has this name; did "
+               "you mean momo?");
+  expect_error(ask("--attention", "momo:blocks=32"), 2, "did you mean block?");
+  expect_error(ask("--attention", "momo:k=0"), 2, "k is '0', but must be 1 or more");
+  expect_error(ask("--attention", "mminference:first=1"), 2, "last");
+  expect_error(ask("--attention", std::string(10'000, 'x')), 2, "…");
+  expect_error(ask("--retain", "key-nrm:0.5"), 2,
+               "--retain 'key-nrm:0.5': no policy has this name; "
+               "did you mean key-norm?");
+  expect_error(ask("--retain", "key-norm"), 2, "ratio is missing");
+  expect_error(ask("--draft", "ngrm"), 2,
+               "--draft 'ngrm': no policy has this name; did you mean ngram?");
+  expect_error(ask("--draft", "ngram:tokens=0"), 2, "tokens is '0'");
+  for (const PolicyPoint* point : {&draft_point(), &memory_point()}) {
+    const Finished refused = ask("--" + point->name, "nonsense");
+    expect_error(refused, 2, "--" + point->name + " 'nonsense': no policy has this name");
+    for (const std::string& name : point->names()) EXPECT_TRUE(has(refused.err, name)) << name;
+  }
+  expect_error(kinora({"inspect", "attention", "absent.mp4", "-m", "absent", "--attention", "x"}),
+               2, "--attention 'x'");
+  expect_error(kinora({"bench", "overlap", "absent.mp4", "--random-weights", "--shape", "bundled",
+                       "--retain", "x"}),
+               2, "--retain 'x'");
+}
+
+EvalPolicy parsed(const std::string& text) {
+  EngineOptions engine;
+  return parse_eval_policy(text, engine);
+}
+
+TEST(EvalPolicies, ReadEverySetting) {
+  const EvalPolicy plain = parsed("dense");
+  EXPECT_EQ(plain.name, "dense");
+  EXPECT_EQ(plain.session.attention, "dense");
+  EXPECT_EQ(plain.session.retain, "all");
+  const EvalPolicy all = parsed(
+      "momo:k=64,exact=64+delta=32;retain=key-norm:0.5;memory=flat;draft=ngram:tokens=4;"
+      "dense-below=0;rows=bf16;group=32;frames=0.5;pixels=0.25");
+  EXPECT_EQ(all.session.attention, "momo:k=64,exact=64+delta=32");
+  EXPECT_EQ(all.session.retain, "key-norm:0.5");
+  EXPECT_EQ(all.session.memory, "flat");
+  EXPECT_EQ(all.session.draft, "ngram:tokens=4");
+  EXPECT_EQ(all.session.dense_below, 0);
+  EXPECT_EQ(all.session.row_type, "bf16");
+  EXPECT_EQ(all.session.frames_per_group, 32);
+  EXPECT_EQ(all.session.frame_share, 0.5);
+  EXPECT_EQ(all.session.pixel_share, 0.25);
+  EXPECT_EQ(parsed("attention=grid+delta").session.attention, "grid+delta");
+  EXPECT_EQ(parsed("mminference+delta").session.attention, "mminference+delta");
+  EXPECT_EQ(parsed("retain=0.25").session.attention, "dense");
+}
+
+TEST(EvalPolicies, PresetsReachTheEngineAndCanBeOverruled) {
+  EngineOptions engine;
+  const EvalPolicy fast = parse_eval_policy("quality=fast", engine);
+  EXPECT_TRUE(engine.native_bf16);
+  EXPECT_NE(fast.session.retain, "all");
+  EXPECT_EQ(parsed("quality=fast;retain=all").session.retain, "all");
+  EngineOptions exact;
+  parse_eval_policy("quality=exact", exact);
+  EXPECT_FALSE(exact.native_bf16);
+}
+
+TEST(EvalPolicies, RefuseWhatTheyDoNotKnow) {
+  const auto problem = [](const std::string& text) -> std::string {
+    try {
+      parsed(text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << text;
+      EXPECT_LT(std::string(error.what()).size(), 600u);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem("retian=all"),
+            "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
+            "attention, retain, memory, draft, dense-below, rows, group, frames, pixels and "
+            "quality");
+  EXPECT_TRUE(has(problem("mommo;rows=f32"), "attention 'mommo': no policy has this name"));
+  EXPECT_TRUE(has(problem("retain=norm:0.5"), "retention 'norm:0.5'"));
+  EXPECT_TRUE(has(problem("draft=nonsense"), "draft 'nonsense': no policy has this name"));
+  EXPECT_TRUE(has(problem("memory=nonsense"), "memory 'nonsense': no policy has this name"));
+  EXPECT_TRUE(has(problem("rows=f16"), "auto, f32 or bf16"));
+  EXPECT_TRUE(has(problem("dense-below=99999999999999999999"), "0 or more"));
+  EXPECT_TRUE(has(problem("dense-below=-1"), "0 or more"));
+  EXPECT_TRUE(has(problem("group=0"), "1 or more"));
+  EXPECT_TRUE(has(problem("frames=2"), "above 0 and at most 1"));
+  EXPECT_TRUE(has(problem("quality=best"), "balanced"));
+  EXPECT_TRUE(has(problem("momo;dense"), "given twice"));
+  for (const char* text : {"", ";", "momo;", "rows=", "=f32", "dense-below", "attention="}) {
+    EXPECT_NE(problem(text), "") << text;
+  }
+  EXPECT_NE(problem(std::string(10'000, ';')), "");
+}
+
+TEST(AttentionText, HasALineForEveryPart) {
+  AttentionSummary summary;
+  summary.calls = 14;
+  summary.dense_calls = 7;
+  summary.computed_share = 0.3141;
+  summary.index_seconds = 0.0125;
+  summary.run_seconds = 1.5;
+  summary.parts = {{"a-shape", 12, 0.75, 1.25}, {"last queries", 42, 0.25, 0.25}};
+  EXPECT_EQ(cli::attention_text(summary),
+            "attention: 31.4 % of the dense FLOPs, index 0.013 s, run 1.500 s, 7 of 14 calls "
+            "dense\n"
+            "  a-shape: 12 heads, 75.0 % of the computed pairs, 1.250 s\n"
+            "  last queries: 42 heads, 25.0 % of the computed pairs, 0.250 s\n");
+}
+
+}  // namespace
+}  // namespace kinora::testing
