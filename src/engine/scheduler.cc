@@ -182,7 +182,7 @@ void Scheduler::settle(Round& round) {
   }
   for (Task* task : round.answers) {
     task->busy = false;
-    task->progressed = !task->failure;
+    task->progressed |= !task->failure;
     if (!task->failure) task->text += task->generation->take_text();
     if (!task->failure && !task->generation->done()) continue;
     task->finished = true;

@@ -90,12 +90,12 @@ class SharedEngine : public ::testing::TestWithParam<std::string> {
     script.options.max_group_tokens = 8 + random.below(60);
     if (who % 3 == 1) script.options.draft = "ngram";
     if (who % 4 == 3) {
-      // Room for a few short answers.
+      // Room for a few answers.
       const Forecast cost = Session(engine_, script.options).forecast(questions[0]);
       script.options.memory_budget =
-          cost.memory_bytes + 2 * 60 * engine_.describe().row_bytes_per_token;
+          cost.memory_bytes + 2 * 150 * engine_.describe().row_bytes_per_token;
       for (int i = 0; i < 6; ++i) {
-        script.steps.push_back({Step::Kind::ask, questions[random.below(5)], 45});
+        script.steps.push_back({Step::Kind::ask, questions[random.below(5)], 100});
       }
       return script;
     }

@@ -150,6 +150,7 @@ bool Sampler::takes_the_largest() const {
 }
 
 int32_t Sampler::pick(const Context& where, TensorView row, std::span<const int32_t> context) {
+  if (row.rank() != 1) throw Error(ErrorKind::internal, "a token is picked from one row");
   const auto count = static_cast<size_t>(row.size(0));
   if (where.device.is_cpu()) return pick({row.data<float>(), count}, context);
   if (options_.repetition_penalty == 1) {

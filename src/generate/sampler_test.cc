@@ -167,7 +167,7 @@ TEST(Sampler, PicksTheSameWhereverTheLogitsLie) {
         const int32_t expected = samplers.back().pick(logits, history);
         for (size_t i = 0; i < contexts.size(); ++i) {
           Tensor there = row.clone().to(contexts[i].device);
-          EXPECT_EQ(samplers[i].pick(contexts[i], there, history), expected)
+          EXPECT_EQ(samplers[i].pick(contexts[i], there.view()[0], history), expected)
               << to_string(contexts[i].device) << ", temperature " << options.temperature;
         }
       }

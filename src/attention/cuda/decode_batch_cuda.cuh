@@ -114,17 +114,49 @@ __device__ inline int32_t sequence_of_token(const DeviceSequence* sequences, int
   return -1;
 }
 
-// Which parts hold some of the shares [begin, end) of a sequence.
+// Some parts, side by side.
 struct PartRange {
   int32_t first;
   int32_t count;
 };
-__device__ inline PartRange parts_reading(int32_t begin, int32_t end, int32_t shares,
-                                          int32_t parts) {
+
+__device__ inline int32_t parts_of_length(int32_t shares, int32_t length) {
+  return (shares + length - 1) / length;
+}
+
+// The length of a part in shares where every sequence gets parts of its own; 0 where some blocks
+// would have an eighth more to do than others. By a whole warp.
+__device__ inline int32_t own_part_length(const SequenceStarts& starts, int32_t shares,
+                                          int32_t parts, int lane) {
+  const int32_t even = parts_of_length(shares, parts);
+#pragma unroll
+  for (int slack = 0; slack <= 2; ++slack) {
+    const int32_t length = even + even * slack / 16;
+    const int32_t needed = parts_of_length(starts[2 * lane + 1] - starts[2 * lane], length) +
+                           parts_of_length(starts[2 * lane + 2] - starts[2 * lane + 1], length);
+    if (__reduce_add_sync(0xffffffff, needed) <= parts) return length;
+  }
+  return 0;
+}
+
+// Which parts read a sequence; by a whole warp. There is at least one share.
+__device__ inline PartRange parts_reading(const DecodeArguments& a, const SequenceStarts& starts,
+                                          int32_t shares, int32_t parts, int32_t sequence,
+                                          int lane) {
+  if (a.sequence_count == 1) return {0, min(parts, shares)};
+  const int32_t length = own_part_length(starts, shares, parts, lane);
+  if (length > 0) {
+    int32_t before = 0;
+#pragma unroll
+    for (int i = 2 * lane; i < 2 * lane + 2; ++i) {
+      if (i < sequence) before += parts_of_length(starts[i + 1] - starts[i], length);
+    }
+    return {__reduce_add_sync(0xffffffff, before),
+            parts_of_length(starts[sequence + 1] - starts[sequence], length)};
+  }
   parts = min(parts, shares);
-  if (end - begin == shares) return {0, parts};
-  const int32_t first = part_of(begin, shares, parts);
-  return {first, part_of(end - 1, shares, parts) - first + 1};
+  const int32_t first = part_of(starts[sequence], shares, parts);
+  return {first, part_of(starts[sequence + 1] - 1, shares, parts) - first + 1};
 }
 
 // What a block reads of one sequence: rows [begin, end), multiples of decode_share.
@@ -138,27 +170,40 @@ struct Stretch {
 // Walks along the stretches of one part.
 class Walk {
  public:
-  // By a whole block. Where there are fewer shares than parts the last parts have none.
+  // By a whole block. Some parts may have nothing to read.
   __device__ Walk(const DecodeArguments& a, SequenceStarts& starts, int32_t part, int32_t parts)
-      : starts_(starts), one_(a.sequence_count == 1), shares_(place_sequences(a, starts)) {
-    parts_ = min(parts, shares_);
-    if (part >= parts_) return;
-    begin_ = first_share(shares_, part, parts_);
-    end_ = first_share(shares_, part + 1, parts_);
-    if (!one_) sequence_ = sequence_of(starts, begin_, static_cast<int>(threadIdx.x) % 32);
+      : starts_(starts), shares_(place_sequences(a, starts)), parts_(min(parts, shares_)) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (shares_ == 0) return;
+    if (a.sequence_count == 1) {
+      set_only(0, 0, shares_, {0, parts_}, part);
+    } else if (const int32_t length = own_part_length(starts, shares_, parts, lane); length > 0) {
+      find_own(length, part, lane);
+    } else if (part < parts_) {
+      begin_ = first_share(shares_, part, parts_);
+      end_ = first_share(shares_, part + 1, parts_);
+      sequence_ = sequence_of(starts, begin_, lane);
+    }
   }
 
   __device__ bool next(Stretch& stretch) {
+    if (only_) {
+      only_ = false;
+      stretch = stretch_;
+      return true;
+    }
     while (begin_ < end_) {
-      const int32_t first = one_ ? 0 : starts_[sequence_];
-      const int32_t last = one_ ? shares_ : starts_[sequence_ + 1];
+      const int32_t first = starts_[sequence_], last = starts_[sequence_ + 1];
       const int32_t end = min(end_, last);
       const bool some = begin_ < end;
       if (some) {
-        stretch = {sequence_, (begin_ - first) * decode_share, (end - first) * decode_share,
-                   parts_reading(first, last, shares_, parts_)};
+        const int32_t first_part = part_of(first, shares_, parts_);
+        stretch = {sequence_,
+                   (begin_ - first) * decode_share,
+                   (end - first) * decode_share,
+                   {first_part, part_of(last - 1, shares_, parts_) - first_part + 1}};
+        begin_ = end;
       }
-      begin_ = max(begin_, end);
       ++sequence_;
       if (some) return true;
     }
@@ -166,10 +211,42 @@ class Walk {
   }
 
  private:
+  // The part is one of those of a sequence, whose shares are [begin, end), alone.
+  __device__ void set_only(int32_t sequence, int32_t begin, int32_t end, const PartRange& parts,
+                           int32_t part) {
+    if (part >= parts.first + parts.count) return;
+    const int32_t shares = end - begin, place = part - parts.first;
+    stretch_ = {sequence, first_share(shares, place, parts.count) * decode_share,
+                first_share(shares, place + 1, parts.count) * decode_share, parts};
+    only_ = true;
+  }
+
+  __device__ void find_own(int32_t length, int32_t part, int lane) {
+    int32_t own[2];  // parts of this lane's two sequences
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      own[i] = parts_of_length(starts_[2 * lane + i + 1] - starts_[2 * lane + i], length);
+    }
+    int32_t sum = own[0] + own[1];
+    for (int step = 1; step < 32; step *= 2) {
+      const int32_t before = __shfl_up_sync(0xffffffff, sum, step);
+      if (lane >= step) sum += before;
+    }
+    const int32_t sequence = __popc(__ballot_sync(0xffffffff, sum - own[1] <= part)) +
+                             __popc(__ballot_sync(0xffffffff, sum <= part));
+    const int32_t behind = __shfl_sync(0xffffffff, sum, sequence / 2);
+    const int32_t last = __shfl_sync(0xffffffff, own[1], sequence / 2);
+    if (sequence >= most_decode_sequences) return;
+    const int32_t count = parts_of_length(starts_[sequence + 1] - starts_[sequence], length);
+    const int32_t first = (sequence % 2 == 0 ? behind - last : behind) - count;
+    set_only(sequence, starts_[sequence], starts_[sequence + 1], {first, count}, part);
+  }
+
   const SequenceStarts& starts_;
-  bool one_;
   int32_t shares_;
-  int32_t parts_ = 0;
+  int32_t parts_;
+  bool only_ = false;
+  Stretch stretch_;
   int32_t begin_ = 0, end_ = 0;  // shares still to be walked along
   int32_t sequence_ = 0;
 };

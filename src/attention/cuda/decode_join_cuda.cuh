@@ -267,9 +267,7 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
   const DecodePairs pairs(a, sequence, static_cast<int>(blockIdx.y));
   const int p = (token - sequence.first_token) * group + index % group;
   const int32_t tile = p / tiles.rows;
-  const bool one = a.sequence_count == 1;
-  PartRange range = parts_reading(one ? 0 : starts[which], one ? shares : starts[which + 1], shares,
-                                  tiles.parts_of(tile));
+  PartRange range = parts_reading(a, starts, shares, tiles.parts_of(tile), which, lane);
   if (tiles.halved(tile, pairs.count)) {
     range.first *= 2;
     range.count *= 2;

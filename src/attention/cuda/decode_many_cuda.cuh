@@ -13,6 +13,7 @@ namespace kinora::hopper {
 
 constexpr int many_stages = 3;
 constexpr int many_pairs = 2 * group_rows;  // of a tile
+constexpr int barrier_stretch = barrier_queries + 2;
 
 struct ManyShared {
   __nv_bfloat16 queries[2 * half_tile];
@@ -151,7 +152,6 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
 __device__ inline void load_many_queries(const DecodeArguments& a, const DecodePairs& pairs,
                                          int first, ManyShared& shared, int group) {
   const int thread = static_cast<int>(threadIdx.x) & 127;
-  named_sync(barrier_queries + group, 128);  // nobody reads the last ones any more
 #pragma unroll
   for (int i = thread; i < group_rows * 16; i += 128) {
     const int row = i >> 4, piece = i & 15;
@@ -239,6 +239,9 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
     if (pair_count <= 0) continue;
     const bool halved = pair_count <= group_rows;
     const int first_pair = where.tile * many_pairs + (halved ? 0 : group * group_rows);
+    // Nobody reads the last queries any more. And all rows so far have been there: only then does a
+    // warpgroup that left some of them to the other one know which phase of a barrier it waits for.
+    named_sync(barrier_stretch, 256);
     load_many_queries(a, pairs, first_pair, shared, group);
 
     const int32_t end = stretch.end;
