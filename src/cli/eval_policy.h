@@ -7,7 +7,7 @@
 
 #include <kinora/engine.h>
 
-#include "base/settings.h"
+#include "base/policy/settings.h"
 #include "eval/run.h"
 
 namespace kinora::cli {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/policy.h"
+#include "base/policy/policy.h"
 
 namespace kinora::cli {
 

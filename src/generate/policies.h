@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/policy.h"
+#include "base/policy/policy.h"
 #include "generate/drafter.h"
 
 namespace kinora {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/policy.h"
+#include "base/policy/policy.h"
 #include "memory/memory.h"
 #include "memory/retention/retention.h"
 

@@ -5,8 +5,8 @@
 
 #include "attention/policies/all.h"
 #include "base/error.h"
-#include "base/names.h"
-#include "base/policy.h"
+#include "base/policy/names.h"
+#include "base/policy/policy.h"
 
 namespace kinora {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "attention/plan/line_plan.h"
 #include "attention/search/probe.h"
-#include "base/settings.h"
+#include "base/policy/settings.h"
 
 namespace kinora {
 

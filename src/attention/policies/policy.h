@@ -14,7 +14,7 @@
 #include "attention/attention.h"
 #include "attention/policies/head_table.h"
 #include "attention/policies/sparse_attention.h"
-#include "base/policy.h"
+#include "base/policy/policy.h"
 
 namespace kinora {
 

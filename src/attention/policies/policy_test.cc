@@ -9,7 +9,7 @@
 #include "attention/policies/online_top_k.h"
 #include "attention/test_support.h"
 #include "base/error.h"
-#include "base/names.h"
+#include "base/policy/names.h"
 
 namespace kinora {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "attention/policies/policy.h"
 #include "attention/policies/sparse_attention.h"
-#include "base/settings.h"
+#include "base/policy/settings.h"
 
 namespace kinora {
 

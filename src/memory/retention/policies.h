@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/policy.h"
+#include "base/policy/policy.h"
 #include "memory/retention/retention.h"
 
 namespace kinora {

@@ -12,7 +12,7 @@
 
 #include "base/context.h"
 #include "base/modality.h"
-#include "base/policy.h"
+#include "base/policy/policy.h"
 #include "base/tensor.h"
 #include "memory/retention/rule.h"
 

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/names.h"
+#include "base/policy/names.h"
 #include "base/threads.h"
 #include "memory/flat_memory.h"
 #include "memory/retention/policies.h"

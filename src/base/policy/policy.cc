@@ -1,4 +1,4 @@
-#include "base/policy.h"
+#include "base/policy/policy.h"
 
 #include <algorithm>
 

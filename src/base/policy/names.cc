@@ -1,4 +1,4 @@
-#include "base/names.h"
+#include "base/policy/names.h"
 
 #include <algorithm>
 #include <vector>

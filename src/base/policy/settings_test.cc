@@ -1,9 +1,9 @@
-#include "base/settings.h"
+#include "base/policy/settings.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "base/names.h"
+#include "base/policy/names.h"
 #include "support/random_data.h"
 
 namespace kinora {

@@ -1,11 +1,11 @@
-#include "base/settings.h"
+#include "base/policy/settings.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "base/error.h"
-#include "base/names.h"
+#include "base/policy/names.h"
 
 namespace kinora {
 namespace {

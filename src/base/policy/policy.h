@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/names.h"
-#include "base/settings.h"
+#include "base/policy/names.h"
+#include "base/policy/settings.h"
 
 namespace kinora {
 
