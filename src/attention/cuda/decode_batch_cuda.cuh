@@ -3,8 +3,9 @@
 //
 // The rows of a sequence are numbered through all its sets; every set starts at a multiple of
 // decode_share, so the rows of a share always come from one set. Rows that a set lacks are never
-// seen. The shares of all sequences, one after another, are cut into parts of equal length: long
-// and short sequences keep all blocks equally busy, and a part may span several sequences.
+// seen. The shares of all sequences are cut into parts, one for each block: where that can be done
+// almost evenly, every sequence gets parts of its own; otherwise parts of equal length span several
+// sequences, so that long and short ones keep all blocks equally busy.
 #pragma once
 
 #include "attention/cuda/decode_cuda.h"

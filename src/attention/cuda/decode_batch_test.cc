@@ -198,6 +198,35 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, 64, 4, 2, 128, DType::f32, 150}),
     label);
 
+using CudaDecodeStretches = OnGpu;
+
+// A part that reaches over several short sequences before and after a long one, as tiles of up to
+// 64 and of more pairs.
+TEST_F(CudaDecodeStretches, ReachOverShortAndLongSequences) {
+  KINORA_FRESH_RANDOM(random);
+  const BatchShape shape{.heads = 14,
+                         .kv_heads = 2,
+                         .head_size = 128,
+                         .tokens = 60,
+                         .sequences = 9,
+                         .most_tokens = 10};
+  for (const int splits : {1, 2, 4}) {
+    for (const int64_t tokens : {3, 10}) {
+      DecodeBatch batch(shape, device_, pool_);
+      std::vector<SequenceCase> sequences;
+      for (const int64_t rows : {20, 33, 40, 60, 25, 700, 300, 330, 31}) {
+        if (static_cast<int64_t>(sequences.size() + 1) * tokens > shape.tokens) break;
+        sequences.push_back({.sets = {{.count = rows + tokens}}, .tokens = tokens});
+      }
+      batch.fill(random, sequences, true);
+      decode_attention(batch.context(), batch.work(splits));
+      synchronize(batch.context());
+      SCOPED_TRACE(std::to_string(splits) + " parts, " + std::to_string(tokens) + " tokens");
+      batch.expect(false);
+    }
+  }
+}
+
 using CudaDecodeChecks = OnGpu;
 
 TEST_F(CudaDecodeChecks, RefusesWhatItCannotDo) {

@@ -122,7 +122,9 @@ std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
     }
   } catch (...) {
     for (const Place& place : places) undo(place);
-    throw;
+    if (places.size() > 1) throw;
+    places[0].result->failure = std::current_exception();
+    return results;
   }
   for (Place& place : places) {
     if (!place.failed()) continue;
@@ -167,6 +169,7 @@ void BatchRunner::forward_general(std::vector<Place>& places) {
     positions.resize(static_cast<size_t>(run.tokens));  // of one that failed there are none
   }
   layers_.grow(context_, run.tokens, space_);
+  space_.cancel = places.size() == 1 ? &places[0].sequence->cancel : nullptr;
   run.rope = rotary_table(context_, layers_.config().rope, frequencies_, positions);
   embed(run);
   for (int layer = 0; layer < layers_.count(); ++layer) {

@@ -186,6 +186,7 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
                                  TensorView hidden, LayerSpace& space) const {
   const int64_t step = feed_forward_rows(context);
   for (int64_t begin = 0; begin < hidden.size(0); begin += step) {
+    if (space.cancel != nullptr) space.cancel->check();
     const int64_t count = std::min(step, hidden.size(0) - begin);
     const TensorView rows = hidden.rows(begin, count);
     const TensorView input = normed(space, count);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/context.h"
 #include "base/tensor.h"
 #include "model/config.h"
@@ -48,6 +49,7 @@ struct LayerSpace {
   Tensor output;  // [tokens, heads × head size]: of attention, where it must not replace `wide`
   Tensor gated;   // [strip, intermediate]
   Tensor up;      // [strip, intermediate]; only where gate and up are two products
+  const CancelToken* cancel = nullptr;  // looked at between strips of a long group; may be null
 };
 
 class DecoderLayers {
