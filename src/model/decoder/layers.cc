@@ -19,6 +19,9 @@ namespace {
 // intermediates stay small however long a group is.
 int64_t feed_forward_rows(const Context& context) { return context.device.is_cpu() ? 512 : 8192; }
 
+// Up to this many rows a GPU multiplies by gate and up, and joins the two, in one kernel.
+constexpr int64_t fused_rows = 8;
+
 // Says at once when the library for products is missing, not after the weights have gone up.
 void try_a_product(const Context& context) {
   constexpr int64_t size = 32;
@@ -114,9 +117,9 @@ void DecoderLayers::grow(const Context& context, int64_t tokens, LayerSpace& spa
   make(space.wide, type_, tokens, qkv_width());
   make(space.gated, type_, strip, config_.intermediate);
   if (apart) make(space.output, type_, tokens, heads_width);
-  if (!weights_.layers.empty() && weights_.layers[0].gate_up.size() > 1) {
-    make(space.up, type_, strip, config_.intermediate);
-  }
+  const bool stacked_products = !weights_.layers.empty() && weights_.layers[0].gate_up.size() == 1;
+  if (!stacked_products) make(space.up, type_, strip, config_.intermediate);
+  if (stacked_products && apart) make(space.up, type_, strip, 2 * config_.intermediate);
 }
 
 // The beginning of a tensor's memory in another shape.
@@ -191,7 +194,14 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
     const TensorView rows = hidden.rows(begin, count);
     const TensorView input = normed(space, count);
     const TensorView gated = space.gated.view().rows(0, count);
-    if (weights.gate_up.size() == 1) {
+    if (weights.gate_up.size() == 1 && space.up.defined() && count > fused_rows) {
+      // A captured graph cannot ask for memory, which this product would do by itself.
+      const TensorView both = space.up.view().rows(0, count);
+      rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
+      matmul(context, input, weights.gate_up[0], both);
+      silu_mul(context, both.columns(0, config_.intermediate),
+               both.columns(config_.intermediate, config_.intermediate), gated);
+    } else if (weights.gate_up.size() == 1) {
       norm_gated_matmul(context, {rows, weights.post_norm, config_.norm_epsilon, input},
                         weights.gate_up[0], {}, gated);
     } else {

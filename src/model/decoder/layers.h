@@ -48,7 +48,7 @@ struct LayerSpace {
   Tensor wide;  // [tokens, (heads + 2 × kv heads) × head size]: the projections, then the output
   Tensor output;  // [tokens, heads × head size]: of attention, where it must not replace `wide`
   Tensor gated;   // [strip, intermediate]
-  Tensor up;      // [strip, intermediate]; only where gate and up are two products
+  Tensor up;      // [strip, intermediate], where gate and up are two products; with `apart` for both
   const CancelToken* cancel = nullptr;  // looked at between strips of a long group; may be null
 };
 

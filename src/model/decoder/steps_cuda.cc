@@ -157,7 +157,10 @@ bool CapturedSteps::fits(const Context& context, std::span<const Step> steps) co
       return false;
     }
   }
-  return tokens <= most_tokens;
+  // More rows than this in f32 would widen the weights first, in memory that a graph cannot ask
+  // for.
+  constexpr int64_t most_exact_tokens = 8;
+  return tokens <= (layers_.activations() == DType::f32 ? most_exact_tokens : most_tokens);
 }
 
 CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
@@ -179,7 +182,8 @@ CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
   kind.states.erase(std::unique(kind.states.begin(), kind.states.end()), kind.states.end());
   kind.tokens = padded(tokens);
   kind.sequences = padded(static_cast<int64_t>(steps.size()));
-  kind.longest = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)));
+  kind.longest =
+      std::min(kind.tokens, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest))));
   const auto bucket =
       static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(all_rows, first_bucket))));
   kind.splits = decode_splits(context, static_cast<int>(layers_.config().kv_heads), bucket);
