@@ -24,7 +24,7 @@ constexpr int64_t answer_tokens = 64;
 constexpr int64_t picture_bytes = 128;
 
 // The program itself, its libraries and what they set up.
-constexpr int64_t program_bytes = int64_t{28} << 20;
+constexpr int64_t program_bytes = int64_t{31} << 20;
 
 // A pruner that the person chose may be made this much stricter before frames are given up.
 constexpr double ratio_share = 0.5;
@@ -93,7 +93,7 @@ int64_t SessionState::working_bytes() const {
       tokens = std::max(tokens, before + tokens / plan.frames_per_unit);
     }
     tokens = std::min(tokens, plan.tokens()) + 512;
-    const int64_t activations = tokens * 8 * model().decoder().hidden_size() * 4;
+    const int64_t activations = tokens * 9 * model().decoder().hidden_size() * 4;
     most = std::max(most, decoders + 8 * frames + activations);
     indexes += input.video->info().frames * picture_bytes;
   }
