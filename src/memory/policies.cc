@@ -19,10 +19,7 @@ const PolicyPoint& memory_point() {
       .form = "NAME",
       .initial = "flat",
       .policies = infos_of(memory_policies()),
-      .check = [](std::string_view text) {
-        const PolicyText parts = split_policy(text);
-        find_policy(parts.name, memory_policies());
-      }};
+      .check = [](std::string_view text) { check_described(text, infos_of(memory_policies())); }};
   return point;
 }
 
