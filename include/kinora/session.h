@@ -85,10 +85,11 @@ struct Forecast {
   int64_t frames = 0;
   int64_t tokens = 0;  // to prefill, visual ones included
   int64_t visual_tokens = 0;
-  int64_t row_bytes = 0;             // keys and values held afterwards
-  int64_t memory_bytes = 0;          // with the weights and what works on them
-  double seconds = 0;                // until the answer begins; a guess
-  std::vector<std::string> changes;  // made to keep the budget
+  int64_t row_bytes = 0;              // keys and values held afterwards
+  int64_t memory_bytes = 0;           // with the weights and what works on them
+  double seconds = 0;                 // until the answer begins; a guess
+  std::vector<std::string> changes;   // that asking will make, to keep the budget
+  std::vector<std::string> warnings;  // of what is allowed, but may end badly
 };
 
 struct AnswerOptions {
@@ -185,11 +186,12 @@ class KINORA_API Session {
   Answer ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options = {},
              const std::function<void(std::string_view)>& on_piece = nullptr);
 
-  // The inputs of the conversation as they will be, or were, looked at.
+  // The inputs of the conversation as they were looked at or, before the first question about them,
+  // as they would be without a budget.
   std::vector<InputInfo> inputs() const;
 
-  // What asking this will cost. Keeps the budget of the session as `ask` will.
-  Forecast forecast(const std::string& question);
+  // What asking this will cost, with what `ask` will give up to keep the budget. Changes nothing.
+  Forecast forecast(const std::string& question) const;
 
   // Reads the new inputs now, so that the next question need not wait for them. Returns what it
   // cost, without a text. Refused where rows are chosen by the question (attention-score).

@@ -17,6 +17,7 @@ std::string forecast_line(const Forecast& forecast) {
                   forecast.frames, forecast.tokens, human_bytes(forecast.row_bytes),
                   human_bytes(forecast.memory_bytes), human_seconds(forecast.seconds));
   for (const std::string& change : forecast.changes) line += "\n" + change;
+  for (const std::string& warning : forecast.warnings) line += "\n" + warning;
   return line;
 }
 
@@ -27,7 +28,8 @@ nlohmann::json forecast_json(const Forecast& forecast) {
           {"row_bytes", forecast.row_bytes},
           {"memory_bytes", forecast.memory_bytes},
           {"seconds", forecast.seconds},
-          {"changes", forecast.changes}};
+          {"changes", forecast.changes},
+          {"warnings", forecast.warnings}};
 }
 
 std::string timing_line(const Answer& answer, double load, double open) {

@@ -24,6 +24,10 @@ int64_t parse_size(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [after, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   if (error != std::errc() || !(number > 0)) return refuse();
+  // A person who writes 6 or 512 means no bytes.
+  if (after == end && number < 1 << 20) {
+    throw Error(ErrorKind::usage, fmt::format("'{0}' has no unit; write {0}MiB or {0}GiB", text));
+  }
   // CLI11 knows the units, but multiplies whole numbers only.
   std::string unit = "1" + std::string(after, end);
   try {

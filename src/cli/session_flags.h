@@ -38,7 +38,7 @@ struct SessionFlags {
   bool sequential_ = false;
 };
 
-// "6GiB", "512 MiB", "1.5G", "100000" in bytes. Throws a usage error that shows the text.
+// "6GiB", "512 MiB", "1.5G", or bytes from a mebibyte on. Throws a usage error that shows the text.
 int64_t parse_size(const std::string& text);
 
 }  // namespace kinora::cli

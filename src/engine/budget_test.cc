@@ -79,6 +79,95 @@ TEST_F(SessionBudget, TheForecastCountsTheActivationsOfAGroup) {
   EXPECT_EQ(memory("key-norm:0.5", 1), memory("key-norm:0.5", endless));  // never joined
 }
 
+TEST_F(SessionBudget, AForecastChangesNothing) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  const std::string other = testing::write_film(directory_.file("other"), random, 9);
+  for (const char* retain : {"all", "key-norm:0.8"}) {
+    SessionOptions options;
+    options.retain = retain;
+    options.frames_per_group = 4;
+    Session measured(engine_, options);
+    measured.add(film, every());
+    const Forecast whole = measured.forecast("What is it?");
+    options.memory_budget = whole.memory_bytes - whole.row_bytes / 2;
+    Session silent(engine_, options), curious(engine_, options);
+    const auto look_ahead = [&](const char* question) {
+      const Forecast first = curious.forecast(question);
+      const Forecast second = std::as_const(curious).forecast(question);
+      EXPECT_EQ(first.frames, second.frames);
+      EXPECT_EQ(first.row_bytes, second.row_bytes);
+      EXPECT_EQ(first.memory_bytes, second.memory_bytes);
+      EXPECT_EQ(first.changes, second.changes);
+      return first;
+    };
+    silent.add(film, every());
+    curious.add(film, every());
+    const Forecast cost = look_ahead("Quite another question, and a longer one?");
+    EXPECT_LT(cost.row_bytes, whole.row_bytes);
+    EXPECT_FALSE(cost.changes.empty());
+    EXPECT_EQ(curious.inputs()[0].times.size(), 40u);
+    for (const char* question : {"What is it?", "Why?", "And then?"}) {
+      look_ahead(question);
+      const Answer answer = curious.ask(question, greedy());
+      const Answer expected = silent.ask(question, greedy());
+      EXPECT_EQ(answer.ids, expected.ids);
+      EXPECT_EQ(answer.text, expected.text);
+      EXPECT_EQ(answer.row_bytes, expected.row_bytes);
+      EXPECT_EQ(answer.warnings, expected.warnings);
+      silent.clear();  // the budget is full
+      curious.clear();
+    }
+  }
+}
+
+TEST_F(SessionBudget, TheMostFramesThatFitAreLookedAt) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 61);
+  const auto cost = [&](int64_t frames, int64_t budget) {
+    SessionOptions options;
+    options.memory_budget = budget;
+    Session session(engine_, options);
+    InputOptions input;
+    input.frames = FrameChoice::evenly(frames);
+    session.add(film, input);
+    return session.forecast("What is it?");
+  };
+  const int64_t answer = 64 * engine_.describe().row_bytes_per_token;
+  for (const int64_t frames : {2, 4, 8, 30, 58, 60}) {
+    // Exactly enough for so many frames, and one byte less.
+    const int64_t enough = cost(frames, 0).memory_bytes + answer;
+    EXPECT_EQ(cost(61, enough).frames, frames);
+    if (frames > 2) {
+      EXPECT_EQ(cost(61, enough - 1).frames, frames - 2);
+    } else {
+      EXPECT_THROW(cost(61, enough - 1), Error);
+    }
+  }
+}
+
+TEST_F(SessionBudget, AQuestionThatFailsGivesBackTheFramesItGaveUp) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  Session whole(engine_);
+  whole.add(film, every());
+  const Forecast cost = whole.forecast("What?");
+  SessionOptions options;
+  options.max_context = cost.tokens - cost.visual_tokens / 2;
+  Session session(engine_, options);
+  session.add(film, every());
+  AnswerOptions cancelled = greedy();
+  cancelled.cancel.cancel();
+  EXPECT_THROW(session.ask("What?", cancelled), Error);
+  EXPECT_EQ(session.inputs()[0].times.size(), 40u);
+  Session fresh(engine_, options);
+  fresh.add(film, every());
+  const Answer answer = session.ask("What?", greedy()), expected = fresh.ask("What?", greedy());
+  EXPECT_EQ(answer.ids, expected.ids);
+  EXPECT_EQ(answer.warnings, expected.warnings);
+  EXPECT_EQ(answer.warnings.size(), 1u);
+}
+
 TEST_F(SessionBudget, PreparedInputsGiveTheSameAnswer) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 8);

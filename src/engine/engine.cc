@@ -37,7 +37,7 @@ Device choose_device(const std::string& name) {
   return device;
 }
 
-// What expected_seconds uses besides the measured rate; deliberately rough.
+// What a guess of seconds uses besides the measured rate.
 constexpr double multiply_share = 0.6;   // of it that whole layers reach
 constexpr double patches_per_token = 4;  // of the vision tower, for one token of the decoder
 constexpr double decoded_pixels_per_core = 4e8;  // per second; H.264, no filters skipped
@@ -114,23 +114,22 @@ EngineState::EngineState(const std::string& device, int thread_count, const Make
 
 EngineState::~EngineState() = default;
 
-double EngineState::expected_seconds(const Workload& work) const {
+Speed EngineState::speed() const {
   std::call_once(measured_, [this] {
     multiply_rate_ = context.device.is_cpu()
                          ? measure_multiply_rate(context, model->info().weight_dtype, native_bf16)
                          : gpu_multiply_rate;
   });
   const ModelInfo& info = model->info();
-  const auto tokens = static_cast<double>(work.tokens);
-  const double width = static_cast<double>(model->decoder().hidden_size()) * info.rows.layers;
-  const double operations = 2 * tokens * static_cast<double>(info.decoder_parameters) +
-                            4 * tokens * work.rows * width +
-                            2 * patches_per_token * static_cast<double>(work.visual_tokens) *
-                                static_cast<double>(info.vision_parameters);
-  const double computing = operations / (multiply_rate_ * multiply_share);
-  const double decoding = work.pixels / (decoded_pixels_per_core * threads.threads());
-  // On a CPU both need the same cores; with a GPU they run at the same time.
-  return context.device.is_cpu() ? computing + decoding : std::max(computing, decoding);
+  Speed speed;
+  speed.token_operations = 2 * static_cast<double>(info.decoder_parameters);
+  speed.attention_operations =
+      4 * static_cast<double>(model->decoder().hidden_size()) * info.rows.layers;
+  speed.vision_operations = 2 * patches_per_token * static_cast<double>(info.vision_parameters);
+  speed.multiply_rate = multiply_rate_ * multiply_share;
+  speed.pixel_rate = decoded_pixels_per_core * threads.threads();
+  speed.shares_cores = context.device.is_cpu();
+  return speed;
 }
 
 Engine::Engine(const EngineOptions& options)

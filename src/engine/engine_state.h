@@ -13,19 +13,12 @@
 #include "base/file.h"
 #include "base/threads.h"
 #include "engine/memory_budget.h"
+#include "engine/speed.h"
 #include "model/model.h"
 
 namespace kinora {
 
 class Scheduler;
-
-// What is to be done for a question.
-struct Workload {
-  int64_t tokens = 0;  // through the decoder
-  int64_t visual_tokens = 0;
-  double rows = 0;    // that a token attends to, on average
-  double pixels = 0;  // of decoded pictures
-};
 
 struct EngineState {
   EngineState(const EngineOptions& options, const FileSystem& files);
@@ -34,8 +27,8 @@ struct EngineState {
   EngineState(const std::string& device, int thread_count, const MakeModel& make);
   ~EngineState();
 
-  // A guess from the number of operations and how fast this machine multiplies (measured once).
-  double expected_seconds(const Workload& work) const;
+  // Of this model on this machine; how fast it multiplies is measured once.
+  Speed speed() const;
 
   std::string directory;  // of the model
   ThreadPool threads;

@@ -77,7 +77,7 @@ std::vector<InputInfo> Session::inputs() const {
   return all;
 }
 
-Forecast Session::forecast(const std::string& question) {
+Forecast Session::forecast(const std::string& question) const {
   std::vector<ContentPart> content(state_->new_inputs(), {Modality::video, ""});
   content.push_back({Modality::text, question});
   return state_->forecast(content);

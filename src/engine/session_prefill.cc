@@ -90,12 +90,13 @@ void SessionState::end_input(VisualInput& input, const ReadReport& report, Answe
   }
 }
 
-Tensor SessionState::prefill(const Prompt& prompt, size_t runs_end, const CancelToken& cancel,
+Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
                              SpanRecorder& spans, Answer& answer) {
+  const Prompt& prompt = plan.prompt;
   GroupPrefillOptions settings;
   settings.max_tokens = options_.max_group_tokens;
   settings.expected_tokens = prompt.tokens;
-  settings.max_row_bytes = row_budget();
+  settings.max_row_bytes = plan.budget.row_room;
   settings.share = &share_;
   settings.positions = positions_.get();
   settings.cancel = cancel;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "engine/session_state.h"
 
 namespace kinora {
@@ -26,9 +25,9 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
-std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
-                                 std::vector<VisualSegment>& segments) {
-  const VisualPlan& plan = input.plan;
+std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subtitle>& subtitles,
+                                 size_t number, std::vector<VisualSegment>& segments) {
+  const VisualPlan& plan = look.plan;
   std::vector<ContentPart> parts;
   int64_t begun = 0;  // units laid out so far
   const auto frames_until = [&](int64_t unit) {
@@ -37,11 +36,11 @@ std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
     parts.push_back({plan.source.modality, ""});
     begun = unit;
   };
-  for (const Subtitle& subtitle : input.subtitles) {
+  for (const Subtitle& subtitle : subtitles) {
     // It stands before the first unit that begins when it is already on screen.
     int64_t unit = begun;
     while (unit < plan.units &&
-           input.samples[static_cast<size_t>(unit * plan.frames_per_unit)].time < subtitle.begin) {
+           look.samples[static_cast<size_t>(unit * plan.frames_per_unit)].time < subtitle.begin) {
       ++unit;
     }
     frames_until(unit);
@@ -56,7 +55,7 @@ std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
   return parts;
 }
 
-Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts) const {
+Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const {
   Prompt prompt;
   prompt.conversation = conversation_;
   prompt.segments = segments_;
@@ -73,7 +72,8 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts) const {
     if (next_input >= inputs_.size()) {
       throw Error(ErrorKind::usage, "the question speaks of more inputs than were given");
     }
-    const auto laid_out = lay_out(inputs_[next_input], next_input, prompt.segments);
+    const auto laid_out =
+        lay_out(*looks[next_input], inputs_[next_input].subtitles, next_input, prompt.segments);
     content.insert(content.end(), laid_out.begin(), laid_out.end());
     ++next_input;
   }
@@ -83,7 +83,7 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts) const {
   }
   prompt.runs = model().render(prompt.conversation);
   find_kept(prompt);
-  count_tokens(prompt);
+  count_tokens(prompt, looks);
   return prompt;
 }
 
@@ -118,7 +118,7 @@ void SessionState::find_kept(Prompt& prompt) const {
 }
 
 // Walks the positions without doing any work, to know first where the prompt ends.
-void SessionState::count_tokens(Prompt& prompt) const {
+void SessionState::count_tokens(Prompt& prompt, const Looks& looks) const {
   const PositionCounter& from =
       prompt.from_place ? *places_[*prompt.from_place].positions : *positions_;
   const std::unique_ptr<PositionCounter> counter = from.clone();
@@ -128,7 +128,7 @@ void SessionState::count_tokens(Prompt& prompt) const {
     tokens.clear();
     if (run.visual >= 0) {
       const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
-      const VisualPlan& plan = inputs_[segment.input].plan;
+      const VisualPlan& plan = looks[segment.input]->plan;
       const std::vector<double> times(static_cast<size_t>(segment.count), 0.0);
       counter->visual(plan, segment.first, segment.count, times,
                       segment.first + segment.count == plan.units, tokens);
@@ -143,8 +143,9 @@ void SessionState::count_tokens(Prompt& prompt) const {
   prompt.end = counter->next();
 }
 
-void SessionState::check_positions(const Prompt& prompt) {
+void SessionState::check_positions(QuestionPlan& plan) const {
   const ModelInfo& info = model().info();
+  const Prompt& prompt = plan.prompt;
   if (prompt.end > info.max_position) {
     throw Error(ErrorKind::resource,
                 fmt::format("this question reaches position {} but {} was made for positions below "
@@ -152,10 +153,8 @@ void SessionState::check_positions(const Prompt& prompt) {
                             prompt.end, info.name, info.max_position),
                 ErrorHint::fewer_frames);
   }
-  // Once for a forecast and the answer after it.
-  if (prompt.tokens > info.max_position && prompt.tokens != warned_tokens_) {
-    warned_tokens_ = prompt.tokens;
-    log_warning(
+  if (prompt.tokens > info.max_position) {
+    plan.warnings.push_back(
         fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
                     "their positions are allowed, but quality may suffer",
                     prompt.tokens, info.max_position, info.name));

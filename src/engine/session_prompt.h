@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "engine/budget_planner.h"
 #include "engine/visual_input.h"
 #include "model/model.h"
 
@@ -31,9 +33,21 @@ struct Prompt {
   int64_t end = 0;                      // the position after it
 };
 
+// How each input of the conversation is looked at.
+using Looks = std::vector<const VisualLook*>;
+
 // The parts that make up one input: the input itself or, if it has subtitles, its frames split at
 // each subtitle, with the subtitle's text in between. Appends the segments to `segments`.
-std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
-                                 std::vector<VisualSegment>& segments);
+std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subtitle>& subtitles,
+                                 size_t number, std::vector<VisualSegment>& segments);
+
+// A question before anything is done for it.
+struct QuestionPlan {
+  Prompt prompt;
+  BudgetPlan budget;
+  std::vector<std::optional<VisualLook>> fewer;  // by input, where the budget asks for fewer frames
+  std::vector<std::string> changes;              // the same in words
+  std::vector<std::string> warnings;             // of what is allowed, but may end badly
+};
 
 }  // namespace kinora

@@ -94,7 +94,9 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
   });
-  for (size_t i = inputs_asked_; i < inputs_.size(); ++i) inputs_[i].plan_among(model(), images);
+  for (size_t i = inputs_asked_; i < inputs_.size(); ++i) {
+    if (!inputs_[i].read) inputs_[i].plan_among(model(), images);
+  }
   if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input
     attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
   }
@@ -127,14 +129,27 @@ void SessionState::go_back(const Place& place) {
 }
 
 template <typename Work>
-void SessionState::undo_on_failure(const Prompt& prompt, const Work& work) {
+void SessionState::carry_out(QuestionPlan& plan, const Work& work) {
   // Rows given up here cannot come back after a failure; the next question adds them again.
-  if (prompt.from_place) go_back_to(*prompt.from_place);
+  if (plan.prompt.from_place) go_back_to(*plan.prompt.from_place);
   const Place before = here();
   const size_t places = places_.size();
+  const size_t changes = changes_.size();
+  std::vector<bool> read;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    read.push_back(inputs_[i].read);
+    if (plan.fewer[i]) std::swap<VisualLook>(inputs_[i], *plan.fewer[i]);
+  }
+  changes_.insert(changes_.end(), plan.changes.begin(), plan.changes.end());
+  memory_->set_kept_share(plan.budget.share);
   try {
     work();
   } catch (...) {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      inputs_[i].read = read[i];
+      if (plan.fewer[i]) std::swap<VisualLook>(inputs_[i], *plan.fewer[i]);
+    }
+    changes_.resize(changes);
     places_.resize(places);
     go_back(before);
     throw;
@@ -154,11 +169,13 @@ Answer SessionState::prepare(const CancelToken& cancel) {
   // Any text will do: what stands before the end of the last input does not depend on it.
   std::vector<ContentPart> parts(new_inputs(), {Modality::video, ""});
   parts.push_back({Modality::text, "?"});
-  const Prompt prompt = plan_within_budget(parts);
+  QuestionPlan plan = this->plan(parts);
+  const Prompt& prompt = plan.prompt;
   size_t end = prompt.runs.size();
   while (end > 0 && prompt.runs[end - 1].visual < 0) --end;
   if (end > prompt.kept_runs) {
-    undo_on_failure(prompt, [&] { prefill(prompt, end, cancel, spans, answer); });
+    carry_out(plan, [&] { prefill(plan, end, cancel, spans, answer); });
+    answer.warnings.insert(answer.warnings.begin(), plan.warnings.begin(), plan.warnings.end());
   }
   answer.row_bytes = memory_->bytes().total();
   answer.spans = spans.take();
@@ -172,16 +189,17 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   const Stopwatch total;
   SpanRecorder spans;
   Answer answer;
-  Prompt prompt = plan_within_budget(parts);
-  undo_on_failure(prompt, [&] {
-    const Tensor hidden = prefill(prompt, prompt.runs.size(), options.cancel, spans, answer);
+  QuestionPlan plan = this->plan(parts);
+  Prompt& prompt = plan.prompt;
+  carry_out(plan, [&] {
+    const Tensor hidden = prefill(plan, prompt.runs.size(), options.cancel, spans, answer);
     places_.push_back(here());
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();
     const double prefilled = total.seconds();
     bool first = true;
     GenerateOptions limited = options;
-    limited.max_tokens = answer_room(options.max_tokens);
+    limited.max_tokens = answer_room(options.max_tokens, plan.budget.row_room);
     Generation generation({model(), *memory_, *attention_, *positions_, transcript_.text()},
                           limited, make_drafter(options_.draft));
     engine_->scheduler->run(generation, hidden, options.cancel, on_piece, [&] {
@@ -208,8 +226,8 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   conversation_ = std::move(prompt.conversation);
   segments_ = std::move(prompt.segments);
   inputs_asked_ = inputs_.size();
-  std::vector<std::string> warnings = change_texts();
-  changes_.clear();
+  std::vector<std::string> warnings = std::exchange(changes_, {});
+  warnings.insert(warnings.end(), plan.warnings.begin(), plan.warnings.end());
   warnings.insert(warnings.end(), answer.warnings.begin(), answer.warnings.end());
   answer.warnings = std::move(warnings);
   if (const AttentionReport* report = attention_->report()) {

@@ -38,7 +38,7 @@ class SessionState {
 
   // See Session. Each part that is not text stands for the next new input; there must be exactly
   // as many parts as new inputs.
-  Forecast forecast(const std::vector<ContentPart>& parts);
+  Forecast forecast(const std::vector<ContentPart>& parts) const;
   Answer prepare(const CancelToken& cancel);
   Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
              const std::function<void(std::string_view)>& on_piece);
@@ -56,52 +56,40 @@ class SessionState {
     Transcript::Point said;
   };
 
-  // What was changed to keep the budget: how many frames of an input are looked at or, without an
-  // input, how much of every group stays. A later change replaces one of the same thing.
-  struct Change {
-    std::optional<size_t> input;
-    std::string text;
-  };
-
   // session_prompt.cc
-  Prompt plan_prompt(const std::vector<ContentPart>& parts) const;
+  Prompt plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const;
   void find_kept(Prompt& prompt) const;
-  void count_tokens(Prompt& prompt) const;
-  void check_positions(const Prompt& prompt);
+  void count_tokens(Prompt& prompt, const Looks& looks) const;
+  void check_positions(QuestionPlan& plan) const;
 
   // session_budget.cc
-  Prompt plan_within_budget(const std::vector<ContentPart>& parts);
-  Forecast cost_of(const Prompt& prompt) const;
-  int64_t kept_rows(const Prompt& prompt) const;
+  QuestionPlan plan(const std::vector<ContentPart>& parts) const;
+  BudgetRequest budget_request(const Prompt& prompt) const;
+  void describe_changes(QuestionPlan& plan) const;
+  [[noreturn]] void refuse(const BudgetPlan& budget) const;
+  std::string limit_text(Limit limit) const;
   int64_t row_bytes_before(const Prompt& prompt) const;
-  int64_t working_bytes() const;
-  int64_t row_budget() const;  // bytes that rows may take; the largest number without a budget
-  bool lower_ratio(const Prompt& prompt, const Forecast& cost);
-  bool look_less_often(const Prompt& prompt, const Forecast& cost);
-  bool has_row_budget() const;
-  void note_change(Change change);
-  std::vector<std::string> change_texts() const;
-  std::string budget_text() const;
-  int64_t answer_room(int64_t wanted);
+  // Tokens that the answer may have when rows may take this many bytes.
+  int64_t answer_room(int64_t wanted, int64_t row_room);
 
   // session_prefill.cc
   // Runs [kept, runs_end) of the prompt; returns the last hidden row.
-  Tensor prefill(const Prompt& prompt, size_t runs_end, const CancelToken& cancel,
+  Tensor prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
                  SpanRecorder& spans, Answer& answer);
   std::unique_ptr<VisualFeed> start_feed(const Prompt& prompt, size_t runs_end,
                                          const CancelToken& cancel, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
 
-  // Leaves everything as it was when `work` throws.
+  // Does what was planned, and leaves everything as it was when `work` throws.
   template <typename Work>
-  void undo_on_failure(const Prompt& prompt, const Work& work);
+  void carry_out(QuestionPlan& plan, const Work& work);
   Place here() const;
   void go_back(const Place& place);
   void go_back_to(size_t place);
 
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
-  Retention retention_;
+  Retention retention_;  // as asked for; a budget may let less stay
   std::unique_ptr<Progress> progress_;
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
@@ -113,8 +101,7 @@ class SessionState {
   std::vector<Place> places_;            // ends of inputs and of questions, to come back to
   std::vector<VisualInput> inputs_;      // of the whole conversation
   size_t inputs_asked_ = 0;              // those after these belong to the next question
-  std::vector<Change> changes_;          // reported with the next answer
-  int64_t warned_tokens_ = 0;            // of the prompt that was last reported as long
+  std::vector<std::string> changes_;     // made to keep the budget, for the next answer to report
 };
 
 }  // namespace kinora

@@ -18,14 +18,9 @@ FrameStream start(VisualInput& input, ReadOptions options, int64_t frames_per_gr
 
 }  // namespace
 
-int64_t frames_in_group(const VisualPlan& plan, int64_t frames_per_group) {
-  const int64_t unit = plan.frames_per_unit;
-  return std::max<int64_t>(1, (frames_per_group + unit - 1) / unit) * unit;
-}
-
 UnitStream::UnitStream(VisualInput& input, ReadOptions options, int64_t frames_per_group)
     : input_(input),
-      frames_per_group_(frames_in_group(input.plan, frames_per_group)),
+      frames_per_group_(whole_units(frames_per_group, input.plan.frames_per_unit)),
       stream_(start(input, std::move(options), frames_per_group_)) {}
 
 bool UnitStream::is_exactly(const FrameGroup& group, int64_t wanted) const {

@@ -12,9 +12,6 @@
 
 namespace kinora {
 
-// `frames_per_group` rounded up to whole units.
-int64_t frames_in_group(const VisualPlan& plan, int64_t frames_per_group);
-
 class UnitStream {
  public:
   UnitStream(VisualInput& input, ReadOptions options, int64_t frames_per_group);

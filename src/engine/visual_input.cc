@@ -52,18 +52,14 @@ double sampled_rate(const FrameChoice& choice, const std::vector<SampledFrame>& 
 
 }  // namespace
 
-void VisualInput::look_at(const Model& model, int64_t frames) {
+VisualLook VisualInput::fewer(int64_t frames) const {
   const auto had = static_cast<int64_t>(samples.size());
-  std::vector<SampledFrame> chosen;
+  VisualLook look{{}, plan.with_frames(frames)};
   for (int64_t i = 0; i < frames; ++i) {
     const int64_t from = frames > 1 ? (i * (had - 1) + (frames - 1) / 2) / (frames - 1) : had / 2;
-    chosen.push_back(samples[static_cast<size_t>(from)]);
+    look.samples.push_back(samples[static_cast<size_t>(from)]);
   }
-  samples = std::move(chosen);
-  VisualSource described = plan.source;
-  described.frames = frames;
-  described.sampled_fps *= static_cast<double>(frames) / static_cast<double>(had);
-  plan = model.plan_visual(described, limits);
+  return look;
 }
 
 void VisualInput::look_at_less(const Model& model, double frame_share, double pixel_share) {
@@ -73,8 +69,10 @@ void VisualInput::look_at_less(const Model& model, double frame_share, double pi
     const auto units =
         static_cast<int64_t>(frame_share * static_cast<double>(had) / static_cast<double>(unit));
     const int64_t frames = std::max<int64_t>(1, units) * unit;
-    if (frames < had) look_at(model, frames);
-    sampled = static_cast<int64_t>(samples.size());
+    if (frames < had) {
+      static_cast<VisualLook&>(*this) = fewer(frames);
+      plan = model.plan_visual(plan.source, limits);  // fewer frames may be larger
+    }
   }
   if (pixel_share < 1) {
     const auto pixels = static_cast<double>(plan.frame_size.width * plan.frame_size.height);
@@ -125,7 +123,6 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     throw Error(ErrorKind::bad_input, request.source + " has no frame in the part asked for");
   }
   input.plan = model.plan_visual(source, request.limits);
-  input.sampled = static_cast<int64_t>(input.samples.size());
   if (!request.subtitles.empty()) {
     if (info.still) {
       throw Error(ErrorKind::usage, request.source + " is a picture: it has no subtitles");

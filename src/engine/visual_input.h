@@ -22,19 +22,22 @@ struct VisualRequest {
   bool keep_index = true;
 };
 
-struct VisualInput {
+// Which frames are looked at, and how.
+struct VisualLook {
+  std::vector<SampledFrame> samples;
+  VisualPlan plan;
+};
+
+struct VisualInput : VisualLook {
   std::string source;
   std::unique_ptr<Video> video;
-  std::vector<SampledFrame> samples;
   VisualLimits limits;
-  VisualPlan plan;
   std::vector<Subtitle> subtitles;  // within the part asked for
-  int64_t sampled = 0;              // frames that were to be looked at, before any budget
   std::string shortfall;            // what a truncated file lacks; empty: nothing
   bool read = false;                // its rows are, or were, in memory: it stays as it is
 
-  // Looks at `frames` of the sampled frames, evenly spread, and plans anew.
-  void look_at(const Model& model, int64_t frames);
+  // `frames` of the sampled frames, evenly spread, as large as they are.
+  VisualLook fewer(int64_t frames) const;
   // Looks at these shares of the frames and of their pixels, but at least at one unit.
   void look_at_less(const Model& model, double frame_share, double pixel_share);
   // Plans anew for a prompt with `images` pictures: some models look closer at a single one.

@@ -2,6 +2,7 @@
 // Processors make plans, the engine decodes by them, the families encode by them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -53,6 +54,23 @@ struct VisualPlan {
   Size grid;  // tokens across and down one unit, for M-RoPE
 
   int64_t tokens() const { return units * tokens_per_unit + trailing_tokens; }
+
+  // The same for another number of frames from the same stretch of time; each keeps its size.
+  VisualPlan with_frames(int64_t frames) const {
+    const double share = static_cast<double>(frames) / static_cast<double>(source.frames);
+    VisualPlan plan = *this;
+    plan.source.frames = frames;
+    plan.source.sampled_fps *= share;
+    plan.units = (frames + frames_per_unit - 1) / frames_per_unit;
+    plan.seconds_per_unit /= share;
+    return plan;
+  }
 };
+
+// The number of frames, at least one unit, that fill whole units.
+inline int64_t whole_units(int64_t frames, int64_t frames_per_unit) {
+  const int64_t units = frames / frames_per_unit + (frames % frames_per_unit != 0 ? 1 : 0);
+  return std::max<int64_t>(1, units) * frames_per_unit;
+}
 
 }  // namespace kinora

@@ -144,6 +144,34 @@ TEST_F(Road, StrictBudgetsAndImpossibleOnesAreRefused) {
   for (const char* size : {"lots", "-1GiB", "6 parsecs", "0"}) {
     expect_error(kinora({"ask", clip(), "What?", "-m", model, "--memory-budget", size}), 2, "");
   }
+  expect_error(kinora({"ask", clip(), "What?", "-m", model, "--memory-budget", "116"}), 2,
+               "116MiB");
+}
+
+TEST_F(Road, ARefusalNamesTheSmallestBudgetThatWorks) {
+  const auto asked = [&](const char* flag, const std::string& budget) {
+    return kinora({"ask", clip(), "What?", "-m", model, "--dry-run", flag, budget});
+  };
+  const auto smallest = [](const Finished& refused) {
+    const std::string mark = "the smallest that works is ";
+    const size_t begin = refused.err.find(mark);
+    EXPECT_NE(begin, std::string::npos) << refused.err;
+    if (begin == std::string::npos) return std::string();
+    const size_t at = begin + mark.size();
+    return refused.err.substr(at, refused.err.find_first_of(",:", at) - at);
+  };
+  const Finished refused = asked("--memory-budget", "1.5MiB");
+  EXPECT_EQ(refused.code, 6);
+  EXPECT_NE(refused.err.find("budget of 1.5 MiB"), std::string::npos) << refused.err;
+  const std::string memory = smallest(refused);  // "93.1 MiB"
+  EXPECT_EQ(asked("--memory-budget", memory).code, 0) << memory;
+  const double number = std::stod(memory);
+  EXPECT_EQ(asked("--memory-budget", std::to_string(number - 0.2) + "MiB").code, 6) << memory;
+  EXPECT_NE(asked("--memory-budget", "1KiB").err.find("1.0 KiB"), std::string::npos);
+
+  const int64_t tokens = std::stoll(smallest(asked("--max-context", "12")));
+  EXPECT_EQ(asked("--max-context", std::to_string(tokens)).code, 0) << tokens;
+  EXPECT_EQ(asked("--max-context", std::to_string(tokens - 1)).code, 6) << tokens;
 }
 
 TEST_F(Road, SubtitlesAreReadAlong) {
