@@ -80,6 +80,15 @@ struct QuestionPart {
   std::optional<std::string> text;
 };
 
+// What has come of a source that is taken in as it comes.
+struct TakenIn {
+  int64_t frames = 0;
+  int64_t tokens = 0;  // prefilled for them
+  double until = 0;    // seconds: the newest frame of all, in the time of the source
+  bool ended = false;  // nothing more will come
+  std::vector<std::string> warnings;
+};
+
 // What a question will cost, known before any frame is decoded.
 struct Forecast {
   int64_t frames = 0;
@@ -176,6 +185,18 @@ class KINORA_API Session {
   // Adds a video or picture (path, URL, folder of pictures, "-" for standard input) to the next
   // question. Opens, samples and plans it at once; frames are decoded when the question is asked.
   InputInfo add(const std::string& source, const InputOptions& options = {});
+
+  // Opens a source that is looked at as it comes, and goes on being looked at between questions: a
+  // pipe or "-", a camera or other live address, or a file. It must be the first thing in the
+  // session. Frames are chosen by their rate (the model's own, unless said otherwise), or all.
+  // Decoding begins at once and waits when nobody takes frames in.
+  InputInfo open(const std::string& source, const InputOptions& options = {});
+  // Takes in what has come of it since the last call; waits until there are `least_frames` new
+  // frames, or the end. They come in groups of SessionOptions::frames_per_group. The next question
+  // is about all that has been taken in; questions and answers so far are read again after it,
+  // and nothing of the video is. Throws what ended the source, after what came before is taken in.
+  // After any other exception nothing is lost: the next call goes on.
+  TakenIn take_in(int64_t least_frames = 0, const CancelToken& cancel = {});
 
   // Asks with the new inputs in front of the text. `on_piece` receives the answer as it is made,
   // in whole characters. Refuses, before any work starts, a prompt that reaches past the

@@ -55,6 +55,20 @@ class BoundedQueue {
     return item;
   }
 
+  // The next item if there is one now. Throws the producer's error after the last one.
+  std::optional<T> pop_ready() {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return std::nullopt;
+    if (items_.empty()) {
+      if (error_) std::rethrow_exception(error_);
+      return std::nullopt;
+    }
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    changed_.notify_all();
+    return item;
+  }
+
   // Wakes both sides and drops what waits; nothing passes from now on.
   void stop() {
     const std::lock_guard lock(mutex_);

@@ -43,7 +43,8 @@ class GroupPrefill {
   // The same; returns the last hidden row, [1, hidden].
   Tensor finish();
 
-  int64_t tokens() const { return tokens_; }
+  int64_t tokens() const { return tokens_; }  // that were run
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   double seconds() const { return clock_.seconds(); }  // complete after finish()
 
  private:

@@ -32,6 +32,17 @@ GenerateOptions generation(const AnswerOptions& options, const GenerationDefault
   return out;
 }
 
+VisualRequest request_of(const std::string& source, const InputOptions& options) {
+  VisualRequest request;
+  request.source = source;
+  request.frames = options.frames;
+  request.limits = {options.min_pixels, options.max_pixels};
+  request.folder_fps = options.folder_fps;
+  request.subtitles = options.subtitles;
+  request.keep_index = options.keep_index;
+  return request;
+}
+
 }  // namespace
 
 Session::Session(const Engine& engine, const SessionOptions& options)
@@ -41,14 +52,15 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 InputInfo Session::add(const std::string& source, const InputOptions& options) {
-  VisualRequest request;
-  request.source = source;
-  request.frames = options.frames;
-  request.limits = {options.min_pixels, options.max_pixels};
-  request.folder_fps = options.folder_fps;
-  request.subtitles = options.subtitles;
-  request.keep_index = options.keep_index;
-  return describe(state_->add(request, options.cancel));
+  return describe(state_->add(request_of(source, options), options.cancel));
+}
+
+InputInfo Session::open(const std::string& source, const InputOptions& options) {
+  return describe(state_->open(request_of(source, options), options.cancel));
+}
+
+TakenIn Session::take_in(int64_t least_frames, const CancelToken& cancel) {
+  return state_->take_in(least_frames, cancel);
 }
 
 Answer Session::ask(const std::string& question, const AnswerOptions& options,

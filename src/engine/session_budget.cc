@@ -47,7 +47,7 @@ InputShape shape_of(const VisualInput& input) {
   shape.trailing_tokens = plan.trailing_tokens;
   shape.frame_pixels = plan.frame_size.width * plan.frame_size.height;
   shape.coded_pixels = info.coded_size.width * info.coded_size.height;
-  if (!info.still) {
+  if (!info.still && !input.samples.empty()) {
     shape.decoded_pictures = input.samples.back().index - input.samples.front().index + 1;
   }
   shape.indexed_pictures = info.frames;

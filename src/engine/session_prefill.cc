@@ -1,5 +1,5 @@
-// Reading a prompt into memory: text runs are embedded, visual ones come out of the feed, and
-// groups of both go through the decoder.
+// Reading a prompt into memory: text runs are embedded, visual ones are taken in, and groups of
+// both go through the decoder.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 
 #include "base/error.h"
 #include "engine/group_prefill.h"
+#include "engine/ingest.h"
 #include "engine/session_state.h"
-#include "engine/visual_feed.h"
+#include "engine/session_stream.h"
 
 namespace kinora {
 namespace {
@@ -22,24 +23,24 @@ Tensor copy_rows(const Tensor& source, int64_t begin, int64_t count) {
   return out;
 }
 
-// Hands out the groups of a feed in pieces that end where a segment ends.
+// Hands out the groups of an ingest in pieces that end where a segment ends.
 class SegmentReader {
  public:
-  SegmentReader(VisualFeed& feed, const std::vector<VisualInput>& inputs)
-      : feed_(feed), inputs_(inputs) {}
+  SegmentReader(Ingest& ingest, const std::vector<VisualInput>& inputs, CancelToken cancel)
+      : ingest_(ingest), inputs_(inputs), cancel_(std::move(cancel)) {}
 
   // At most `units` units of the input, as they lie in one group.
-  EncodedGroup take(size_t input, int64_t units) {
-    if (!group_) group_ = feed_.next();
+  TokenGroup take(size_t input, int64_t units) {
+    if (!group_) group_ = ingest_.next(cancel_);
     if (!group_ || group_->report) {
       throw Error(ErrorKind::internal, "an input ended before its frames did");
     }
     if (group_->count <= units) return std::move(*std::exchange(group_, std::nullopt));
     const int64_t rows = units * inputs_[input].plan.tokens_per_unit;
-    EncodedGroup piece = *group_;
+    TokenGroup piece = *group_;
     piece.count = units;
     piece.last = false;
-    piece.frames = 0;  // counted with the last piece
+    piece.frames.clear();  // counted with the last piece
     piece.times.resize(static_cast<size_t>(units));
     piece.tokens = copy_rows(group_->tokens, 0, rows);
     group_->first += units;
@@ -51,43 +52,53 @@ class SegmentReader {
   bool at_end_of_group() const { return !group_; }
 
   ReadReport report() {
-    const std::optional<EncodedGroup> end = feed_.next();
+    const std::optional<TokenGroup> end = ingest_.next(cancel_);
     if (!end || !end->report) throw Error(ErrorKind::internal, "an input ended without a report");
     return *end->report;
   }
 
  private:
-  VisualFeed& feed_;
+  Ingest& ingest_;
   const std::vector<VisualInput>& inputs_;
-  std::optional<EncodedGroup> group_;  // what is left of it
+  const CancelToken cancel_;
+  std::optional<TokenGroup> group_;  // what is left of it
 };
 
 }  // namespace
 
-std::unique_ptr<VisualFeed> SessionState::start_feed(const Prompt& prompt, size_t runs_end,
-                                                     const CancelToken& cancel,
-                                                     SpanRecorder& spans) {
-  std::vector<VisualInput*> inputs;
+std::unique_ptr<Ingest> SessionState::start_ingest(const Prompt& prompt, size_t runs_end,
+                                                   SpanRecorder& spans) {
+  std::vector<size_t> inputs;
   for (size_t i = prompt.kept_runs; i < runs_end; ++i) {
     if (prompt.runs[i].visual < 0) continue;
-    VisualInput* input =
-        &inputs_[prompt.segments[static_cast<size_t>(prompt.runs[i].visual)].input];
+    const size_t input = prompt.segments[static_cast<size_t>(prompt.runs[i].visual)].input;
     if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
   }
   if (inputs.empty()) return nullptr;
-  const FeedOptions options{options_.frames_per_group, options_.overlap, options_.decode_threads};
-  return make_visual_feed(*engine_, std::move(inputs), options, *progress_, spans, cancel);
+  std::vector<IngestItem> items;
+  for (const size_t input : inputs) {
+    items.push_back(ingest_item(inputs_[input], options_.frames_per_group));
+  }
+  return make_ingest(*engine_, std::move(items), {options_.overlap, options_.decode_threads},
+                     *progress_, spans);
+}
+
+std::vector<std::string> damage_of(const VisualInput& input, const ReadReport& report) {
+  std::vector<std::string> texts;
+  for (const DamagedSpan& span : report.damaged) {
+    texts.push_back(
+        fmt::format("{} is damaged from {:.2f} s to {:.2f} s; {} sampled frame(s) there were lost",
+                    input.source, span.from, span.to, span.lost));
+  }
+  return texts;
 }
 
 void SessionState::end_input(VisualInput& input, const ReadReport& report, Answer& answer) {
   input.read = true;
   answer.timings.decode += report.decode_cpu_seconds;
   if (!input.shortfall.empty()) answer.warnings.push_back(input.shortfall);
-  for (const DamagedSpan& span : report.damaged) {
-    answer.warnings.push_back(
-        fmt::format("{} is damaged from {:.2f} s to {:.2f} s; {} sampled frame(s) there were lost",
-                    input.source, span.from, span.to, span.lost));
-  }
+  const std::vector<std::string> damage = damage_of(input, report);
+  answer.warnings.insert(answer.warnings.end(), damage.begin(), damage.end());
 }
 
 Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
@@ -104,10 +115,17 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
     if (run.visual >= 0) settings.question.clear();
     settings.question.insert(settings.question.end(), run.ids.begin(), run.ids.end());
   }
-  const std::unique_ptr<VisualFeed> feed = start_feed(prompt, runs_end, cancel, spans);
+  const std::unique_ptr<Ingest> ingest = start_ingest(prompt, runs_end, spans);
   std::optional<SegmentReader> reader;
-  if (feed) reader.emplace(*feed, inputs_);
+  if (ingest) reader.emplace(*ingest, inputs_, cancel);
   GroupPrefill groups(*engine_, *memory_, *attention_, std::move(settings), *progress_, spans);
+  if (prompt.closes_video) {
+    const VisualPlan& open = inputs_[0].plan;
+    std::vector<TokenInfo> tokens;
+    positions_->visual(open, open.units, 0, {}, true, tokens);
+    Tensor closing = closing_tokens(*engine_, open);
+    if (closing.defined()) groups.add(std::move(closing), std::move(tokens));
+  }
   for (size_t i = prompt.kept_runs; i < runs_end; ++i) {
     PromptRun run = prompt.runs[i];
     if (run.visual < 0) {
@@ -136,9 +154,9 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
     const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
     VisualInput& input = inputs_[segment.input];
     for (int64_t left = segment.count; left > 0;) {
-      EncodedGroup group = reader->take(segment.input, left);
+      TokenGroup group = reader->take(segment.input, left);
       left -= group.count;
-      answer.frames += group.frames;
+      answer.frames += static_cast<int64_t>(group.frames.size());
       answer.visual_tokens += group.tokens.size(0);
       std::vector<TokenInfo> tokens;
       positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
@@ -155,9 +173,9 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
   Tensor hidden = groups.finish();
   answer.prompt_tokens = groups.tokens();
   answer.timings.prefill = groups.seconds();
-  if (feed) {
-    answer.timings.vision = feed->vision_seconds();
-    answer.timings.decode_wait = feed->wait_seconds();
+  if (ingest) {
+    answer.timings.vision = ingest->vision_seconds();
+    answer.timings.decode_wait = ingest->wait_seconds();
   }
   return hidden;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/session_state.h"
+#include "engine/session_stream.h"
 
 namespace kinora {
 namespace {
@@ -56,6 +57,10 @@ std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subti
 }
 
 Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const {
+  if (source_ && inputs_[0].plan.units == 0) {
+    throw Error(ErrorKind::usage,
+                inputs_[0].source + " has not given a frame yet: take some of it in first");
+  }
   Prompt prompt;
   prompt.conversation = conversation_;
   prompt.segments = segments_;
@@ -108,6 +113,8 @@ void SessionState::find_kept(Prompt& prompt) const {
     prompt.from_place = place;
     skip = places_[place].said.items;
   }
+  prompt.closes_video = source_ && !source_->closed && source_->place > 0 &&
+                        skip == places_[source_->place].said.items;
   for (const PromptRun& run : prompt.runs) {
     const size_t length = run.visual >= 0 ? 1 : run.ids.size();
     if (skip < length) break;
@@ -115,6 +122,12 @@ void SessionState::find_kept(Prompt& prompt) const {
     ++prompt.kept_runs;
   }
   prompt.kept_ids = skip;
+  if (source_ && prompt.kept_runs < prompt.runs.size() &&
+      std::any_of(prompt.runs.begin() + static_cast<std::ptrdiff_t>(prompt.kept_runs),
+                  prompt.runs.end(), [](const PromptRun& run) { return run.visual == 0; })) {
+    throw Error(ErrorKind::usage,
+                inputs_[0].source + " cannot be read again: text must come after it");
+  }
 }
 
 // Walks the positions without doing any work, to know first where the prompt ends.
@@ -123,6 +136,11 @@ void SessionState::count_tokens(Prompt& prompt, const Looks& looks) const {
       prompt.from_place ? *places_[*prompt.from_place].positions : *positions_;
   const std::unique_ptr<PositionCounter> counter = from.clone();
   std::vector<TokenInfo> tokens;
+  if (prompt.closes_video) {
+    const VisualPlan& open = looks[0]->plan;
+    counter->visual(open, open.units, 0, {}, true, tokens);
+    prompt.tokens = prompt.text_tokens = static_cast<int64_t>(tokens.size());
+  }
   for (size_t i = prompt.kept_runs; i < prompt.runs.size(); ++i) {
     const PromptRun& run = prompt.runs[i];
     tokens.clear();

@@ -28,9 +28,10 @@ struct Prompt {
   std::optional<size_t> from_place;     // go back to this place first (0 is the empty store)
   size_t kept_runs = 0;                 // of `runs`, in the store whole …
   size_t kept_ids = 0;                  // … and this many ids of the next run
-  int64_t tokens = 0;                   // to prefill
-  int64_t text_tokens = 0;              // of those
-  int64_t end = 0;                      // the position after it
+  bool closes_video = false;  // what is kept ends with an open video, which is closed first
+  int64_t tokens = 0;         // to prefill
+  int64_t text_tokens = 0;    // of those
+  int64_t end = 0;            // the position after it
 };
 
 // How each input of the conversation is looked at.

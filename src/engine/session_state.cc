@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/attention_choice.h"
 #include "engine/scheduler.h"
+#include "engine/session_stream.h"
 #include "engine/stopwatch.h"
 #include "generate/policies.h"
 #include "memory/policies.h"

@@ -1,6 +1,7 @@
 // What a Session is made of: the K/V rows of one conversation and how far the prompt has come.
 // Asking again prefills only what is new. Planning a prompt is in session_prompt.cc, reading it
-// into memory in session_prefill.cc, keeping budgets in session_budget.cc.
+// into memory in session_prefill.cc, keeping budgets in session_budget.cc, taking in an open source
+// in session_stream.cc.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@
 namespace kinora {
 
 class GroupPrefill;
-class VisualFeed;
+class Ingest;
+struct OpenSource;
 
 class SessionState {
  public:
@@ -35,6 +37,9 @@ class SessionState {
 
   // Adds an input to the next question. Opens and plans it at once.
   const VisualInput& add(const VisualRequest& request, const CancelToken& cancel);
+  // Opens a source to be taken in as it comes; see Session.
+  const VisualInput& open(const VisualRequest& request, const CancelToken& cancel);
+  TakenIn take_in(int64_t least_frames, const CancelToken& cancel);
 
   // See Session. Each part that is not text stands for the next new input; there must be exactly
   // as many parts as new inputs.
@@ -76,9 +81,14 @@ class SessionState {
   // Runs [kept, runs_end) of the prompt; returns the last hidden row.
   Tensor prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
                  SpanRecorder& spans, Answer& answer);
-  std::unique_ptr<VisualFeed> start_feed(const Prompt& prompt, size_t runs_end,
-                                         const CancelToken& cancel, SpanRecorder& spans);
+  std::unique_ptr<Ingest> start_ingest(const Prompt& prompt, size_t runs_end, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
+
+  // session_stream.cc
+  void gather(int64_t wanted_frames, const CancelToken& cancel);
+  void absorb(const CancelToken& cancel, TakenIn& taken);
+  void check_reach(int64_t tokens) const;
+  int64_t row_room() const;
 
   // Does what was planned, and leaves everything as it was when `work` throws.
   template <typename Work>
@@ -102,6 +112,10 @@ class SessionState {
   std::vector<VisualInput> inputs_;      // of the whole conversation
   size_t inputs_asked_ = 0;              // those after these belong to the next question
   std::vector<std::string> changes_;     // made to keep the budget, for the next answer to report
+  std::unique_ptr<OpenSource> source_;   // the first input, if it is taken in as it comes
 };
+
+// What could not be decoded of an input, in words.
+std::vector<std::string> damage_of(const VisualInput& input, const ReadReport& report);
 
 }  // namespace kinora

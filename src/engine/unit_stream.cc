@@ -56,7 +56,7 @@ FrameGroup UnitStream::assemble(int64_t wanted) {
   return out;
 }
 
-std::optional<UnitStream::Units> UnitStream::next() {
+std::optional<Units> UnitStream::next() {
   const auto total = static_cast<int64_t>(input_.samples.size());
   if (delivered_ == total) {
     while (!ended_) ended_ = !stream_.next();  // only then is the report complete

@@ -8,24 +8,18 @@
 #include <optional>
 #include <vector>
 
+#include "engine/unit_source.h"
 #include "engine/visual_input.h"
 
 namespace kinora {
 
-class UnitStream {
+class UnitStream final : public UnitSource {
  public:
   UnitStream(VisualInput& input, ReadOptions options, int64_t frames_per_group);
 
-  struct Units {
-    int64_t first = 0;  // number of the first unit
-    int64_t count = 0;
-    bool last = false;          // the item ends here
-    FrameGroup frames;          // count × frames_per_unit, fewer only when last
-    std::vector<double> times;  // of each unit: its first frame's
-  };
-  std::optional<Units> next();
+  std::optional<Units> next() override;
 
-  ReadReport report() const { return stream_.report(); }
+  ReadReport report() const override { return stream_.report(); }
 
  private:
   // One frame of a group that is kept alive by it.

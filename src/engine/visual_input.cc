@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -50,6 +51,20 @@ double sampled_rate(const FrameChoice& choice, const std::vector<SampledFrame>& 
   return count / static_cast<double>(std::max<int64_t>(1, part.count)) * source_fps;
 }
 
+VisualInput open_source(const Model& model, const VisualRequest& request, OpenOptions options) {
+  if (!model.info().sees) {
+    throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
+                                                    model.info().name, request.source));
+  }
+  check_choice(request.frames);
+  VisualInput input;
+  input.source = request.source;
+  input.limits = request.limits;
+  options.folder_fps = request.folder_fps;
+  input.video = open_video(request.source, options);
+  return input;
+}
+
 }  // namespace
 
 VisualLook VisualInput::fewer(int64_t frames) const {
@@ -89,16 +104,7 @@ void VisualInput::plan_among(const Model& model, int64_t images) {
 }
 
 VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options) {
-  if (!model.info().sees) {
-    throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
-                                                    model.info().name, request.source));
-  }
-  check_choice(request.frames);
-  VisualInput input;
-  input.source = request.source;
-  input.limits = request.limits;
-  options.folder_fps = request.folder_fps;
-  input.video = open_video(request.source, options);
+  VisualInput input = open_source(model, request, std::move(options));
   if (input.video->live()) {
     throw Error(ErrorKind::unsupported,
                 request.source + " is a live source; a question needs a video that ends");
@@ -132,6 +138,40 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
       return subtitle.end < request.frames.start || subtitle.begin > request.frames.end;
     });
   }
+  return input;
+}
+
+VisualInput open_endless(const Model& model, const VisualRequest& request, double frame_share,
+                         double pixel_share, OpenOptions options) {
+  using Way = FrameChoice::Way;
+  FrameChoice choice = request.frames;
+  if (choice.way != Way::model && choice.way != Way::rate && choice.way != Way::all) {
+    throw Error(ErrorKind::usage,
+                "frames of a source that is looked at as it comes are chosen by their rate, or all",
+                ErrorHint::set_frame_rate);
+  }
+  if (!request.subtitles.empty()) {
+    throw Error(ErrorKind::usage,
+                request.source + " is looked at as it comes: subtitles cannot be read along");
+  }
+  VisualInput input = open_source(model, request, std::move(options));
+  const VideoInfo& info = input.video->info();
+  if (info.still) {
+    throw Error(ErrorKind::usage, request.source + " is a picture: add it instead");
+  }
+  if (choice.way == Way::model) {
+    choice.way = Way::rate;
+    choice.fps = frame_share * (model.default_fps() > 0 ? model.default_fps() : 1);
+  }
+  VisualSource source;
+  source.size = {info.size.width, info.size.height};
+  source.frames = model.default_max_frames();  // as large as in the longest video
+  source.sampled_fps = choice.way == Way::rate ? choice.fps : info.fps;
+  input.plan = model.plan_visual(source, input.limits);
+  input.look_at_less(model, 1, pixel_share);
+  input.plan.units = 0;
+  input.open = choice;
+  input.read = true;
   return input;
 }
 

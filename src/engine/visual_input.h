@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,11 @@ struct VisualInput : VisualLook {
   std::unique_ptr<Video> video;
   VisualLimits limits;
   std::vector<Subtitle> subtitles;  // within the part asked for
-  std::string shortfall;            // what a truncated file lacks; empty: nothing
-  bool read = false;                // its rows are, or were, in memory: it stays as it is
+  // Without a known end: how frames are chosen as they come. What has been looked at so far is in
+  // `samples` and `plan.units`.
+  std::optional<FrameChoice> open;
+  std::string shortfall;  // what a truncated file lacks; empty: nothing
+  bool read = false;      // its rows are, or were, in memory: it stays as it is
 
   // `frames` of the sampled frames, evenly spread, as large as they are.
   VisualLook fewer(int64_t frames) const;
@@ -47,5 +51,11 @@ struct VisualInput : VisualLook {
 // Opens and plans. Throws usage errors for a choice of frames that makes no sense, and whatever
 // open_video throws.
 VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options);
+
+// Opens a video that is looked at as it comes, live or not, and plans its frames, of which none has
+// been looked at. The shares are those of VisualInput::look_at_less; a rate that was asked for
+// stays.
+VisualInput open_endless(const Model& model, const VisualRequest& request, double frame_share,
+                         double pixel_share, OpenOptions options);
 
 }  // namespace kinora

@@ -80,7 +80,9 @@ std::vector<PromptRun> FamilyModel::render(const Conversation& conversation) con
 
 void check_frames(const VisualPlan& plan, const FrameGroup& frames, bool last) {
   const bool whole_units = frames.frames() % plan.frames_per_unit == 0;
-  if (frames.frames() < 1 || (!last && !whole_units) || frames.width() != plan.frame_size.width ||
+  // Without frames only the tokens that close an item are wanted.
+  const bool some = frames.frames() > 0 || (last && plan.trailing_tokens > 0);
+  if (!some || (!last && !whole_units) || frames.width() != plan.frame_size.width ||
       frames.height() != plan.frame_size.height) {
     throw Error(ErrorKind::internal,
                 fmt::format("{} frames of {}×{} do not fit a plan of {} a unit, {}×{}",

@@ -1,0 +1,308 @@
+#include "engine/ingest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <system_error>
+#include <thread>
+
+#include "base/error.h"
+#include "engine/bounded_queue.h"
+#include "engine/core_gate.h"
+#include "engine/open_unit_stream.h"
+#include "engine/stage_clock.h"
+#include "engine/stopwatch.h"
+#include "engine/unit_stream.h"
+
+namespace kinora {
+namespace {
+
+// Frames of one item on their way to the vision tower, or the end of that item.
+struct DecodedGroup {
+  size_t item = 0;
+  Units units;
+  std::shared_ptr<const ReadReport> report;
+};
+
+bool has_no_end(const IngestItem& item) { return item.frames == 0; }
+
+// Counts the frames of all items together.
+class DecodeProgress final : public Progress {
+ public:
+  DecodeProgress(Progress& target, const std::vector<IngestItem>& items) : target_(target) {
+    for (const IngestItem& item : items) total_ += item.frames;
+    if (std::any_of(items.begin(), items.end(), has_no_end)) total_ = 0;
+  }
+  void next_item(int64_t frames_before) { before_ = frames_before; }
+  void update(std::string_view stage, int64_t done, int64_t) override {
+    target_.update(stage, before_ + done, total_);
+  }
+
+ private:
+  Progress& target_;
+  std::atomic<int64_t> before_ = 0;
+  int64_t total_ = 0;
+};
+
+// Decodes one item after the other. `take` gets groups and reports; false ends it.
+class DecodeStage {
+ public:
+  // `gate`, when there is one, is passed before every packet. What comes without an end comes in
+  // its own time: nobody would open the gate while there is no question.
+  DecodeStage(std::vector<IngestItem> items, const IngestOptions& options, Progress& progress,
+              SpanRecorder& spans, CoreGate* gate)
+      : items_(std::move(items)),
+        options_(options),
+        progress_(progress, items_),
+        spans_(spans),
+        gate_(std::any_of(items_.begin(), items_.end(), has_no_end) ? nullptr : gate) {}
+
+  template <typename Take>
+  void run(const CancelToken& stop, const Take& take) {
+    int64_t frames = 0;
+    for (size_t i = 0; i < items_.size(); ++i) {
+      progress_.next_item(frames);
+      ReadOptions read;
+      read.cancel = stop;
+      read.progress = &progress_;
+      read.threads = options_.decode_threads;
+      if (gate_ != nullptr) read.before_packet = [this](int worker) { gate_->pass(worker); };
+      read.on_span = [this](const DecodeSpan& span) {
+        spans_.add(fmt::format("decode {}", span.worker + 1),
+                   fmt::format("decode {:.1f} s to {:.1f} s", span.from, span.to), span.begin,
+                   span.end);
+      };
+      const std::unique_ptr<UnitSource> source = items_[i].open(std::move(read));
+      while (std::optional<Units> units = source->next()) {
+        if (!take(DecodedGroup{i, std::move(*units), {}})) return;
+      }
+      if (!take(DecodedGroup{i, {}, std::make_shared<const ReadReport>(source->report())})) return;
+      frames += items_[i].frames;
+    }
+  }
+
+  const VisualPlan& plan(size_t item) const { return items_[item].plan; }
+
+ private:
+  const std::vector<IngestItem> items_;
+  const IngestOptions options_;
+  DecodeProgress progress_;
+  SpanRecorder& spans_;
+  CoreGate* const gate_;
+};
+
+class VisionStage {
+ public:
+  VisionStage(const EngineState& engine, SpanRecorder& spans)
+      : engine_(engine), clock_(engine.context, spans, "vision") {}
+
+  TokenGroup run(const VisualPlan& plan, DecodedGroup decoded) {
+    Units& units = decoded.units;
+    TokenGroup group{units.first, units.count, units.last, {}, units.times, {}, decoded.report};
+    for (size_t i = 0; i < units.frames.times.size(); ++i) {
+      group.frames.push_back({units.frames.index[i], units.frames.times[i]});
+    }
+    if (group.report) {
+      clock_.finish();
+      return group;
+    }
+    clock_.begin();
+    group.tokens = units.count > 0
+                       ? engine_.model->encode(engine_.context, plan, units.frames, units.last)
+                       : closing_tokens(engine_, plan);
+    clock_.end(fmt::format("vision {} frames from {:.1f} s", group.frames.size(),
+                           units.times.empty() ? 0.0 : units.times.front()));
+    return group;
+  }
+
+  double seconds() const { return clock_.seconds(); }  // complete after a report has passed
+
+ private:
+  const EngineState& engine_;
+  StageClock clock_;
+};
+
+// Cores that the decoder layers leave: those beyond their threads, and one in eight, because no
+// loop keeps that many busy all the time.
+int spare_cores(const EngineState& engine) {
+  const int cores = ThreadPool().threads();
+  return std::max(0, cores - engine.threads.threads()) + cores / 8;
+}
+
+class OverlappedIngest final : public Ingest {
+ public:
+  OverlappedIngest(const EngineState& engine, std::vector<IngestItem> items,
+                   const IngestOptions& options, Progress& progress, SpanRecorder& spans)
+      : gate_(spare_cores(engine)),
+        decode_(std::move(items), options, progress, spans, &gate_),
+        vision_(engine, spans) {
+    try {
+      decoding_ = std::thread([this] { decode(); });
+      // On a CPU the tower and the decoder layers take turns; with a GPU nobody waits for a core.
+      if (!engine.context.device.is_cpu()) seeing_ = std::thread([this] { see(); });
+    } catch (const std::system_error&) {
+      end();
+      throw Error(ErrorKind::resource,
+                  "no thread can be started: end other programs or raise the "
+                  "limit of this one");
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~OverlappedIngest() override { end(); }
+
+  std::optional<TokenGroup> next(const CancelToken& cancel) override {
+    const Stopwatch waiting;
+    if (seeing_.joinable()) {
+      std::optional<TokenGroup> group = encoded_.pop(cancel);
+      wait_seconds_ += waiting.seconds();
+      return group;
+    }
+    gate_.open();
+    std::optional<DecodedGroup> group;
+    try {
+      group = decoded_.pop(cancel);
+    } catch (...) {
+      gate_.close();
+      throw;
+    }
+    gate_.close();
+    wait_seconds_ += waiting.seconds();
+    return encode(std::move(group));
+  }
+
+  std::optional<TokenGroup> ready() override {
+    if (seeing_.joinable()) return encoded_.pop_ready();
+    return encode(decoded_.pop_ready());
+  }
+
+  double vision_seconds() const override { return vision_.seconds(); }
+  double wait_seconds() const override { return wait_seconds_; }
+
+ private:
+  std::optional<TokenGroup> encode(std::optional<DecodedGroup> group) {
+    if (!group) return std::nullopt;
+    const VisualPlan& plan = decode_.plan(group->item);
+    return vision_.run(plan, std::move(*group));
+  }
+
+  void decode() {
+    try {
+      decode_.run(stop_, [this](DecodedGroup group) { return decoded_.push(std::move(group)); });
+      decoded_.finish();
+    } catch (...) {
+      decoded_.finish(std::current_exception());
+    }
+  }
+
+  void see() {
+    try {
+      while (std::optional<TokenGroup> group = encode(decoded_.pop(stop_))) {
+        if (!encoded_.push(std::move(*group))) return;
+      }
+      encoded_.finish();
+    } catch (...) {
+      encoded_.finish(std::current_exception());
+    }
+  }
+
+  void end() {
+    stop_.cancel();
+    gate_.open();
+    decoded_.stop();
+    encoded_.stop();
+    if (decoding_.joinable()) decoding_.join();
+    if (seeing_.joinable()) seeing_.join();
+  }
+
+  const CancelToken stop_;  // ends the threads
+  CoreGate gate_;           // closed while the caller computes on the CPU
+  DecodeStage decode_;
+  VisionStage vision_;
+  BoundedQueue<DecodedGroup> decoded_{1};  // the decoder has a queue of its own before this one
+  BoundedQueue<TokenGroup> encoded_{2};
+  double wait_seconds_ = 0;
+  std::thread decoding_;
+  std::thread seeing_;
+};
+
+class SequentialIngest final : public Ingest {
+ public:
+  SequentialIngest(const EngineState& engine, std::vector<IngestItem> items,
+                   const IngestOptions& options, Progress& progress, SpanRecorder& spans)
+      : decode_(std::move(items), options, progress, spans, nullptr), vision_(engine, spans) {}
+
+  std::optional<TokenGroup> next(const CancelToken& cancel) override {
+    cancel.check();
+    if (!std::exchange(decoded_, true)) {
+      const Stopwatch waiting;
+      decode_.run(cancel, [this](DecodedGroup group) {
+        groups_.push_back(std::move(group));
+        return true;
+      });
+      wait_seconds_ = waiting.seconds();
+    }
+    return ready();
+  }
+
+  std::optional<TokenGroup> ready() override {
+    if (groups_.empty()) return std::nullopt;
+    DecodedGroup group = std::move(groups_.front());
+    groups_.pop_front();
+    const VisualPlan& plan = decode_.plan(group.item);
+    return vision_.run(plan, std::move(group));
+  }
+
+  double vision_seconds() const override { return vision_.seconds(); }
+  double wait_seconds() const override { return wait_seconds_; }
+
+ private:
+  DecodeStage decode_;
+  VisionStage vision_;
+  bool decoded_ = false;
+  std::deque<DecodedGroup> groups_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace
+
+IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
+  if (!input.open) {
+    return {input.plan, static_cast<int64_t>(input.samples.size()),
+            [&input, frames_per_group](ReadOptions options) -> std::unique_ptr<UnitSource> {
+              return std::make_unique<UnitStream>(input, std::move(options), frames_per_group);
+            }};
+  }
+  const VisualPlan plan = input.plan;
+  const auto open = [&video = *input.video, plan, choice = *input.open,
+                     frames_per_group](ReadOptions options) -> std::unique_ptr<UnitSource> {
+    const FrameSize size{plan.frame_size.width, plan.frame_size.height};
+    options.target_size = [size](FrameSize, int64_t) { return size; };
+    options.filter = plan.filter;
+    options.frames_per_group = whole_units(frames_per_group, plan.frames_per_unit);
+    return std::make_unique<OpenUnitStream>(video.read(choice, options), plan,
+                                            options.frames_per_group);
+  };
+  return {plan, 0, open};
+}
+
+std::unique_ptr<Ingest> make_ingest(const EngineState& engine, std::vector<IngestItem> items,
+                                    const IngestOptions& options, Progress& progress,
+                                    SpanRecorder& spans) {
+  if (options.overlap || std::any_of(items.begin(), items.end(), has_no_end)) {
+    return std::make_unique<OverlappedIngest>(engine, std::move(items), options, progress, spans);
+  }
+  return std::make_unique<SequentialIngest>(engine, std::move(items), options, progress, spans);
+}
+
+Tensor closing_tokens(const EngineState& engine, const VisualPlan& plan) {
+  if (plan.trailing_tokens == 0) return {};
+  FrameGroup none;
+  none.pixels = Tensor(DType::u8, {0, plan.frame_size.height, plan.frame_size.width, 3});
+  return engine.model->encode(engine.context, plan, none, true);
+}
+
+}  // namespace kinora

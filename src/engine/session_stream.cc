@@ -1,0 +1,183 @@
+// Taking in a source without a known end: as much of it as has come, between questions.
+#include "engine/session_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/attention_choice.h"
+#include "engine/group_prefill.h"
+#include "engine/session_state.h"
+
+namespace kinora {
+namespace {
+
+// Kept free for a question and its answer when a budget is full.
+constexpr int64_t question_tokens = 256;
+
+}  // namespace
+
+const VisualInput& SessionState::open(const VisualRequest& request, const CancelToken& cancel) {
+  if (!inputs_.empty() || transcript_.here().items > 0) {
+    throw Error(ErrorKind::usage,
+                "a source that is taken in as it comes must be the first thing "
+                "in its session: open another session for it");
+  }
+  if (retention_.needs_question()) {
+    throw Error(ErrorKind::unsupported,
+                "attention-score chooses rows by the question, which is not known while a source "
+                "is taken in; keep rows by key-norm");
+  }
+  OpenOptions open;
+  open.cancel = cancel;
+  open.progress = progress_.get();
+  open.live = true;
+  VisualInput fresh =
+      open_endless(model(), request, options_.frame_share, options_.pixel_share, open);
+  auto source = std::make_unique<OpenSource>();
+  Conversation conversation = conversation_;
+  conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
+  const std::vector<PromptRun> runs = model().render(conversation);
+  if (runs.front().visual < 0) source->before = runs.front();
+  attention_ = choose_attention(*engine_, options_, fresh.plan.tokens_per_unit);
+  inputs_.push_back(std::move(fresh));
+  try {
+    std::vector<IngestItem> items{ingest_item(inputs_.back(), options_.frames_per_group)};
+    source->ingest = make_ingest(*engine_, std::move(items), {true, options_.decode_threads},
+                                 *progress_, source->spans);
+  } catch (...) {
+    inputs_.clear();
+    throw;
+  }
+  source_ = std::move(source);
+  return inputs_.back();
+}
+
+TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel) {
+  if (!source_) {
+    throw Error(ErrorKind::usage, "nothing is open to be taken in: open a source first");
+  }
+  TakenIn taken;
+  while (!source_->ended) {
+    gather(least_frames - taken.frames, cancel);
+    if (source_->waiting.empty()) break;
+    absorb(cancel, taken);
+  }
+  if (source_->error) std::rethrow_exception(std::exchange(source_->error, nullptr));
+  taken.ended = source_->ended;
+  if (!inputs_[0].samples.empty()) taken.until = inputs_[0].samples.back().time;
+  return taken;
+}
+
+// What can be had at once, up to a prefill group; waits for something while frames are wanted.
+void SessionState::gather(int64_t wanted_frames, const CancelToken& cancel) {
+  OpenSource& source = *source_;
+  int64_t tokens = 0;
+  for (const TokenGroup& group : source.waiting) {
+    if (group.tokens.defined()) tokens += group.tokens.size(0);
+  }
+  try {
+    while (tokens < options_.max_group_tokens) {
+      std::optional<TokenGroup> group = source.ingest->ready();
+      if (!group && source.waiting.empty() && wanted_frames > 0) {
+        group = source.ingest->next(cancel);
+      }
+      if (!group) return;
+      if (group->tokens.defined()) tokens += group->tokens.size(0);
+      source.waiting.push_back(std::move(*group));
+      if (source.waiting.back().report) return;
+    }
+  } catch (...) {
+    if (cancel.cancelled()) throw;
+    source.error = std::current_exception();
+    if (source.waiting.empty()) source.ended = true;
+  }
+}
+
+// All that waits comes into memory, or none of it.
+void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
+  OpenSource& source = *source_;
+  VisualInput& input = inputs_[0];
+  go_back_to(source.place);
+  const bool first = source.place == 0;
+  GroupPrefillOptions settings;
+  settings.max_tokens = options_.max_group_tokens;
+  settings.max_row_bytes = row_room() - question_tokens * memory_->layout().bytes_per_token();
+  settings.share = &share_;
+  settings.cancel = cancel;
+  int64_t read = 0;
+  try {
+    GroupPrefill groups(*engine_, *memory_, *attention_, std::move(settings), *progress_,
+                        source.spans);
+    if (first && !source.before.ids.empty()) {
+      std::vector<TokenInfo> tokens;
+      positions_->text(static_cast<int64_t>(source.before.ids.size()), tokens);
+      groups.add(model().decoder().embed(engine_->context, source.before.ids), std::move(tokens));
+      transcript_.add(source.before);
+    }
+    for (const TokenGroup& group : source.waiting) {
+      if (group.report) continue;
+      std::vector<TokenInfo> tokens;
+      positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
+      check_reach(memory_->token_count() + groups.waiting() + static_cast<int64_t>(tokens.size()));
+      if (group.tokens.defined()) groups.add(group.tokens, std::move(tokens));
+      groups.end_frames();
+    }
+    groups.run_waiting();
+    read = groups.tokens();
+  } catch (...) {
+    go_back_to(source.place);
+    throw;
+  }
+  for (const TokenGroup& group : std::exchange(source.waiting, {})) {
+    if (group.report) {
+      source.ended = true;
+      const std::vector<std::string> damage = damage_of(input, *group.report);
+      taken.warnings.insert(taken.warnings.end(), damage.begin(), damage.end());
+      continue;
+    }
+    input.samples.insert(input.samples.end(), group.frames.begin(), group.frames.end());
+    input.plan.units += group.count;
+    source.closed = source.closed || group.last;
+    taken.frames += static_cast<int64_t>(group.frames.size());
+  }
+  taken.tokens += read;
+  if (first && input.plan.units > 0) {
+    transcript_.add({{}, 0});
+    places_.push_back(here());
+    source.place = 1;
+  } else if (!first) {
+    places_.back() = here();
+  } else {
+    go_back_to(0);  // the source ended before anything came
+  }
+}
+
+// A video that grows must end where the conversation may not grow any more.
+void SessionState::check_reach(int64_t tokens) const {
+  const ModelInfo& info = model().info();
+  if (positions_->next() > info.max_position) {
+    throw Error(ErrorKind::resource,
+                fmt::format("{} reaches position {} but {} was made for positions below {}; open "
+                            "it again, or look less often",
+                            inputs_[0].source, positions_->next(), info.name, info.max_position));
+  }
+  if (options_.max_context > 0 &&
+      tokens > options_.max_context - std::min(question_tokens, options_.max_context / 2)) {
+    throw Error(ErrorKind::resource,
+                fmt::format("the budget of {} tokens of context is used up by {}; raise it, or "
+                            "open it again",
+                            options_.max_context, inputs_[0].source));
+  }
+}
+
+int64_t SessionState::row_room() const {
+  BudgetRequest request = budget_request({});
+  request.text_tokens = [](std::span<const int64_t>) { return int64_t{0}; };
+  return plan_budget(request).row_room;
+}
+
+}  // namespace kinora

@@ -1,0 +1,27 @@
+// A source that a session takes in as it comes. Its rows stand at the end of what the session keeps
+// for good: questions and answers come after them and are taken out of memory again before more of
+// the source is read, so that the video stays open and its positions go on counting.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+
+#include "engine/ingest.h"
+#include "engine/span_recorder.h"
+
+namespace kinora {
+
+struct OpenSource {
+  PromptRun before;                // the text that comes before the video
+  size_t place = 0;                // of the session: its newest end; 0: nothing has come yet
+  bool ended = false;              // nothing more will come
+  bool closed = false;             // its closing tokens are in memory
+  std::deque<TokenGroup> waiting;  // encoded, not yet in memory
+  std::exception_ptr error;        // what ended it, to be told when all that came is in memory
+  SpanRecorder spans;
+  std::unique_ptr<Ingest> ingest;
+};
+
+}  // namespace kinora
