@@ -1,6 +1,6 @@
 // What a question will cost, and what to give up so that it keeps within its limits. A pure
 // function of numbers: a session fills in a BudgetRequest, and asking what a question would cost
-// changes nothing. Used by session_budget.cc.
+// changes nothing. Used by session_plan.cc; budget_text.h puts plans into words.
 //
 // Given up are, in this order and never more than needed:
 //   1. frames beyond the limit of tokens,

@@ -312,7 +312,7 @@ TEST(BudgetPlanner, ARefusalNamesTheSmallestLimitThatWorks) {
       default:
         break;
     }
-    request.*limited = 1;
+    request.*limited = 0;
     const BudgetPlan refused = plan_budget(request);
     ASSERT_FALSE(refused.fits);
     request.*limited = refused.smallest_limit;

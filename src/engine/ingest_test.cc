@@ -181,6 +181,7 @@ class IngestTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(IngestTest, WhatComesWithoutAnEndIsTakenAsItComes) {
+  EXPECT_EQ(plan().trailing_tokens, std::string(GetParam()) == "llava_onevision_new" ? 1 : 0);
   Camera camera(plan());
   const auto ingest = make_ingest(*engine_, {camera.item()}, {}, progress_, spans_);
   EXPECT_FALSE(ingest->ready());

@@ -8,64 +8,10 @@
 #include "base/error.h"
 #include "engine/group_prefill.h"
 #include "engine/ingest.h"
+#include "engine/segment_reader.h"
 #include "engine/session_state.h"
-#include "engine/session_stream.h"
 
 namespace kinora {
-namespace {
-
-// Rows [begin, begin + count).
-Tensor copy_rows(const Tensor& source, int64_t begin, int64_t count) {
-  Tensor out(source.dtype(), {count, source.size(1)}, source.device());
-  const ConstTensorView rows = source.view().rows(begin, count);
-  copy_bytes(out.view().raw(), out.device(), rows.raw(), source.device(),
-             static_cast<size_t>(out.bytes()));
-  return out;
-}
-
-// Hands out the groups of an ingest in pieces that end where a segment ends.
-class SegmentReader {
- public:
-  SegmentReader(Ingest& ingest, const std::vector<VisualInput>& inputs, CancelToken cancel)
-      : ingest_(ingest), inputs_(inputs), cancel_(std::move(cancel)) {}
-
-  // At most `units` units of the input, as they lie in one group.
-  TokenGroup take(size_t input, int64_t units) {
-    if (!group_) group_ = ingest_.next(cancel_);
-    if (!group_ || group_->report) {
-      throw Error(ErrorKind::internal, "an input ended before its frames did");
-    }
-    if (group_->count <= units) return std::move(*std::exchange(group_, std::nullopt));
-    const int64_t rows = units * inputs_[input].plan.tokens_per_unit;
-    TokenGroup piece = *group_;
-    piece.count = units;
-    piece.last = false;
-    piece.frames.clear();  // counted with the last piece
-    piece.times.resize(static_cast<size_t>(units));
-    piece.tokens = copy_rows(group_->tokens, 0, rows);
-    group_->first += units;
-    group_->count -= units;
-    group_->times.erase(group_->times.begin(), group_->times.begin() + units);
-    group_->tokens = copy_rows(group_->tokens, rows, group_->tokens.size(0) - rows);
-    return piece;
-  }
-  bool at_end_of_group() const { return !group_; }
-
-  ReadReport report() {
-    const std::optional<TokenGroup> end = ingest_.next(cancel_);
-    if (!end || !end->report) throw Error(ErrorKind::internal, "an input ended without a report");
-    return *end->report;
-  }
-
- private:
-  Ingest& ingest_;
-  const std::vector<VisualInput>& inputs_;
-  const CancelToken cancel_;
-  std::optional<TokenGroup> group_;  // what is left of it
-};
-
-}  // namespace
-
 std::unique_ptr<Ingest> SessionState::start_ingest(const Prompt& prompt, size_t runs_end,
                                                    SpanRecorder& spans) {
   std::vector<size_t> inputs;
@@ -117,7 +63,7 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
   }
   const std::unique_ptr<Ingest> ingest = start_ingest(prompt, runs_end, spans);
   std::optional<SegmentReader> reader;
-  if (ingest) reader.emplace(*ingest, inputs_, cancel);
+  if (ingest) reader.emplace(*ingest, cancel);
   GroupPrefill groups(*engine_, *memory_, *attention_, std::move(settings), *progress_, spans);
   if (prompt.closes_video) {
     const VisualPlan& open = inputs_[0].plan;
@@ -154,7 +100,7 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
     const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
     VisualInput& input = inputs_[segment.input];
     for (int64_t left = segment.count; left > 0;) {
-      TokenGroup group = reader->take(segment.input, left);
+      TokenGroup group = reader->take(left, input.plan.tokens_per_unit);
       left -= group.count;
       answer.frames += static_cast<int64_t>(group.frames.size());
       answer.visual_tokens += group.tokens.size(0);

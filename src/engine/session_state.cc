@@ -95,7 +95,7 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
     return input.plan.source.modality == Modality::image;
   });
-  for (size_t i = inputs_asked_; i < inputs_.size(); ++i) {
+  for (size_t i = asked_.inputs; i < inputs_.size(); ++i) {
     if (!inputs_[i].read) inputs_[i].plan_among(model(), images);
   }
   if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input
@@ -114,12 +114,10 @@ void SessionState::go_back_to(size_t place) {
 }
 
 void SessionState::clear() {
-  conversation_.turns.clear();
-  segments_.clear();
+  asked_ = {};
   if (!options_.system.empty()) {
-    conversation_.turns.push_back({"system", {{Modality::text, options_.system}}});
+    asked_.conversation.turns.push_back({"system", {{Modality::text, options_.system}}});
   }
-  inputs_asked_ = 0;
 }
 
 void SessionState::go_back(const Place& place) {
@@ -224,9 +222,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     transcript_.end_answer();
   });
   prompt.conversation.turns.push_back({"assistant", {{Modality::text, answer.text}}});
-  conversation_ = std::move(prompt.conversation);
-  segments_ = std::move(prompt.segments);
-  inputs_asked_ = inputs_.size();
+  asked_ = {std::move(prompt.conversation), std::move(prompt.segments), inputs_.size()};
   std::vector<std::string> warnings = std::exchange(changes_, {});
   warnings.insert(warnings.end(), plan.warnings.begin(), plan.warnings.end());
   warnings.insert(warnings.end(), answer.warnings.begin(), answer.warnings.end());

@@ -1,7 +1,6 @@
 // What a Session is made of: the K/V rows of one conversation and how far the prompt has come.
-// Asking again prefills only what is new. Planning a prompt is in session_prompt.cc, reading it
-// into memory in session_prefill.cc, keeping budgets in session_budget.cc, taking in an open source
-// in session_stream.cc.
+// Asking again prefills only what is new. A question is planned in session_plan.cc and read into
+// memory in session_prefill.cc; a source without an end is taken in in session_stream.cc.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,9 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
+#include "engine/budget_planner.h"
 #include "engine/engine_state.h"
-#include "engine/session_prompt.h"
+#include "engine/prompt.h"
 #include "engine/span_recorder.h"
 #include "engine/transcript.h"
 #include "engine/visual_input.h"
@@ -29,6 +29,15 @@ namespace kinora {
 class GroupPrefill;
 class Ingest;
 struct OpenSource;
+
+// A question before anything is done for it.
+struct QuestionPlan {
+  Prompt prompt;
+  BudgetPlan budget;
+  std::vector<std::optional<VisualLook>> fewer;  // by input, where the budget asks for fewer frames
+  std::vector<std::string> changes;              // the same in words
+  std::vector<std::string> warnings;             // of what is allowed, but may end badly
+};
 
 class SessionState {
  public:
@@ -50,7 +59,7 @@ class SessionState {
   void clear();
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
-  size_t new_inputs() const { return inputs_.size() - inputs_asked_; }
+  size_t new_inputs() const { return inputs_.size() - asked_.inputs; }
   const Model& model() const { return *engine_->model; }
 
  private:
@@ -61,18 +70,11 @@ class SessionState {
     Transcript::Point said;
   };
 
-  // session_prompt.cc
-  Prompt plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const;
-  void find_kept(Prompt& prompt) const;
-  void count_tokens(Prompt& prompt, const Looks& looks) const;
-  void check_positions(QuestionPlan& plan) const;
-
-  // session_budget.cc
+  // session_plan.cc
   QuestionPlan plan(const std::vector<ContentPart>& parts) const;
+  Prompt plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const;
+  void check_positions(QuestionPlan& plan) const;
   BudgetRequest budget_request(const Prompt& prompt) const;
-  void describe_changes(QuestionPlan& plan) const;
-  [[noreturn]] void refuse(const BudgetPlan& budget) const;
-  std::string limit_text(Limit limit) const;
   int64_t row_bytes_before(const Prompt& prompt) const;
   // Tokens that the answer may have when rows may take this many bytes.
   int64_t answer_room(int64_t wanted, int64_t row_room);
@@ -105,14 +107,12 @@ class SessionState {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;
-  Conversation conversation_;            // turns answered so far
-  std::vector<VisualSegment> segments_;  // in those turns, numbered as in the prompt
-  Transcript transcript_;                // what is in memory, answers included
-  std::vector<Place> places_;            // ends of inputs and of questions, to come back to
-  std::vector<VisualInput> inputs_;      // of the whole conversation
-  size_t inputs_asked_ = 0;              // those after these belong to the next question
-  std::vector<std::string> changes_;     // made to keep the budget, for the next answer to report
-  std::unique_ptr<OpenSource> source_;   // the first input, if it is taken in as it comes
+  Asked asked_;
+  Transcript transcript_;               // what is in memory, answers included
+  std::vector<Place> places_;           // ends of inputs and of questions, to come back to
+  std::vector<VisualInput> inputs_;     // of the whole conversation
+  std::vector<std::string> changes_;    // made to keep the budget, for the next answer to report
+  std::unique_ptr<OpenSource> source_;  // the first input, if it is taken in as it comes
 };
 
 // What could not be decoded of an input, in words.

@@ -38,7 +38,7 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   VisualInput fresh =
       open_endless(model(), request, options_.frame_share, options_.pixel_share, open);
   auto source = std::make_unique<OpenSource>();
-  Conversation conversation = conversation_;
+  Conversation conversation = asked_.conversation;
   conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
   const std::vector<PromptRun> runs = model().render(conversation);
   if (runs.front().visual < 0) source->before = runs.front();

@@ -78,7 +78,8 @@ class Model {
   virtual VisualPlan plan_visual(const VisualSource& source, const VisualLimits& limits) const = 0;
 
   // Frames of consecutive units → visual tokens [units × tokens_per_unit (+ trailing), hidden],
-  // f32. `last` says that the item ends with this group; only then may the last unit be short.
+  // f32. `last` says that the item ends with this group; only then may the last unit be short, or
+  // may there be no frames: then only trailing tokens are wanted.
   virtual Tensor encode(const Context& context, const VisualPlan& plan, const FrameGroup& frames,
                         bool last) const = 0;
 

@@ -1,12 +1,10 @@
-#include "engine/session_prompt.h"
+#include "engine/prompt.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/session_state.h"
-#include "engine/session_stream.h"
 
 namespace kinora {
 namespace {
@@ -56,17 +54,14 @@ std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subti
   return parts;
 }
 
-Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const {
-  if (source_ && inputs_[0].plan.units == 0) {
-    throw Error(ErrorKind::usage,
-                inputs_[0].source + " has not given a frame yet: take some of it in first");
-  }
+Prompt lay_out_question(const Asked& asked, const std::vector<ContentPart>& parts,
+                        std::span<const VisualInput> inputs, const Looks& looks) {
   Prompt prompt;
-  prompt.conversation = conversation_;
-  prompt.segments = segments_;
+  prompt.conversation = asked.conversation;
+  prompt.segments = asked.segments;
   prompt.conversation.turns.push_back({"user", {}});
   std::vector<ContentPart>& content = prompt.conversation.turns.back().parts;
-  size_t next_input = inputs_asked_;
+  size_t next = asked.inputs;
   bool blank = true;
   for (const ContentPart& part : parts) {
     if (part.modality == Modality::text) {
@@ -74,66 +69,42 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Lo
       content.push_back(part);
       continue;
     }
-    if (next_input >= inputs_.size()) {
+    if (next >= inputs.size()) {
       throw Error(ErrorKind::usage, "the question speaks of more inputs than were given");
     }
-    const auto laid_out =
-        lay_out(*looks[next_input], inputs_[next_input].subtitles, next_input, prompt.segments);
+    const auto laid_out = lay_out(*looks[next], inputs[next].subtitles, next, prompt.segments);
     content.insert(content.end(), laid_out.begin(), laid_out.end());
-    ++next_input;
+    ++next;
   }
   if (blank) throw Error(ErrorKind::usage, "the question is empty");
-  if (next_input != inputs_.size()) {
+  if (next != inputs.size()) {
     throw Error(ErrorKind::usage, "the question leaves out inputs that were given");
   }
-  prompt.runs = model().render(prompt.conversation);
-  find_kept(prompt);
-  count_tokens(prompt, looks);
   return prompt;
 }
 
-// The store serves as it is when the prompt continues it; else as it was at the latest place that
-// the prompt continues (an answer may read differently when it is tokenized as text).
-void SessionState::find_kept(Prompt& prompt) const {
-  const std::vector<int64_t> wanted = flatten(prompt.runs);
-  const size_t common = transcript_.common(wanted);
+KeptItems find_kept(std::span<const int64_t> wanted, const Transcript& said,
+                    std::span<const size_t> places, bool afresh) {
+  if (afresh) return {0, places.front()};
+  const size_t common = said.common(wanted);
   const auto continues = [&](size_t items) { return items <= common && items < wanted.size(); };
-  // Rows that were chosen for another question do not serve this one.
-  const bool stale = retention_.needs_question() && transcript_.has_seen();
-  if (stale && inputs_asked_ > 0) {
-    throw Error(
-        ErrorKind::unsupported,
-        "attention-score kept only what the first question needed; ask again from the start "
-        "or keep rows by key-norm");
-  }
-  size_t skip = transcript_.here().items;
-  if (stale || !continues(skip)) {
-    size_t place = stale ? 0 : places_.size() - 1;
-    while (!continues(places_[place].said.items)) --place;  // the first place is empty
-    prompt.from_place = place;
-    skip = places_[place].said.items;
-  }
-  prompt.closes_video = source_ && !source_->closed && source_->place > 0 &&
-                        skip == places_[source_->place].said.items;
-  for (const PromptRun& run : prompt.runs) {
-    const size_t length = run.visual >= 0 ? 1 : run.ids.size();
-    if (skip < length) break;
-    skip -= length;
-    ++prompt.kept_runs;
-  }
-  prompt.kept_ids = skip;
-  if (source_ && prompt.kept_runs < prompt.runs.size() &&
-      std::any_of(prompt.runs.begin() + static_cast<std::ptrdiff_t>(prompt.kept_runs),
-                  prompt.runs.end(), [](const PromptRun& run) { return run.visual == 0; })) {
-    throw Error(ErrorKind::usage,
-                inputs_[0].source + " cannot be read again: text must come after it");
-  }
+  if (continues(said.here().items)) return {std::nullopt, said.here().items};
+  size_t place = places.size() - 1;
+  while (!continues(places[place])) --place;  // the first place is empty
+  return {place, places[place]};
 }
 
-// Walks the positions without doing any work, to know first where the prompt ends.
-void SessionState::count_tokens(Prompt& prompt, const Looks& looks) const {
-  const PositionCounter& from =
-      prompt.from_place ? *places_[*prompt.from_place].positions : *positions_;
+void keep_items(Prompt& prompt, size_t items) {
+  for (const PromptRun& run : prompt.runs) {
+    const size_t length = run.visual >= 0 ? 1 : run.ids.size();
+    if (items < length) break;
+    items -= length;
+    ++prompt.kept_runs;
+  }
+  prompt.kept_ids = items;
+}
+
+void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks) {
   const std::unique_ptr<PositionCounter> counter = from.clone();
   std::vector<TokenInfo> tokens;
   if (prompt.closes_video) {
@@ -159,24 +130,6 @@ void SessionState::count_tokens(Prompt& prompt, const Looks& looks) const {
     prompt.tokens += static_cast<int64_t>(tokens.size());
   }
   prompt.end = counter->next();
-}
-
-void SessionState::check_positions(QuestionPlan& plan) const {
-  const ModelInfo& info = model().info();
-  const Prompt& prompt = plan.prompt;
-  if (prompt.end > info.max_position) {
-    throw Error(ErrorKind::resource,
-                fmt::format("this question reaches position {} but {} was made for positions below "
-                            "{}; use fewer frames, a shorter part or smaller frames",
-                            prompt.end, info.name, info.max_position),
-                ErrorHint::fewer_frames);
-  }
-  if (prompt.tokens > info.max_position) {
-    plan.warnings.push_back(
-        fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
-                    "their positions are allowed, but quality may suffer",
-                    prompt.tokens, info.max_position, info.name));
-  }
 }
 
 }  // namespace kinora

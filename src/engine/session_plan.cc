@@ -1,39 +1,18 @@
-// Budgets known first: what a question will cost is worked out from metadata, and where that is
-// more than the session may use, the planner says what to give up. Here a session becomes numbers
-// for the planner, and the plan becomes words.
+// A question planned before anything is done for it: its prompt, what of it is in memory, what it
+// will cost, and what to give up where that is more than the session may use. Here a session
+// becomes values for prompt.h and budget_planner.h.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/budget_text.h"
 #include "engine/session_state.h"
+#include "engine/session_stream.h"
 
 namespace kinora {
 namespace {
-
-constexpr int64_t unlimited = BudgetRequest::unlimited;
-
-struct SizeUnit {
-  const char* name;
-  int64_t bytes;
-  int64_t parts;  // of one, shown
-};
-constexpr SizeUnit size_units[] = {
-    {"GiB", int64_t{1} << 30, 100}, {"MiB", int64_t{1} << 20, 10}, {"KiB", 1 << 10, 10}};
-
-// Rounded up, so that a budget of what is shown is enough.
-std::string size_text(int64_t bytes) {
-  for (const SizeUnit& unit : size_units) {
-    if (bytes < unit.bytes) continue;
-    const double parts = std::ceil(static_cast<double>(bytes) / static_cast<double>(unit.bytes) *
-                                   static_cast<double>(unit.parts));
-    return fmt::format("{:.{}f} {}", parts / static_cast<double>(unit.parts),
-                       unit.parts == 100 ? 2 : 1, unit.name);
-  }
-  return fmt::format("{} bytes", bytes);
-}
 
 InputShape shape_of(const VisualInput& input) {
   const VideoInfo& info = input.video->info();
@@ -55,6 +34,56 @@ InputShape shape_of(const VisualInput& input) {
 }
 
 }  // namespace
+
+Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const {
+  if (source_ && inputs_[0].plan.units == 0) {
+    throw Error(ErrorKind::usage,
+                inputs_[0].source + " has not given a frame yet: take some of it in first");
+  }
+  // Rows that were chosen for another question do not serve this one.
+  const bool stale = retention_.needs_question() && transcript_.has_seen();
+  if (stale && asked_.inputs > 0) {
+    throw Error(
+        ErrorKind::unsupported,
+        "attention-score kept only what the first question needed; ask again from the start "
+        "or keep rows by key-norm");
+  }
+  Prompt prompt = lay_out_question(asked_, parts, inputs_, looks);
+  prompt.runs = model().render(prompt.conversation);
+  std::vector<size_t> places;
+  for (const Place& place : places_) places.push_back(place.said.items);
+  const KeptItems kept = find_kept(flatten(prompt.runs), transcript_, places, stale);
+  prompt.from_place = kept.place;
+  keep_items(prompt, kept.items);
+  if (source_) {
+    prompt.closes_video = !source_->closed && kept.items == places[source_->place];
+    if (kept.items < places[source_->place]) {
+      throw Error(ErrorKind::usage,
+                  inputs_[0].source + " cannot be read again: text must come after it");
+    }
+  }
+  count_tokens(prompt, prompt.from_place ? *places_[*prompt.from_place].positions : *positions_,
+               looks);
+  return prompt;
+}
+
+void SessionState::check_positions(QuestionPlan& plan) const {
+  const ModelInfo& info = model().info();
+  const Prompt& prompt = plan.prompt;
+  if (prompt.end > info.max_position) {
+    throw Error(ErrorKind::resource,
+                fmt::format("this question reaches position {} but {} was made for positions below "
+                            "{}; use fewer frames, a shorter part or smaller frames",
+                            prompt.end, info.name, info.max_position),
+                ErrorHint::fewer_frames);
+  }
+  if (prompt.tokens > info.max_position) {
+    plan.warnings.push_back(
+        fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
+                    "their positions are allowed, but quality may suffer",
+                    prompt.tokens, info.max_position, info.name));
+  }
+}
 
 int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
   if (!prompt.from_place) return memory_->bytes().total();
@@ -121,68 +150,18 @@ QuestionPlan SessionState::plan(const std::vector<ContentPart>& parts) const {
     return plan.prompt.text_tokens;
   };
   plan.budget = plan_budget(request);
-  if (!plan.budget.fits) refuse(plan.budget);
+  if (!plan.budget.fits) throw refusal(request, plan.budget);
   plan_for(plan.budget.frames);
-  describe_changes(plan);
-  check_positions(plan);
-  return plan;
-}
-
-std::string SessionState::limit_text(Limit limit) const {
-  switch (limit) {
-    case Limit::bytes:
-      return size_text(options_.memory_budget) + " of memory";
-    case Limit::row_bytes:
-      return size_text(share_.most()) + " of memory for keys and values";
-    case Limit::tokens:
-      return fmt::format("{} tokens of context", options_.max_context);
-    case Limit::none:
-      break;
-  }
-  return "";
-}
-
-void SessionState::refuse(const BudgetPlan& budget) const {
-  const Cost& wanted = budget.wanted;
-  const std::string text = fmt::format(
-      "this question needs {} frames, {} tokens and {} of memory, more than the budget of {}",
-      wanted.frames, wanted.context, size_text(wanted.bytes()), limit_text(budget.exceeded));
-  const std::string smallest = budget.exceeded == Limit::tokens
-                                   ? fmt::format("{} tokens", budget.smallest_limit)
-                                   : size_text(budget.smallest_limit);
-  if (options_.strict) {
-    throw Error(ErrorKind::resource,
-                fmt::format("{}; a budget of {} would do, and a session that is not strict would "
-                            "look at fewer frames",
-                            text, smallest),
-                ErrorHint::not_strict);
-  }
-  const std::string how =
-      budget.cost.frames < wanted.frames ? fmt::format(", for {} frames", budget.cost.frames) : "";
-  throw Error(ErrorKind::resource,
-              fmt::format("{}; the smallest that works is {}{}: raise the budget{}", text, smallest,
-                          how, memory_->token_count() > 0 ? ", or clear the conversation" : ""));
-}
-
-void SessionState::describe_changes(QuestionPlan& plan) const {
-  const BudgetPlan& budget = plan.budget;
-  if (budget.share_limit != Limit::none) {
-    Retention less = retention_;
-    less.ratio = budget.share;
-    plan.changes.push_back(
-        fmt::format("to keep within {}, {} of every group of frames stays in memory instead of {}",
-                    limit_text(budget.share_limit), to_string(less), retention_.ratio));
+  if (plan.budget.share_limit != Limit::none) {
+    plan.changes.push_back(share_change(request, plan.budget));
   }
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!plan.fewer[i]) continue;
-    const std::vector<SampledFrame>& samples = plan.fewer[i]->samples;
-    const double length = samples.back().time - samples.front().time;
-    const double rate = length > 0 ? static_cast<double>(samples.size() - 1) / length : 0.0;
-    plan.changes.push_back(
-        fmt::format("to keep within {}, {} of {} frames of {} are looked at ({:.3g} a second)",
-                    limit_text(budget.frames_limit), samples.size(), inputs_[i].samples.size(),
-                    inputs_[i].source, rate));
+    plan.changes.push_back(frames_change(request, plan.budget, inputs_[i].source,
+                                         plan.fewer[i]->samples, inputs_[i].samples.size()));
   }
+  check_positions(plan);
+  return plan;
 }
 
 Forecast SessionState::forecast(const std::vector<ContentPart>& parts) const {
@@ -207,7 +186,7 @@ int64_t SessionState::answer_room(int64_t wanted, int64_t row_room) {
     room = std::min(room, options_.max_context - memory_->token_count());
   }
   const int64_t allowed = std::min(row_room, share_.most());
-  if (allowed != unlimited) {
+  if (allowed != BudgetRequest::unlimited) {
     const int64_t token_bytes = memory_->layout().bytes_per_token();
     room = std::min(room, (allowed - memory_->bytes().total()) / token_bytes);
     // Taken now, so that no other session takes it while the answer is made.

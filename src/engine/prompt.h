@@ -1,13 +1,13 @@
 // A question on its way into memory: which runs it has, which of them are already there, and which
-// part of which input belongs at each visual slot.
+// part of which input belongs at each visual slot. Pure functions; session_plan.cc joins them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
-#include "engine/budget_planner.h"
+#include "engine/transcript.h"
 #include "engine/visual_input.h"
 #include "model/model.h"
 
@@ -42,13 +42,35 @@ using Looks = std::vector<const VisualLook*>;
 std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subtitle>& subtitles,
                                  size_t number, std::vector<VisualSegment>& segments);
 
-// A question before anything is done for it.
-struct QuestionPlan {
-  Prompt prompt;
-  BudgetPlan budget;
-  std::vector<std::optional<VisualLook>> fewer;  // by input, where the budget asks for fewer frames
-  std::vector<std::string> changes;              // the same in words
-  std::vector<std::string> warnings;             // of what is allowed, but may end badly
+// What was asked and answered so far.
+struct Asked {
+  Conversation conversation;
+  std::vector<VisualSegment> segments;  // in its turns, numbered as in the prompt
+  size_t inputs = 0;                    // those after these belong to the next question
 };
+
+// The conversation with one more question, whose parts that are not text stand for the new inputs,
+// in order. Refuses a question that is empty or that has another number of inputs.
+Prompt lay_out_question(const Asked& asked, const std::vector<ContentPart>& parts,
+                        std::span<const VisualInput> inputs, const Looks& looks);
+
+// Of the items in memory, the first ones that a prompt can build on.
+struct KeptItems {
+  std::optional<size_t> place;  // to go back to; none: memory serves as it is
+  size_t items = 0;
+};
+
+// Memory serves as it is when the prompt continues it; else as it was at the latest place that the
+// prompt continues (an answer may read differently when it is tokenized as text). `places` are the
+// items at each, ascending; the first is the empty memory, which is taken to begin `afresh`.
+KeptItems find_kept(std::span<const int64_t> wanted, const Transcript& said,
+                    std::span<const size_t> places, bool afresh);
+
+// Sets how much of the runs is kept.
+void keep_items(Prompt& prompt, size_t items);
+
+// Walks the positions from where memory ends without doing any work, to know first how many tokens
+// there are and where they end.
+void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks);
 
 }  // namespace kinora
