@@ -14,7 +14,9 @@
 
 #include "base/error.h"
 #include "engine/open_unit_stream.h"
+#include "support/film.h"
 #include "support/random_data.h"
+#include "support/temp_dir.h"
 
 namespace kinora {
 namespace {
@@ -245,6 +247,55 @@ TEST_P(IngestTest, TokensDoNotDependOnTheGroupsTheyComeIn) {
     const std::vector<float> values = read({1, 3, 2}, alone);
     ASSERT_EQ(values.size(), expected.size());
     for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-5) << i;
+  }
+}
+
+TEST_P(IngestTest, FilesGiveTheFramesThatWereSampledInOrder) {
+  KINORA_FRESH_RANDOM(random);
+  const testing::TempDir directory;
+  std::vector<VisualInput> inputs;
+  for (const int frames : {7, 4}) {
+    VisualRequest request;
+    request.source = testing::write_film(directory.file(std::to_string(frames)), random, frames);
+    request.frames = FrameChoice::all();
+    inputs.push_back(open_visual(*engine_->model, request, {}));
+  }
+  std::vector<std::vector<float>> values;
+  for (const bool overlap : {true, false}) {
+    for (const int64_t frames_per_group : {1, 3, 16}) {
+      std::vector<IngestItem> items;
+      for (VisualInput& input : inputs) items.push_back(ingest_item(input, frames_per_group));
+      const auto ingest = make_ingest(*engine_, std::move(items), {overlap, 1}, progress_, spans_);
+      values.emplace_back();
+      for (const VisualInput& input : inputs) {
+        const VisualPlan& wanted = input.plan;
+        std::vector<SampledFrame> frames;
+        std::optional<TokenGroup> group;
+        for (int64_t unit = 0; unit < wanted.units; unit += group->count) {
+          group = ingest->next({});
+          ASSERT_TRUE(group && !group->report);
+          EXPECT_EQ(group->first, unit);
+          EXPECT_EQ(group->last, unit + group->count == wanted.units);
+          EXPECT_LE(group->count * wanted.frames_per_unit,
+                    whole_units(frames_per_group, wanted.frames_per_unit));
+          EXPECT_EQ(group->times.size(), static_cast<size_t>(group->count));
+          EXPECT_EQ(group->tokens.size(0), group->count * wanted.tokens_per_unit +
+                                               (group->last ? wanted.trailing_tokens : 0));
+          frames.insert(frames.end(), group->frames.begin(), group->frames.end());
+          const auto* data = group->tokens.data<float>();
+          values.back().insert(values.back().end(), data, data + group->tokens.elements());
+        }
+        EXPECT_EQ(frames, input.samples);
+        group = ingest->next({});
+        ASSERT_TRUE(group && group->report);
+        EXPECT_EQ(group->report->delivered, static_cast<int64_t>(input.samples.size()));
+      }
+      EXPECT_FALSE(ingest->next({}));
+      ASSERT_EQ(values.back().size(), values.front().size());
+      for (size_t i = 0; i < values.back().size(); ++i) {
+        ASSERT_NEAR(values.back()[i], values.front()[i], 1e-5) << frames_per_group;
+      }
+    }
   }
 }
 
