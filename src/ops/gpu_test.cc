@@ -49,12 +49,15 @@ std::vector<double> product(const std::vector<double>& a, const std::vector<doub
 
 TEST_F(Gpu, MultipliesBf16) {
   KINORA_FRESH_RANDOM(random);
-  for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 130}) {
+  for (const int64_t m : {1, 2, 7, 8, 9, 16, 17, 33, 64, 65, 130}) {
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 8},
                                {16, 32},
                                {37, 136},
+                               {37, 64},
                                {129, 520},
                                {515, 1032},
+                               {2121, 192},  // several blocks share the columns from here on
+                               {1060, 1088},
                                {64, 131}}) {
       for (const DType out_type : {DType::f32, DType::bf16}) {
         for (const bool accumulate : {false, true}) {
@@ -78,6 +81,39 @@ TEST_F(Gpu, MultipliesBf16) {
           // added.
           expect_close(out, expected, out_type == DType::f32 ? 1e-5 : 2 * once_rounded);
         }
+      }
+    }
+  }
+}
+
+TEST_F(Gpu, JoinsGateAndUpInBf16) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t m : {1, 2, 8, 9, 31, 33, 64, 65}) {
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{8, 64}, {40, 192}, {37, 128}, {1064, 320}, {264, 1032}}) {
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+                     std::to_string(k) + (biased ? ", biased" : ""));
+        auto a = TestTensor::random(random, DType::bf16, {m, k}, 8);
+        auto weight = TestTensor::random(random, DType::bf16, {2 * n, k}, 16);
+        auto bias = TestTensor::random(random, DType::f32, {2 * n});
+        auto out = TestTensor::poisoned(DType::bf16, {m, n}, 3);
+        auto both = product(a.values(), weight.values(), m, 2 * n, k);
+        const auto shift = bias.values();
+        std::vector<double> expected(static_cast<size_t>(m * n));
+        for (int64_t row = 0; row < m; ++row) {
+          for (int64_t i = 0; i < n; ++i) {
+            const auto value = [&](int64_t column) {
+              return both[static_cast<size_t>(row * 2 * n + column)] +
+                     (biased ? shift[static_cast<size_t>(column)] : 0.0);
+            };
+            expected[static_cast<size_t>(row * n + i)] = silu_exact(value(i)) * value(n + i);
+          }
+        }
+        gated_matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
+                     biased ? bias.on(context_) : ConstTensorView());
+        // Gate and up are rounded before they meet where they are products of their own.
+        expect_close(out, expected, 3 * once_rounded);
       }
     }
   }

@@ -156,9 +156,9 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
   with_norm_types(
       x.dtype(), out.dtype(), all_take_fours({x, out}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
-        launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "rms_norm",
-               rms_norm_kernel<pack, X, Out>, device_data<X>(x),
-               Weights{weight.raw(), weight.dtype()}, device_data<Out>(out), shape);
+        launch_early({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream},
+                     "rms_norm", rms_norm_kernel<pack, X, Out>, device_data<X>(x),
+                     Weights{weight.raw(), weight.dtype()}, device_data<Out>(out), shape);
       });
 }
 
