@@ -16,6 +16,7 @@
 #include "base/cancel.h"
 #include "base/progress.h"
 #include "engine/engine_state.h"
+#include "engine/evidence.h"
 #include "engine/session_prompt.h"
 #include "engine/span_recorder.h"
 #include "engine/transcript.h"
@@ -40,8 +41,13 @@ class SessionState {
   // as many parts as new inputs.
   Forecast forecast(const std::vector<ContentPart>& parts);
   Answer prepare(const CancelToken& cancel);
+  // What is to be found out about where an answer looked.
+  struct Looking {
+    bool evidence = false;          // spans, in the answer
+    HeadEvidence* heads = nullptr;  // every head by itself, instead
+  };
   Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
-             const std::function<void(std::string_view)>& on_piece);
+             const std::function<void(std::string_view)>& on_piece, const Looking& looking);
   void clear();
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
@@ -87,10 +93,16 @@ class SessionState {
   // session_prefill.cc
   // Runs [kept, runs_end) of the prompt; returns the last hidden row.
   Tensor prefill(const Prompt& prompt, size_t runs_end, const CancelToken& cancel,
-                 SpanRecorder& spans, Answer& answer);
+                 SpanRecorder& spans, Answer& answer, RowMass* mass = nullptr);
   std::unique_ptr<VisualFeed> start_feed(const Prompt& prompt, size_t runs_end,
                                          const CancelToken& cancel, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
+
+  // session_evidence.cc
+  std::optional<RowMass> watch(const Looking& looking) const;
+  void look(const Looking& looking, const RowMass& mass, Answer& answer) const;
+  // The units of an input, with a mass of 0.
+  std::vector<UnitMass> units_of(const VisualInput& input) const;
 
   // Leaves everything as it was when `work` throws.
   template <typename Work>
@@ -102,6 +114,7 @@ class SessionState {
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
   Retention retention_;
+  std::vector<LayerHeads> evidence_heads_;
   std::unique_ptr<Progress> progress_;
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
@@ -112,6 +125,7 @@ class SessionState {
   Transcript transcript_;                // what is in memory, answers included
   std::vector<Place> places_;            // ends of inputs and of questions, to come back to
   std::vector<VisualInput> inputs_;      // of the whole conversation
+  std::vector<VisualRows> visual_rows_;  // in memory, in order
   size_t inputs_asked_ = 0;              // those after these belong to the next question
   std::vector<Change> changes_;          // reported with the next answer
   int64_t warned_tokens_ = 0;            // of the prompt that was last reported as long

@@ -35,11 +35,11 @@ struct ModelInfo {
   int64_t weight_bytes = 0;
   int64_t max_position = 0;  // largest position + 1 that the model was made for
   int64_t vocabulary = 0;
-  int64_t heads = 0;                 // that ask, in every layer
   RowLayout rows;                    // layers, kv heads, head size; dtype is the session's choice
   bool sees = false;                 // has a vision tower
   std::vector<int32_t> stop_tokens;  // from generation_config.json
   GenerationDefaults generation;     // likewise
+  int64_t heads = 0;                 // of queries, in every layer
 };
 
 // One run of a prompt: text tokens, or the place of visual item number `visual`.
