@@ -410,7 +410,7 @@ TEST_P(GenerationOnFixtures, DraftsDoNotChangeTheMassOfRows) {
   std::vector<int32_t> answer;
   const auto ask = [&](std::unique_ptr<Drafter> drafter) {
     Talk talk(context, *model);
-    RowMass mass(context.device, {{0}, {2, 0b10}}, model->info().heads);
+    RowMass mass(context.device, {{0}, {1, 0b10}}, model->info().heads);
     Sequence prompt = talk.read(question);
     prompt.mass = &mass;
     prompt.mass_rows = 1;

@@ -92,7 +92,7 @@ void BatchRunner::check(const Sequence& sequence) const {
         (sequence.mass_count() < tokens && !sequence.parents.empty()) ||
         sequence.mass->device() != context_.device) {
       throw Error(ErrorKind::internal,
-                  "the mass of rows is not wanted of layers and tokens that there are");
+                  "the mass of rows is wanted of layers or tokens that there are not");
     }
   }
   const RowLayout& rows = sequence.memory->layout();
@@ -227,13 +227,14 @@ void BatchRunner::attend(Run& run, int layer, Place& place) {
   queries.queries = turned;
   run.sets.clear();
   memory.read(context_, layer, queries, run.sets);
-  attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
-              layers_.mixed(space_, run.tokens).rows(first, count));
+  // First: attention then finds some of these rows in the cache.
   RowMass* mass = place.sequence->mass;
   if (mass != nullptr && mass->find(layer) != nullptr) {
     add_mass(context_, layer, queries, run.sets, layers_.scale(), place.sequence->mass_count(),
              *mass);
   }
+  attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
+              layers_.mixed(space_, run.tokens).rows(first, count));
   memory.after(context_, layer, queries);
 }
 
