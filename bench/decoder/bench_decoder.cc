@@ -1,6 +1,7 @@
 // A whole decoder against the ceilings of this machine: prefill against the best f32 matrix product
 // (counting the operations that are really needed), decoding against the speed of reading memory
-// (every weight once per token, in its stored type). Ceilings and measurements alternate.
+// (every weight once per token, in its stored type). Ceilings and measurements alternate; so do, if
+// asked for, decoding with and without the mass of rows (attention/row_mass.h).
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "attention/policies/dense.h"
+#include "attention/row_mass.h"
 #include "base/random.h"
 #include "common/ceilings.h"
 #include "common/report.h"
@@ -27,6 +29,8 @@ struct Settings {
   int64_t tokens = 16;
   int repetitions = 7;
   int threads = 0;
+  int mass_layers = 0;  // in the middle, whose mass of rows is measured
+  int mass_heads = 0;   // of each of them; 0: all
   bool native_bf16 = false;
   bool json = false;
 };
@@ -40,11 +44,12 @@ class Session {
         runner_(decoder_.runner(context)) {}
 
   // Gives the token that the last one is followed by.
-  int32_t feed(std::span<const int32_t> ids) {
+  int32_t feed(std::span<const int32_t> ids, RowMass* mass = nullptr) {
     Sequence group;
     group.ids.assign(ids.begin(), ids.end());
     group.memory = &memory_;
     group.attention = &attention_;
+    group.mass = mass;
     auto position = static_cast<int32_t>(memory_.token_count());
     for (size_t i = 0; i < ids.size(); ++i, ++position) {
       group.tokens.push_back({{position, position, position}});
@@ -84,6 +89,16 @@ double prompt_operations(const DecoderConfig& config, const RandomModel& model, 
               static_cast<double>(model.head_parameters()));
 }
 
+std::vector<LayerHeads> middle_layers(const DecoderConfig& config, const Settings& settings) {
+  std::vector<LayerHeads> layers;
+  const int64_t count = std::min<int64_t>(settings.mass_layers, config.layers);
+  for (int64_t i = 0; i < count; ++i) {
+    layers.push_back({static_cast<int>((config.layers - count) / 2 + i)});
+    if (settings.mass_heads > 0) layers.back().heads = (uint64_t{1} << settings.mass_heads) - 1;
+  }
+  return layers;
+}
+
 int run(int argc, char** argv) {
   Settings settings;
   CLI::App app{"A decoder with random bf16 weights against the ceilings of this machine"};
@@ -97,6 +112,11 @@ int run(int argc, char** argv) {
   app.add_option("--repetitions", settings.repetitions, "measurements of each figure")
       ->check(CLI::Range(1, 1000));
   app.add_option("--threads", settings.threads, "threads to use (0: one a core)");
+  app.add_option("--mass", settings.mass_layers,
+                 "also decode with the mass of rows of this many layers, in turns")
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--mass-heads", settings.mass_heads, "heads of each of these layers (0: all)")
+      ->check(CLI::Range(0, 63));
   app.add_flag("--native-bf16", settings.native_bf16, "use the CPU's bf16 matrix instructions");
   app.add_flag("--json", settings.json, "print JSON");
   CLI11_PARSE(app, argc, argv);
@@ -116,6 +136,7 @@ int run(int argc, char** argv) {
   MatmulCeiling matmul_ceiling(pool);
   ReadCeiling read_ceiling(pool);
   Samples prefill_gflops, prefill_tokens, decode_gigabytes, decode_tokens;
+  Samples plain_tokens, mass_tokens;
   const double operations = prompt_operations(config, model, settings.prompt);
   const double bytes =
       2.0 * static_cast<double>(model.layer_parameters() + model.head_parameters());
@@ -132,6 +153,21 @@ int run(int argc, char** argv) {
     });
     decode_gigabytes.add(bytes * static_cast<double>(settings.tokens) / decode / 1e9);
     decode_tokens.add(static_cast<double>(settings.tokens) / decode);
+    if (settings.mass_layers == 0) continue;
+    // Token by token in turns; both read as many rows.
+    RowMass mass(context.device, middle_layers(config, settings), config.heads);
+    double with = 0, without = 0;
+    for (int64_t i = 0; i < settings.tokens; ++i) {
+      for (const bool wanted : {i % 2 == 0, i % 2 != 0}) {
+        const MemoryMark before = session.memory().mark();
+        (wanted ? with : without) += seconds_of([&] {
+          session.feed({&next, 1}, wanted ? &mass : nullptr);
+        });
+        session.memory().rewind(before);
+      }
+    }
+    plain_tokens.add(static_cast<double>(settings.tokens) / without);
+    mass_tokens.add(static_cast<double>(settings.tokens) / with);
   }
 
   Report report(fmt::format("Decoder of {} size, random bf16 weights", settings.shape));
@@ -153,6 +189,14 @@ int run(int argc, char** argv) {
   report.add({"decode", "GB/s", decode_gigabytes,
               decode_gigabytes.divided_by(read_ceiling.gigabytes_per_second())});
   report.add({"decode", "tokens/s", decode_tokens, {}});
+  if (settings.mass_layers > 0) {
+    report.note("mass of rows",
+                fmt::format("{} layers, {} heads", settings.mass_layers,
+                            settings.mass_heads > 0 ? std::to_string(settings.mass_heads) : "all"));
+    report.add({"decode, in turns with the next", "tokens/s", plain_tokens, {}});
+    report.add({"decode with the mass of rows", "tokens/s", mass_tokens,
+                mass_tokens.divided_by(plain_tokens)});
+  }
   std::cout << (settings.json ? report.as_json() + "\n" : report.as_text());
   return 0;
 }

@@ -67,7 +67,7 @@ NamedTensors random_weights(const DecoderConfig& config) {
 
 }  // namespace
 
-std::vector<std::string> shape_names() { return {"qwen2.5-0.5b", "tinyllama-1.1b"}; }
+std::vector<std::string> shape_names() { return {"qwen2.5-0.5b", "tinyllama-1.1b", "kinora-tiny"}; }
 
 DecoderConfig shape_config(const std::string& name) {
   DecoderConfig decoder;
@@ -92,6 +92,17 @@ DecoderConfig shape_config(const std::string& name) {
     decoder.intermediate = 5632;
     decoder.vocabulary = 32000;
     decoder.tied = false;
+  } else if (name == "kinora-tiny") {
+    decoder.hidden = 384;
+    decoder.layers = 7;
+    decoder.heads = 6;
+    decoder.kv_heads = 2;
+    decoder.head_size = 64;
+    decoder.intermediate = 512;
+    decoder.vocabulary = 1280;
+    decoder.qkv_bias = true;
+    decoder.tied = true;
+    decoder.rope.theta = 1e6;
   } else {
     throw Error(ErrorKind::usage, "there is no shape named " + name);
   }

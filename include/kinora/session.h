@@ -112,6 +112,7 @@ struct AnswerOptions {
   int64_t max_tokens = 512;
   std::vector<std::string> stop;    // the answer ends before the first of these
   bool ignore_stop_tokens = false;  // go on past the end of the turn
+  bool evidence = true;             // find the times that the answer rests on
   CancelToken cancel;               // once raised, the call throws an error of kind cancelled
 };
 
@@ -157,6 +158,14 @@ struct AttentionSummary {
   std::vector<Part> parts;
 };
 
+// A stretch of an input that the answer's tokens looked at more than at the rest.
+struct EvidenceSpan {
+  size_t input = 0;  // as in Session::inputs
+  double start = 0;  // seconds
+  double end = 0;
+  double share = 0;  // of the attention given to all frames
+};
+
 struct Answer {
   std::string text;
   std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full", "budget-full"
@@ -166,6 +175,7 @@ struct Answer {
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included
   int64_t row_bytes = 0;      // keys and values held after it
   Timings timings;
+  std::vector<EvidenceSpan> evidence;                // the largest share first; none without video
   std::optional<AttentionSummary> attention_report;  // of a sparse policy; dense keeps none
   std::optional<DraftSummary> draft;                 // where tokens were drafted
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like

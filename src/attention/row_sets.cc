@@ -166,48 +166,4 @@ void attend_sets(Attention& attention, const Context& context, int layer, const 
   attention.attend(context, layer, queries, joined.view(), scale, out);
 }
 
-void add_mass(const Context& context, const QueryView& queries, const RowSet& given, float scale,
-              const SoftmaxState& state, std::span<float> mass) {
-  if (!context.device.is_cpu() || static_cast<int64_t>(mass.size()) != given.count()) {
-    throw Error(ErrorKind::internal, "mass is added up on the CPU, one number for each row");
-  }
-  const Gathered gathered = gather(given);
-  const RowSet& set = gathered.set;
-  const std::vector<int32_t> readers = served(queries, set);
-  const int64_t heads = queries.queries.size(1), size = queries.queries.size(2);
-  const int64_t group = heads / set.keys.size(1);
-  // A query's ancestors in a tree, by place; a chain has all before it.
-  const auto sees = [&](int32_t query, int32_t ordinal) {
-    if (ordinal < queries.ordinals.front()) return true;
-    if (queries.parents.empty()) return ordinal <= queries.ordinals[static_cast<size_t>(query)];
-    for (int32_t node = query; node >= 0; node = queries.parents[static_cast<size_t>(node)]) {
-      if (queries.ordinals[static_cast<size_t>(node)] == ordinal) return true;
-    }
-    return false;
-  };
-  const auto key_value = [&](int64_t row, int64_t head, int64_t column) -> float {
-    const int64_t at = row * set.keys.stride(0) + head * set.keys.stride(1) + column;
-    return set.keys.dtype() == DType::f32 ? set.keys.data<float>()[at]
-                                          : set.keys.data<bf16>()[at].to_float();
-  };
-  context.threads->parallel_for(set.count(), 64, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const float bias = set.weighted() ? std::log(set.weights.data<float>()[row]) : 0.0f;
-      double total = 0;
-      for (const int32_t query : readers) {
-        if (!sees(query, set.ordinals[static_cast<size_t>(row)])) continue;
-        for (int64_t head = 0; head < heads; ++head) {
-          const int64_t pair = query * heads + head;
-          const float* q = queries.queries.data<float>() + query * queries.queries.stride(0) +
-                           head * queries.queries.stride(1);
-          float score = 0;
-          for (int64_t c = 0; c < size; ++c) score += q[c] * key_value(row, head / group, c);
-          total += std::exp(score * scale + bias - state.max[pair]) / state.sum[pair];
-        }
-      }
-      mass[static_cast<size_t>(row)] += static_cast<float>(total);
-    }
-  });
-}
-
 }  // namespace kinora

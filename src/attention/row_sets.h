@@ -22,10 +22,4 @@ void attend_sets(Attention& attention, const Context& context, int layer, const 
 void attend_densely(const Context& context, const QueryView& queries, std::span<const RowSet> sets,
                     float scale, TensorView out, SoftmaxState state = {});
 
-// What attention the queries gave each row of a set: adds Σ over queries and heads of
-// w · exp(scale · q · k − max) / sum to mass [rows], for the state that attend_densely left. On the
-// CPU; decoding on a GPU adds it up in its own kernel.
-void add_mass(const Context& context, const QueryView& queries, const RowSet& set, float scale,
-              const SoftmaxState& state, std::span<float> mass);
-
 }  // namespace kinora

@@ -28,37 +28,10 @@ using testing::PlacedProblem;
 using testing::PlacedSets;
 using testing::Problem;
 using testing::random_parents;
+using testing::random_problem;
+using testing::random_sizes;
 using testing::reference;
 using testing::with_parents;
-
-constexpr int64_t set_sizes[] = {1, 63, 65, 127, 129, 700};
-
-// One to four sets that hold at least `queries` rows.
-std::vector<int64_t> random_sizes(Random& random, int64_t queries) {
-  std::vector<int64_t> sizes;
-  do {
-    sizes.clear();
-    const int64_t count = 1 + random.below(most_row_sets);
-    for (int64_t i = 0; i < count; ++i) sizes.push_back(set_sizes[random.below(6)]);
-  } while (std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) < queries);
-  return sizes;
-}
-
-Problem random_problem(Random& random, int64_t queries, int64_t head_size, DType dtype,
-                       std::span<const int64_t> sizes) {
-  constexpr int64_t head_counts[][2] = {{1, 1}, {4, 2}, {6, 2}, {7, 1}};
-  const auto& heads = head_counts[random.below(4)];
-  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  Problem problem = make_problem(random, {.queries = queries,
-                                          .earlier = rows - queries,
-                                          .heads = heads[0],
-                                          .kv_heads = heads[1],
-                                          .head_size = head_size,
-                                          .dtype = dtype,
-                                          .gaps = 0.2});
-  if (dtype == DType::bf16) testing::narrow_queries(problem);
-  return problem;
-}
 
 void check_sets(const Problem& problem, const Dealt& dealt) {
   const ThreadPool pool(2);
@@ -199,71 +172,6 @@ TEST(RowSets, APolicyReadsPlainSetsAsOne) {
   }
 }
 
-// Σ over queries and heads of the share that a row has of their attention.
-std::vector<double> mass_of(const Problem& problem, const Dealt& dealt, const Expected& expected) {
-  const auto& shape = problem.shape;
-  std::vector<double> mass(static_cast<size_t>(problem.rows()));
-  for (int64_t q = 0; q < shape.queries; ++q) {
-    for (int64_t row = 0; row < problem.rows(); ++row) {
-      if (!dealt.reads(problem, q, row)) continue;
-      for (int64_t h = 0; h < shape.heads; ++h) {
-        const int64_t kv = h / (shape.heads / shape.kv_heads);
-        const float* query = problem.query_data.data() + (q * shape.heads + h) * shape.head_size;
-        const float* key = problem.key_data.data() + (row * shape.kv_heads + kv) * shape.head_size;
-        double score = 0;
-        for (int64_t c = 0; c < shape.head_size; ++c) score += double{query[c]} * double{key[c]};
-        score *= double{problem.scale};
-        if (!problem.weights.empty()) {
-          score += std::log(double{problem.weights[static_cast<size_t>(row)]});
-        }
-        mass[static_cast<size_t>(row)] +=
-            std::exp(score - expected.log_sum[static_cast<size_t>(q * shape.heads + h)]);
-      }
-    }
-  }
-  return mass;
-}
-
-TEST(RowSets, MassIsTheShareOfEveryRow) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(2);
-  const Context context(pool);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const int64_t queries : {1, 7, 64}) {
-      for (const bool tree : {false, true}) {
-        const std::vector<int64_t> sizes = random_sizes(random, queries);
-        Problem problem = random_problem(random, queries, 37, dtype, sizes);
-        Dealt dealt = deal(random, problem, sizes);
-        if (random.below(2) == 0) mark_sets(random, problem, dealt);
-        if (tree) dealt.parents = random_parents(random, queries);
-        const Expected expected = dealt.expected(problem);
-        const std::vector<double> shares = mass_of(problem, dealt, expected);
-        PlacedProblem placed(problem, Device::cpu());
-        const PlacedSets sets(problem, dealt, Device::cpu());
-        const QueryView view = with_parents(placed.queries(), dealt.parents);
-        attend_densely(context, view, sets.sets(), problem.scale, placed.out(), placed.state());
-        double total = 0;
-        for (size_t i = 0; i < dealt.sets.size(); ++i) {
-          const std::vector<int32_t>& rows = dealt.sets[i].rows;
-          std::vector<float> mass(rows.size(), 0.5f);  // is added to
-          add_mass(context, view, sets.sets()[i], problem.scale, placed.state(), mass);
-          for (size_t k = 0; k < rows.size(); ++k) {
-            const double share = shares[static_cast<size_t>(rows[k])];
-            ASSERT_NEAR(mass[k], 0.5 + share, 2e-5 * (1 + share)) << "row " << rows[k];
-            total += double{mass[k]} - 0.5;
-          }
-        }
-        const auto reading = std::count_if(expected.log_sum.begin(), expected.log_sum.end(),
-                                           [](double log_sum) { return !std::isinf(log_sum); });
-        if (dealt.sets.size() == 1 && dealt.sets[0].serves.empty()) {
-          EXPECT_EQ(reading, queries * problem.shape.heads);
-        }
-        EXPECT_NEAR(total, static_cast<double>(reading), 1e-4 * static_cast<double>(1 + reading));
-      }
-    }
-  }
-}
-
 // A plan over odd rows, then one in two passes over the even ones onto its result. Each leaves out
 // queries that the other has.
 TEST(RowSets, APlanRunsOntoTheResultOfAnother) {
@@ -376,9 +284,6 @@ TEST(RowSets, RefuseMisuse) {
   EXPECT_THROW(run_plan(context, plan, queries, placed.memory(), 1.0f, placed.out(), options),
                Error);
   for (const float value : placed.result()) EXPECT_TRUE(std::isnan(value));
-
-  std::vector<float> mass(8);
-  EXPECT_THROW(add_mass(context, queries, placed.memory(), 1.0f, placed.state(), mass), Error);
 }
 
 }  // namespace

@@ -73,6 +73,35 @@ inline std::vector<int32_t> random_parents(Random& random, int64_t count) {
   return parents;
 }
 
+inline constexpr int64_t set_sizes[] = {1, 63, 65, 127, 129, 700};
+
+// One to four sets that hold at least `queries` rows.
+inline std::vector<int64_t> random_sizes(Random& random, int64_t queries) {
+  std::vector<int64_t> sizes;
+  do {
+    sizes.clear();
+    const int64_t count = 1 + random.below(most_row_sets);
+    for (int64_t i = 0; i < count; ++i) sizes.push_back(set_sizes[random.below(6)]);
+  } while (std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) < queries);
+  return sizes;
+}
+
+inline Problem random_problem(Random& random, int64_t queries, int64_t head_size, DType dtype,
+                              std::span<const int64_t> sizes) {
+  constexpr int64_t head_counts[][2] = {{1, 1}, {4, 2}, {6, 2}, {7, 1}};
+  const auto& heads = head_counts[random.below(4)];
+  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  Problem problem = make_problem(random, {.queries = queries,
+                                          .earlier = rows - queries,
+                                          .heads = heads[0],
+                                          .kv_heads = heads[1],
+                                          .head_size = head_size,
+                                          .dtype = dtype,
+                                          .gaps = 0.2});
+  if (dtype == DType::bf16) narrow_queries(problem);
+  return problem;
+}
+
 // Deals the rows out to sets of these sizes, one after another or all mixed up.
 inline Dealt deal(Random& random, const Problem& problem, std::span<const int64_t> sizes) {
   Dealt dealt;

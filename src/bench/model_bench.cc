@@ -137,8 +137,8 @@ ProductsFigure ModelBench::products(int64_t rows) const {
   return figure;
 }
 
-DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions,
-                                int64_t tokens) const {
+DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, int64_t tokens,
+                                const std::vector<LayerHeads>& mass) const {
   const DecoderConfig& d = config_;
   const RowLayout layout{static_cast<int>(d.layers), static_cast<int>(d.kv_heads),
                          static_cast<int>(d.head_size), DType::bf16};
@@ -160,7 +160,9 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions,
   std::vector<int32_t> newest(static_cast<size_t>(sessions), 1);
   int64_t position = rows;
   GpuEvent began(context_.device, true), ended(context_.device, true);
-  const auto step = [&] {
+  std::vector<RowMass> masses;
+  for (int64_t i = 0; i < sessions; ++i) masses.emplace_back(context_.device, mass, d.heads);
+  const auto step = [&](bool with_mass) {
     std::vector<Sequence> batch(memories.size());
     for (size_t i = 0; i < batch.size(); ++i) {
       batch[i].ids.assign(static_cast<size_t>(tokens), newest[i]);
@@ -172,6 +174,7 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions,
       batch[i].memory = memories[i].get();
       batch[i].attention = &attention;
       batch[i].hidden_rows = tokens;
+      if (with_mass) batch[i].mass = &masses[i];
     }
     began.record(context_);
     const std::vector<Forwarded> results = runner->forward(std::span<const Sequence>(batch));
@@ -194,18 +197,25 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions,
       ++position;
     }
   };
-  for (int i = 0; i < 4; ++i) step();  // the second captures the graph
-  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<bool> turns = mass.empty() ? std::vector{false} : std::vector{false, true};
+  for (int i = 0; i < 4; ++i) {  // the second captures the graph
+    for (const bool with_mass : turns) step(with_mass);
+  }
   DecodeFigure figure;
   for (int64_t i = 0; i < steps; ++i) {
-    step();
-    figure.device_seconds += ended.seconds_since(began) / static_cast<double>(steps);
+    for (const bool with_mass : turns) {
+      const auto begin = std::chrono::steady_clock::now();
+      step(with_mass);
+      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+      (with_mass ? figure.mass_seconds : figure.seconds) +=
+          elapsed.count() / static_cast<double>(steps);
+      (with_mass ? figure.mass_device_seconds : figure.device_seconds) +=
+          ended.seconds_since(began) / static_cast<double>(steps);
+    }
   }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   figure.context = rows;
   figure.sessions = sessions;
   figure.tokens = tokens;
-  figure.seconds = elapsed.count() / static_cast<double>(steps);
   figure.step_bytes = static_cast<double>(weight_bytes());
   for (const auto& memory : memories) {
     figure.step_bytes += static_cast<double>(memory->bytes().total());

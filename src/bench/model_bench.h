@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/row_mass.h"
 #include "base/context.h"
 #include "bench/shapes.h"
 #include "model/config.h"
@@ -41,6 +42,9 @@ struct DecodeFigure {
   double seconds = 0;         // per step, sampling included
   double device_seconds = 0;  // of these, from the first kernel to the logits
   double step_bytes = 0;      // weights and rows that a step reads
+  // Of steps that add up the mass of rows, in turns with the others; 0: not measured.
+  double mass_seconds = 0;
+  double mass_device_seconds = 0;
 };
 
 class ModelBench {
@@ -52,7 +56,10 @@ class ModelBench {
   // first ones run.
   PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers) const;
   ProductsFigure products(int64_t rows) const;
-  DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1) const;
+  // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
+  DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1,
+                      const std::vector<LayerHeads>& mass = {}) const;
+  int64_t layers() const { return config_.layers; }
   VisionFigure vision(int64_t frames, int64_t width, int64_t height) const;
 
   int64_t weight_bytes() const;

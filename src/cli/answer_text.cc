@@ -73,6 +73,15 @@ nlohmann::json draft_json(const Answer& answer) {
           {"right", answer.draft->right}};
 }
 
+nlohmann::json evidence_json(const Answer& answer) {
+  nlohmann::json spans = nlohmann::json::array();
+  for (const EvidenceSpan& span : answer.evidence) {
+    spans.push_back(
+        {{"input", span.input}, {"start", span.start}, {"end", span.end}, {"share", span.share}});
+  }
+  return spans;
+}
+
 }  // namespace
 
 nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& inputs,
@@ -89,6 +98,7 @@ nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& i
   }
   return {{"answer", answer.text},
           {"stop", answer.stop},
+          {"evidence", evidence_json(answer)},
           {"frames", answer.frames},
           {"inputs", described},
           {"tokens",

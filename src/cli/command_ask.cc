@@ -12,6 +12,7 @@
 #include "cli/answer_text.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
+#include "cli/evidence_sheet.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -24,13 +25,18 @@ struct AskFlags {
   SessionFlags flags;
   bool json = false;
   bool dry_run = false;
+  std::string evidence;  // picture to draw
 };
 
-// The answer has already been printed, so a trace that cannot be written is only reported.
-int write_trace(TraceFile& trace, const Answer& answer, double offset, const std::string& title) {
+// The answer has already been printed, so a file that cannot be written is only reported.
+int write_files(const AskFlags& flags, TraceFile& trace, const Answer& answer,
+                const std::vector<InputInfo>& inputs, double offset, const std::string& title) {
   try {
     trace.add(answer.spans, offset);
     trace.write(title);
+    if (!flags.evidence.empty()) {
+      draw_evidence(flags.evidence, answer.evidence, inputs, flags.flags.answer.cancel);
+    }
   } catch (const Error& error) {
     fmt::print(stderr, "kinora: {}\n", error_text(error));
     return exit_code(error.kind());
@@ -78,7 +84,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   if (json) {
     fmt::print("{}\n", answer_json(answer, session.inputs(), forecast, load, open).dump(2));
     std::fflush(stdout);
-    return write_trace(trace, answer, open, question);
+    return write_files(ask_flags, trace, answer, session.inputs(), open, question);
   }
   fmt::print("\n");
   std::fflush(stdout);
@@ -86,6 +92,8 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
   if (!flags.quiet) {
+    const std::string evidence = evidence_text(answer.evidence, session.inputs());
+    if (!evidence.empty()) fmt::print(stderr, "{}\n", evidence);
     if (answer.attention_report) {
       fmt::print(stderr, "{}\n", attention_text(*answer.attention_report));
     }
@@ -95,7 +103,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     }
     fmt::print(stderr, "{}\n", timing_line(answer, load, open));
   }
-  return write_trace(trace, answer, open, question);
+  return write_files(ask_flags, trace, answer, session.inputs(), open, question);
 }
 
 }  // namespace
@@ -113,6 +121,8 @@ void add_ask(CommandLine& line) {
   command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");
   command->add_flag("--dry-run", flags->dry_run,
                     "Only say what the question would cost: frames, tokens, memory, time");
+  command->add_option("--evidence", flags->evidence, "Draw the frames that the answer rests on")
+      ->type_name("FILE.png");
   command->footer(
       "Examples:\n"
       "  kinora ask demo \"What happens in this video?\"\n"

@@ -25,6 +25,8 @@ struct BenchFlags {
   std::vector<int64_t> sessions;
   int64_t session_rows = 4096;
   std::vector<int64_t> drafts;
+  int mass_layers = 0;
+  int mass_heads = 0;
   int64_t group = 16384;
   int64_t layers = 0;
   int64_t frames = 64;
@@ -32,6 +34,17 @@ struct BenchFlags {
   bool json = false;
   std::string json_file;
 };
+
+// Layers in the middle of the model, and some or all of their heads.
+std::vector<LayerHeads> mass_layers(const BenchFlags& flags, int64_t layers) {
+  std::vector<LayerHeads> chosen;
+  const int64_t count = std::min<int64_t>(flags.mass_layers, layers);
+  for (int64_t i = 0; i < count; ++i) {
+    chosen.push_back({static_cast<int>((layers - count) / 2 + i)});
+    if (flags.mass_heads > 0) chosen.back().heads = (uint64_t{1} << flags.mass_heads) - 1;
+  }
+  return chosen;
+}
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -83,6 +96,26 @@ int bench_model(const BenchFlags& flags) {
           "to the logits on the GPU\n",
           rows, figure.seconds * 1e3, 100 * share(limit, figure.seconds), limit * 1e3,
           figure.device_seconds * 1e3);
+    }
+  }
+
+  if (flags.mass_layers > 0) {
+    for (const int64_t rows : flags.contexts) {
+      const DecodeFigure figure = bench.decode(rows, 256, 1, 1, mass_layers(flags, bench.layers()));
+      out["mass"].push_back({{"context", rows},
+                             {"layers", flags.mass_layers},
+                             {"heads", flags.mass_heads},
+                             {"ms_per_token", figure.seconds * 1e3},
+                             {"mass_ms_per_token", figure.mass_seconds * 1e3},
+                             {"device_ms", figure.device_seconds * 1e3},
+                             {"mass_device_ms", figure.mass_device_seconds * 1e3},
+                             {"ratio", share(figure.mass_seconds, figure.seconds)}});
+      if (text) {
+        fmt::print(
+            "mass       of {} layers at {:>7} rows: {:.3f} ms a token, {:.3f} without, {:+.1f} %\n",
+            flags.mass_layers, rows, figure.mass_seconds * 1e3, figure.seconds * 1e3,
+            100 * (share(figure.mass_seconds, figure.seconds) - 1));
+      }
     }
   }
 
@@ -188,6 +221,14 @@ void add_bench(CommandLine& line) {
                    "Tokens of one session checked together, at the last of the contexts")
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
+  model
+      ->add_option("--mass", flags->mass_layers,
+                   "Also decode, in turns, with the attention mass of every row in N layers")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  model->add_option("--mass-heads", flags->mass_heads, "Heads of each of these layers; 0 is all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 63));
   model->add_option("--group", flags->group, "Tokens prefilled together")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -12,6 +12,7 @@
 #include "cli/answer_text.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
+#include "cli/evidence_sheet.h"
 #include "cli/line_reader.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -27,10 +28,12 @@ struct ChatFlags {
 
 constexpr const char* chat_help =
     "Type a question and press Enter; what was read of the video is used again.\n"
-    "  /stats   frames, tokens, memory and the times of the last answer\n"
-    "  /clear   forget the conversation, keep the video\n"
-    "  /help    this list\n"
-    "  /quit    end (as does Ctrl-D)\n"
+    "  /stats             frames, tokens, memory and the times of the last answer\n"
+    "  /evidence          the times that the last answer rests on\n"
+    "  /evidence FILE.png draws the frames\n"
+    "  /clear             forget the conversation, keep the video\n"
+    "  /help              this list\n"
+    "  /quit              end (as does Ctrl-D)\n"
     "Ctrl-C stops an answer.\n";
 
 class Chat {
@@ -150,8 +153,26 @@ class Chat {
       fmt::print("the conversation is forgotten\n");
     } else if (command == "/stats") {
       stats();
+    } else if (command == "/evidence" || command.starts_with("/evidence ")) {
+      evidence(command.substr(std::string_view("/evidence").size()));
     } else {
       fmt::print(stderr, "kinora: there is no command {}; /help lists them\n", command);
+    }
+  }
+
+  // `rest` may name a picture to draw.
+  void evidence(const std::string& rest) {
+    const std::vector<InputInfo> inputs = session_.inputs();
+    const std::string text = evidence_text(last_.evidence, inputs);
+    fmt::print("{}\n", text.empty() ? "the last answer rests on no frame of a video" : text);
+    const size_t begin = rest.find_first_not_of(" \t");
+    if (begin == std::string::npos || text.empty()) return;
+    const std::string path = rest.substr(begin, rest.find_last_not_of(" \t") + 1 - begin);
+    try {
+      draw_evidence(path, last_.evidence, inputs, interrupts_.renew());
+      fmt::print("drawn in {}\n", path);
+    } catch (const Error& error) {
+      complain(error);
     }
   }
 

@@ -100,10 +100,17 @@ void GroupPrefill::run() {
   group.attention = &attention_;
   group.cancel = options_.cancel;
   const int64_t count = group.count();
+  if (tokens_ + count == options_.expected_tokens) {
+    group.mass = options_.mass;
+    group.mass_rows = 1;
+  }
   const bool visual =
       std::any_of(group.tokens.begin(), group.tokens.end(),
                   [](const TokenInfo& token) { return token.modality != Modality::text; });
-  if (visual && memory_.needs_question()) add_question(group);
+  if (visual && memory_.needs_question()) {
+    add_question(group);
+    group.mass = nullptr;  // the last row is a probe
+  }
   hidden_ = engine_.scheduler->prefill(group).hidden;
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;

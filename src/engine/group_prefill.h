@@ -26,6 +26,8 @@ struct GroupPrefillOptions {
   // For a memory that needs it: the question, positioned as if the video ended here.
   std::vector<int32_t> question;
   const PositionCounter* positions = nullptr;
+  // What attention the last of the expected tokens gives is added here; may be null.
+  RowMass* mass = nullptr;
   CancelToken cancel;
 };
 
@@ -45,6 +47,10 @@ class GroupPrefill {
 
   int64_t tokens() const { return tokens_; }  // that were run
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  // Of the token that is added next.
+  int64_t next_ordinal() const {
+    return memory_.token_count() + static_cast<int64_t>(waiting_.size());
+  }
   double seconds() const { return clock_.seconds(); }  // complete after finish()
 
  private:

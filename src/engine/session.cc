@@ -78,9 +78,10 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
                                 : ContentPart{Modality::video, ""});
   }
   const GenerateOptions generate = generation(options, state_->model().info().generation);
-  return state_->ask(content, generate, [&](std::string_view piece) {
+  const auto show = [&](std::string_view piece) {
     if (on_piece) on_piece(piece);
-  });
+  };
+  return state_->ask(content, generate, show, {options.evidence, nullptr});
 }
 
 std::vector<InputInfo> Session::inputs() const {

@@ -48,9 +48,10 @@ void SessionState::end_input(VisualInput& input, const ReadReport& report, Answe
 }
 
 Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
-                             SpanRecorder& spans, Answer& answer) {
+                             SpanRecorder& spans, Answer& answer, RowMass* mass) {
   const Prompt& prompt = plan.prompt;
   GroupPrefillOptions settings;
+  settings.mass = mass;
   settings.max_tokens = options_.max_group_tokens;
   settings.expected_tokens = prompt.tokens;
   settings.max_row_bytes = plan.budget.row_room;
@@ -106,6 +107,8 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
       answer.visual_tokens += group.tokens.size(0);
       std::vector<TokenInfo> tokens;
       positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
+      visual_rows_.push_back({segment.input, groups.next_ordinal(), std::ssize(tokens), group.first,
+                              input.plan.tokens_per_unit});
       groups.add(std::move(group.tokens), std::move(tokens));
       if (reader->at_end_of_group()) groups.end_frames();
     }

@@ -8,6 +8,7 @@
 #include "attention/report.h"
 #include "base/error.h"
 #include "engine/attention_choice.h"
+#include "engine/evidence_heads.h"
 #include "engine/scheduler.h"
 #include "engine/session_stream.h"
 #include "engine/stopwatch.h"
@@ -68,6 +69,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
     : engine_(std::move(engine)),
       options_(options),
       retention_(parse_retention(options.retain)),
+      evidence_heads_(find_evidence_heads(real_files(), engine_->directory, model().info())),
       progress_(std::make_unique<CallbackProgress>(options.progress)),
       share_(engine_->rows) {
   check_share("frame_share", options.frame_share);
@@ -125,6 +127,9 @@ void SessionState::go_back(const Place& place) {
   share_.resize(memory_->bytes().total());
   positions_ = place.positions->clone();
   transcript_.go_back(place.said);
+  std::erase_if(visual_rows_, [&](const VisualRows& rows) {
+    return rows.first + rows.count > memory_->token_count();
+  });
 }
 
 template <typename Work>
@@ -183,7 +188,8 @@ Answer SessionState::prepare(const CancelToken& cancel) {
 }
 
 Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
-                         const std::function<void(std::string_view)>& on_piece) {
+                         const std::function<void(std::string_view)>& on_piece,
+                         const Looking& looking) {
   check_sampling(options.sampling);
   const Stopwatch total;
   SpanRecorder spans;
@@ -191,7 +197,10 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   QuestionPlan plan = this->plan(parts);
   Prompt& prompt = plan.prompt;
   carry_out(plan, [&] {
-    const Tensor hidden = prefill(plan, prompt.runs.size(), options.cancel, spans, answer);
+    std::optional<RowMass> mass = watch(looking);
+    RowMass* const watching = mass ? &*mass : nullptr;
+    const Tensor hidden =
+        prefill(plan, prompt.runs.size(), options.cancel, spans, answer, watching);
     places_.push_back(here());
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();
@@ -199,8 +208,9 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     bool first = true;
     GenerateOptions limited = options;
     limited.max_tokens = answer_room(options.max_tokens, plan.budget.row_room);
-    Generation generation({model(), *memory_, *attention_, *positions_, transcript_.text()},
-                          limited, make_drafter(options_.draft));
+    Generation generation(
+        {model(), *memory_, *attention_, *positions_, transcript_.text(), watching}, limited,
+        make_drafter(options_.draft));
     engine_->scheduler->run(generation, hidden, options.cancel, on_piece, [&] {
       if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
     });
@@ -220,6 +230,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
       answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right};
     }
     transcript_.end_answer();
+    if (mass) look(looking, *mass, answer);
   });
   prompt.conversation.turns.push_back({"assistant", {{Modality::text, answer.text}}});
   asked_ = {std::move(prompt.conversation), std::move(prompt.segments), inputs_.size()};

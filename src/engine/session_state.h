@@ -17,6 +17,7 @@
 #include "base/progress.h"
 #include "engine/budget_planner.h"
 #include "engine/engine_state.h"
+#include "engine/evidence.h"
 #include "engine/prompt.h"
 #include "engine/span_recorder.h"
 #include "engine/transcript.h"
@@ -54,8 +55,13 @@ class SessionState {
   // as many parts as new inputs.
   Forecast forecast(const std::vector<ContentPart>& parts) const;
   Answer prepare(const CancelToken& cancel);
+  // What is to be found out about where an answer looked.
+  struct Looking {
+    bool evidence = false;          // spans, in the answer
+    HeadEvidence* heads = nullptr;  // every head by itself, instead
+  };
   Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
-             const std::function<void(std::string_view)>& on_piece);
+             const std::function<void(std::string_view)>& on_piece, const Looking& looking);
   void clear();
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
@@ -82,7 +88,7 @@ class SessionState {
   // session_prefill.cc
   // Runs [kept, runs_end) of the prompt; returns the last hidden row.
   Tensor prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
-                 SpanRecorder& spans, Answer& answer);
+                 SpanRecorder& spans, Answer& answer, RowMass* mass = nullptr);
   std::unique_ptr<Ingest> start_ingest(const Prompt& prompt, size_t runs_end, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
 
@@ -91,6 +97,12 @@ class SessionState {
   void absorb(const CancelToken& cancel, TakenIn& taken);
   void check_reach(int64_t tokens) const;
   int64_t row_room() const;
+
+  // session_evidence.cc
+  std::optional<RowMass> watch(const Looking& looking) const;
+  void look(const Looking& looking, const RowMass& mass, Answer& answer) const;
+  // The units of an input, with a mass of 0.
+  std::vector<UnitMass> units_of(const VisualInput& input) const;
 
   // Does what was planned, and leaves everything as it was when `work` throws.
   template <typename Work>
@@ -102,17 +114,19 @@ class SessionState {
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
   Retention retention_;  // as asked for; a budget may let less stay
+  std::vector<LayerHeads> evidence_heads_;
   std::unique_ptr<Progress> progress_;
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
   std::unique_ptr<PositionCounter> positions_;
   Asked asked_;
-  Transcript transcript_;               // what is in memory, answers included
-  std::vector<Place> places_;           // ends of inputs and of questions, to come back to
-  std::vector<VisualInput> inputs_;     // of the whole conversation
-  std::vector<std::string> changes_;    // made to keep the budget, for the next answer to report
-  std::unique_ptr<OpenSource> source_;  // the first input, if it is taken in as it comes
+  Transcript transcript_;                // what is in memory, answers included
+  std::vector<Place> places_;            // ends of inputs and of questions, to come back to
+  std::vector<VisualInput> inputs_;      // of the whole conversation
+  std::vector<VisualRows> visual_rows_;  // in memory, in order
+  std::vector<std::string> changes_;     // made to keep the budget, for the next answer to report
+  std::unique_ptr<OpenSource> source_;   // the first input, if it is taken in as it comes
 };
 
 // What could not be decoded of an input, in words.

@@ -114,6 +114,7 @@ Sequence Generation::next() {
   sequence.attention = &state_.attention;
   sequence.hidden_rows = sequence.count();
   sequence.states = drafter_->states();
+  sequence.mass = state_.mass;
   sequence.cancel = options_.cancel;
   return sequence;
 }
@@ -145,6 +146,7 @@ void Generation::take(const Context& context, const Forwarded& result, TensorVie
     state_.positions.text(1, passed);
   }
   if (path.size() != draft_.ids.size() + 1) state_.memory.accept(context, path);
+  if (state_.mass != nullptr && !draft_.ids.empty()) state_.mass->accept(context, path);
   result_.draft.right += static_cast<int64_t>(right.size());
   drafter_->learn(right, result.states);
 }

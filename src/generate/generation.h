@@ -53,6 +53,7 @@ struct GenerationState {
   Attention& attention;
   PositionCounter& positions;
   std::vector<int32_t>& history;  // text tokens so far: what the repetition penalty sees
+  RowMass* mass = nullptr;        // where the answer's attention is added up; null: nowhere
 };
 
 class Generation {

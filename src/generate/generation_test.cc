@@ -392,6 +392,54 @@ TEST_P(GenerationOnFixtures, DraftsChangeNothing) {
   }
 }
 
+// What an answer's tokens looked at: rejected ones do not count.
+TEST_P(GenerationOnFixtures, DraftsDoNotChangeTheMassOfRows) {
+  Random random(21);
+  const ThreadPool pool(2);
+  const Context context(pool, GetParam().device);
+  LoadOptions load;
+  load.gpu_exact = true;
+  const auto model = load_model(context, real_files(),
+                                std::string(KINORA_FIXTURES) + "/models/" + GetParam().model, load);
+  const int64_t vocabulary = model->info().vocabulary;
+  const auto runner = model->decoder().runner(context);
+  const std::vector<int32_t> question = testing::random_ids(random, 30, vocabulary);
+  GenerateOptions options;
+  options.max_tokens = 25;
+  options.ignore_stop_tokens = true;
+  std::vector<int32_t> answer;
+  const auto ask = [&](std::unique_ptr<Drafter> drafter) {
+    Talk talk(context, *model);
+    RowMass mass(context.device, {{0}, {1, 0b10}}, model->info().heads);
+    Sequence prompt = talk.read(question);
+    prompt.mass = &mass;
+    prompt.mass_rows = 1;
+    const Tensor hidden = runner->forward(prompt).hidden;
+    GenerationState state = talk.state();
+    state.mass = &mass;
+    Generation generation(state, options, std::move(drafter));
+    answer = generate(context, *runner, generation, model->decoder(), hidden, nullptr).ids;
+    EXPECT_EQ(mass.rows(), talk.memory().token_count());
+    return mass.values(context);
+  };
+  const std::vector<float> plain = ask(nullptr);
+  const std::vector<int32_t> truth = answer;
+  const auto known = [&](std::span<const int32_t> text, int64_t, int64_t deepest) {
+    const auto said = text.size() - question.size();
+    return testing::random_tree(random, std::span(truth).subspan(said), 12, deepest, vocabulary);
+  };
+  const std::vector<float> drafted = ask(std::make_unique<ScriptedDrafter>(known));
+  ASSERT_EQ(answer, truth);
+  ASSERT_EQ(drafted.size(), plain.size());
+  double total = 0;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_NEAR(drafted[i], plain[i], 2e-3 * (1 + plain[i])) << "row " << i;
+    total += double{plain[i]};
+  }
+  // Every token but the last one gives each head's attention once; so does the question's last.
+  EXPECT_NEAR(total, 25.0 * static_cast<double>(model->info().heads + 1), 0.1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, GenerationOnFixtures, ::testing::ValuesIn(places()),
                          [](const auto& test) {
                            std::string label = to_string(test.param.device);

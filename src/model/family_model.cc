@@ -33,6 +33,7 @@ ModelInfo describe(const ModelParts& parts) {
   info.weight_bytes = parts.weights.bytes;
   info.max_position = decoder.max_position;
   info.vocabulary = decoder.vocabulary;
+  info.heads = decoder.heads;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
   info.sees = parts.family.sees();

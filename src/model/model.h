@@ -39,6 +39,7 @@ struct ModelInfo {
   bool sees = false;                 // has a vision tower
   std::vector<int32_t> stop_tokens;  // from generation_config.json
   GenerationDefaults generation;     // likewise
+  int64_t heads = 0;                 // of queries, in every layer
 };
 
 // One run of a prompt: text tokens, or the place of visual item number `visual`.

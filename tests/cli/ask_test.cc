@@ -69,6 +69,40 @@ TEST_F(Ask, PrintsJsonForScripts) {
   EXPECT_EQ(finished.err, "");
 }
 
+TEST_F(Ask, NamesTheTimesThatTheAnswerRestsOn) {
+  const Finished said = kinora({"ask", "demo", "There is a red card. What is on it?"});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out, "T\n");
+  const std::string sheet = file("sheet.png");
+  const Finished finished =
+      kinora({"ask", "demo", "There is a red card. What is on it?", "--json", "--evidence", sheet});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  ASSERT_FALSE(json.at("evidence").empty());
+  const auto& first = json.at("evidence")[0];
+  EXPECT_EQ(first.at("input"), 0);
+  EXPECT_LT(first.at("start").get<double>(), first.at("end").get<double>());
+  EXPECT_GT(first.at("share").get<double>(), 0.3);
+  const auto clock = [](double seconds) {
+    const int whole = static_cast<int>(seconds);
+    return (whole < 10 ? "00:00:0" : "00:00:") + std::to_string(whole);
+  };
+  const std::string shown = "[" + clock(first.at("start").get<double>()) + "-";
+  EXPECT_NE(said.err.find(shown), std::string::npos) << said.err << shown;
+  std::ifstream drawn(sheet, std::ios::binary);
+  std::string begin(4, ' ');
+  drawn.read(begin.data(), 4);
+  EXPECT_EQ(begin, "\x89PNG");
+  // A picture alone has no times, and a text no frames.
+  const Finished still =
+      kinora({"ask", picture(), "What?", "-m", model, "--max-tokens", "3", "--evidence", sheet});
+  EXPECT_EQ(still.code, 2);
+  EXPECT_NE(still.err.find("no frame of a video"), std::string::npos) << still.err;
+  const Finished nowhere =
+      kinora({"ask", "demo", "What?", "-q", "--evidence", file("no/such/sheet.png")});
+  EXPECT_NE(nowhere.code, 0);
+}
+
 TEST_F(Ask, TheSameSeedGivesTheSameAnswer) {
   const std::vector<std::string> arguments{
       "ask", picture(),       "What?", "-m",      model, "-q",           "--seed",

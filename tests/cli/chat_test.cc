@@ -70,6 +70,18 @@ TEST_F(Chat, CommandsHelpAndForget) {
   EXPECT_TRUE(chat.out.substr(0, at).ends_with(second)) << chat.out;
 }
 
+TEST_F(Chat, TellsWhatAnAnswerRestsOn) {
+  const std::string sheet = directory_->file("evidence.png");
+  const Finished chat = piped("/evidence\\nWhat?\\n/evidence\\n/evidence " + sheet + "\\n",
+                              clip() + " -q --temperature 0 --max-tokens 4");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  EXPECT_EQ(chat.err, "");
+  EXPECT_TRUE(chat.out.starts_with("the last answer rests on no frame of a video\n")) << chat.out;
+  EXPECT_NE(chat.out.find("\n[00:00:0"), std::string::npos) << chat.out;
+  EXPECT_TRUE(chat.out.ends_with("drawn in " + sheet + "\n")) << chat.out;
+  EXPECT_GT(std::filesystem::file_size(sheet), 100u);
+}
+
 TEST_F(Chat, AnErrorEndsTheQuestionAndNotTheChat) {
   const Finished chat = piped("   \\nWhat?\\n", "--max-tokens 3 -q --max-context 20");
   EXPECT_EQ(chat.code, 0) << chat.err;

@@ -147,8 +147,9 @@ HWY_INLINE void pack_value(const T* value, int64_t head_size, int64_t place, con
 
 // scores[key][query] for `groups` groups of keys.  queries: [depth][strip], keys:
 // [depth][key_group]
-HWY_NOINLINE void score_strip(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys,
-                              int64_t groups, int64_t depth, float* HWY_RESTRICT scores) {
+inline HWY_NOINLINE void score_strip(const float* HWY_RESTRICT queries,
+                                     const float* HWY_RESTRICT keys, int64_t groups, int64_t depth,
+                                     float* HWY_RESTRICT scores) {
   const Tag d;
   for (int64_t group = 0; group < groups; ++group) {
     Vector sums[key_group][strip_vectors];
@@ -204,9 +205,10 @@ HWY_INLINE void add_bias(const float* bias, int64_t keys, float* scores) {
 // Scores become weights. max and sum: running values of the strip's queries; correction: what the
 // earlier output must be multiplied by. With `unit` > 0, unit_sums[i][query] receives the weight of
 // every `unit` keys, relative to the new max.
-HWY_NOINLINE void weigh_strip(int64_t keys, float* HWY_RESTRICT scores, float* HWY_RESTRICT max,
-                              float* HWY_RESTRICT sum, float* HWY_RESTRICT correction, int64_t unit,
-                              float* HWY_RESTRICT unit_sums) {
+inline HWY_NOINLINE void weigh_strip(int64_t keys, float* HWY_RESTRICT scores,
+                                     float* HWY_RESTRICT max, float* HWY_RESTRICT sum,
+                                     float* HWY_RESTRICT correction, int64_t unit,
+                                     float* HWY_RESTRICT unit_sums) {
   const Tag d;
   const Vector none = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (int64_t v = 0; v < strip_vectors; ++v) {
@@ -282,9 +284,9 @@ HWY_INLINE void add_panel(const float* HWY_RESTRICT weights, const float* HWY_RE
 }
 
 // All panels of the strip's first `rows` queries. out: [strip][out_stride]
-HWY_NOINLINE void add_values(const float* weights, const float* values, const Panel* panels,
-                             int panel_count, int64_t keys, int64_t rows, const float* correction,
-                             float* out, int64_t out_stride) {
+inline HWY_NOINLINE void add_values(const float* weights, const float* values, const Panel* panels,
+                                    int panel_count, int64_t keys, int64_t rows,
+                                    const float* correction, float* out, int64_t out_stride) {
   for (int i = 0; i < panel_count; ++i) {
     const float* panel = values + panels[i].column * block_keys;
     for (int64_t r = 0; r < rows; r += value_rows) {

@@ -61,9 +61,13 @@ SequenceCase mixed_sequence(Random& random, int64_t tokens, int64_t most_rows) {
   SequenceCase sequence{.sets = {}, .tokens = tokens};
   const int64_t sets = 1 + random.below(most_row_sets);
   sequence.own = static_cast<int>(random.below(sets));
+  if (random.below(2) == 0) sequence.mass_heads = random.next();
+  if (random.below(2) == 0) sequence.mass_from = static_cast<int32_t>(random.below(tokens));
+  sequence.mass_apart = random.below(2) == 0;
   for (int64_t i = 0; i < sets; ++i) {
     SetCase set;
     set.weighted = random.below(2) == 0;
+    set.scattered = random.below(2) == 0;
     if (i == sequence.own) {
       set.count = tokens + (random.below(4) == 0 ? 0 : random_count(random, most_rows));
     } else {

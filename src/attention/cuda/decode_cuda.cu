@@ -159,7 +159,8 @@ void launch_simple(cudaStream_t stream, const DecodeArguments& arguments,
 void launch_mass(const Context& context, cudaStream_t stream, const DecodeArguments& arguments,
                  const DecodeAttention& work, bool tensor) {
   const auto head_size = static_cast<int32_t>(work.queries.size(2));
-  const auto blocks = static_cast<unsigned int>(cuda::multiprocessors(context.device.index) * 2);
+  const auto blocks =
+      static_cast<unsigned int>(cuda::multiprocessors(context.device.index) * mass_blocks);
   const cuda::Launch how{blocks, mass_warps * 32, 0, stream};
   if (!tensor) {
     cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, head_size,

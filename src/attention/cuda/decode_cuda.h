@@ -24,10 +24,10 @@ struct DeviceRowSet {
   const int32_t* list = nullptr;  // [count] which rows, in reading order; null: rows 0 … count − 1
   const float* weights = nullptr;  // [count] by place in the set; w adds ln w to a row's score, and
                                    // a row of weight 0 is not read; null: all 1
-  float* mass = nullptr;  // [count] by place in the set: what attention the new tokens gave each
-                          // row is added; null: not wanted
-  uint64_t serves = ~uint64_t{0};  // bit i: the sequence's new token i reads this set
-  int64_t count = 0;               // below 2³⁰
+  float* mass = nullptr;  // what attention the new tokens gave each row is added; null: not wanted
+  const int32_t* mass_places = nullptr;  // [count] where in `mass`; null: by place in the set
+  uint64_t serves = ~uint64_t{0};        // bit i: the sequence's new token i reads this set
+  int64_t count = 0;                     // below 2³⁰
 };
 
 // What one sequence reads in one layer. A table of these, sequences of a layer side by side, lies
@@ -40,6 +40,12 @@ struct DeviceSequence {
   int32_t tokens = 0;       // batch; 0: a sequence that is not there
   int32_t own = 0;  // the set whose last `tokens` rows are those of the new tokens themselves; it
                     // has no list and serves all
+  // Which new tokens and which heads (as in LayerHeads) count for the mass of rows, and how far
+  // apart tokens and heads are added; 0: together.
+  int32_t mass_from = 0;  // the sequence's first new token that counts
+  uint64_t mass_heads = ~uint64_t{0};
+  int64_t mass_token_stride = 0;
+  int64_t mass_head_stride = 0;
 };
 
 // New tokens before their rotation.

@@ -1,6 +1,7 @@
-// How much attention the new tokens gave each row (DeviceRowSet::mass): Σ over tokens and heads of
-// the softmax probability, worked out again from the scores once the softmax state is known. A warp
-// takes a share of 32 rows through all heads, so every row is added to once, always in one order.
+// How much attention the new tokens gave each row (DeviceRowSet::mass): Σ over tokens and chosen
+// heads, or for each of them apart, of the softmax probability, worked out again from the scores
+// once the softmax state is known. A warp takes a share of 32 rows through all heads, so every row
+// is added to once, always in one order.
 #pragma once
 
 #include "attention/cuda/decode_batch_cuda.cuh"
@@ -8,6 +9,7 @@
 namespace kinora::cuda_attention {
 
 constexpr int mass_warps = 4;
+constexpr int mass_blocks = 2;  // of a multiprocessor; more would leave too few registers
 
 // The share that a warp is at.
 struct MassShare {
@@ -31,6 +33,30 @@ __device__ inline void for_mass_shares(const DecodeArguments& a, SequenceStarts&
     here.at.seek(*here.sequence, here.row);
     if (here.sequence->sets[here.at.index].mass != nullptr) body(here);
   }
+}
+
+// Whether the mass of a query head counts, and whether any of some neighbouring ones does.
+__device__ inline bool has_head(uint64_t heads, int head) {
+  return heads == ~uint64_t{0} || (head < 64 && (heads >> head & 1) != 0);
+}
+__device__ inline bool has_some_head(uint64_t heads, int first, int count) {
+  if (heads == ~uint64_t{0}) return true;
+  if (first >= 64) return false;
+  heads >>= first;
+  return count >= 64 ? heads != 0 : (heads & ((uint64_t{1} << count) - 1)) != 0;
+}
+
+__device__ inline bool adds_apart(const DeviceSequence& sequence) {
+  return sequence.mass_token_stride != 0 || sequence.mass_head_stride != 0;
+}
+__device__ inline float* mass_of(const DeviceRowSet& set, int32_t place) {
+  return set.mass + (set.mass_places != nullptr ? set.mass_places[place] : place);
+}
+// Where tokens or heads are added apart.
+__device__ inline float* mass_of(const DeviceSequence& sequence, const DeviceRowSet& set,
+                                 int32_t place, int token, int head) {
+  return mass_of(set, place) + token * sequence.mass_token_stride +
+         head * sequence.mass_head_stride;
 }
 
 // What turns the score of a pair into a probability: exp2(score − high) · share.
@@ -57,7 +83,7 @@ __device__ inline uint4 load_query_piece(const DecodeArguments& a, int64_t at) {
 
 // bf16 rows on tensor cores.  grid: any
 template <int HeadSize>
-__global__ void __launch_bounds__(mass_warps * 32)
+__global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
     decode_mass(const __grid_constant__ DecodeArguments a) {
   constexpr int spans = HeadSize / 32;  // of columns that two steps of a product take
   __shared__ SequenceStarts starts;
@@ -69,8 +95,11 @@ __global__ void __launch_bounds__(mass_warps * 32)
     const int32_t place = here.row - here.at.begin;
     const int32_t left = static_cast<int32_t>(set.count) - place;
     const float weight = row_weight(sequence, here.at, here.row, lane);
+    const bool apart = adds_apart(sequence);
     float mass[4][2] = {};  // of rows 8 n + column and the next, for this lane's pairs
     for (int kv_head = 0; kv_head < a.kv_heads; ++kv_head) {
+      const DecodePairs pairs(a, sequence, kv_head);
+      if (!has_some_head(sequence.mass_heads, pairs.first_head, pairs.group)) continue;
       // Products do not care in which order columns are summed up: a lane takes eight neighbouring
       // ones of a key, and the same of a query.
       uint4 keys[4][spans];
@@ -86,7 +115,6 @@ __global__ void __launch_bounds__(mass_warps * 32)
           keys[n][j] = row < left ? *reinterpret_cast<const uint4*>(key + j * 32) : uint4{};
         }
       }
-      const DecodePairs pairs(a, sequence, kv_head);
       for (int first = 0; first < pairs.count; first += 16) {
         float s[4][4] = {};
         const int pair[2] = {min(first + quad, pairs.count - 1),
@@ -115,21 +143,31 @@ __global__ void __launch_bounds__(mass_warps * 32)
           uint32_t seen =
               rows_seen(sequence, here.at, here.row, token, a.masks[pairs.first_token + token]) >>
               column;
-          if (first + quad + 8 * r >= pairs.count) seen = 0;
+          if (first + quad + 8 * r >= pairs.count || token < sequence.mass_from ||
+              !has_head(sequence.mass_heads, pairs.head(pair[r]))) {
+            seen = 0;
+          }
 #pragma unroll
           for (int n = 0; n < 4; ++n) {
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
               const float more = __shfl_sync(0xffffffff, weight, n * 8 + column + c);
               const float score = fmaf(s[n][2 * r + c], a.factor, more);
-              if ((seen >> (n * 8 + c) & 1) != 0) {
-                mass[n][c] = fmaf(exp2_fast(score - state.high), state.share, mass[n][c]);
+              if ((seen >> (n * 8 + c) & 1) == 0) continue;
+              const float high = exp2_fast(score - state.high);
+              if (apart) {
+                atomicAdd(
+                    mass_of(sequence, set, place + n * 8 + column + c, token, pairs.head(pair[r])),
+                    high * state.share);
+              } else {
+                mass[n][c] = fmaf(high, state.share, mass[n][c]);
               }
             }
           }
         }
       }
     }
+    if (apart) return;
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
 #pragma unroll
@@ -139,7 +177,7 @@ __global__ void __launch_bounds__(mass_warps * 32)
           total += __shfl_xor_sync(0xffffffff, total, step);
         }
         const int row = n * 8 + column + c;
-        if (quad == 0 && row < left) atomicAdd(set.mass + place + row, total);
+        if (quad == 0 && row < left) atomicAdd(mass_of(set, place + row), total);
       }
     }
   });
@@ -161,13 +199,15 @@ __global__ void __launch_bounds__(mass_warps * 32)
     const int64_t row = set.list != nullptr ? set.list[place] : place;
     const float weight = row_weight(sequence, here.at, here.row, lane);
     const int group = a.heads / a.kv_heads;
+    const bool apart = adds_apart(sequence);
     float mass = 0;
-    for (int token = 0; token < sequence.tokens; ++token) {
+    for (int token = sequence.mass_from; token < sequence.tokens; ++token) {
       const int32_t whole = sequence.first_token + token;
       if ((rows_seen(sequence, here.at, here.row, token, a.masks[whole]) >> lane & 1) == 0) {
         continue;
       }
       for (int head = 0; head < a.heads; ++head) {
+        if (!has_head(sequence.mass_heads, head)) continue;
         const int64_t from = whole * a.query_stride + head * a.query_head_stride;
         const int64_t key = (row * a.kv_heads + head / group) * head_size;
         float score = 0;
@@ -176,10 +216,15 @@ __global__ void __launch_bounds__(mass_warps * 32)
                        load_value(set.keys, rows_f32, key + c), score);
         }
         const PairState state = load_state(a, int64_t{whole} * a.heads + head);
-        mass = fmaf(exp2f(score + weight - state.high), state.share, mass);
+        const float high = exp2f(score + weight - state.high);
+        if (apart) {
+          atomicAdd(mass_of(sequence, set, place, token, head), high * state.share);
+        } else {
+          mass = fmaf(high, state.share, mass);
+        }
       }
     }
-    atomicAdd(set.mass + place, mass);
+    if (!apart) atomicAdd(mass_of(set, place), mass);
   });
 }
 

@@ -22,12 +22,21 @@ struct SetCase {
   bool listed = false;
   bool weighted = false;
   uint64_t serves = ~uint64_t{0};
+  bool scattered = false;  // mass goes to places of its own
 };
 
 struct SequenceCase {
   std::vector<SetCase> sets;
   int64_t tokens = 1;
   int own = 0;
+  // What counts for the mass of rows, and whether every token and head is added apart.
+  uint64_t mass_heads = ~uint64_t{0};
+  int32_t mass_from = 0;
+  bool mass_apart = false;
+
+  bool counts(int64_t token, int64_t head) const {
+    return token >= mass_from && (mass_heads >> head & 1) != 0;
+  }
 };
 
 // What a captured batch keeps.
@@ -44,11 +53,13 @@ class DecodeBatch {
  public:
   struct Set {
     SetCase shape;
-    std::vector<float> keys, values;  // [stored rows, kv heads, head size], as the device has them
-    std::vector<int32_t> rows;        // [count]: which row stands at a place
-    std::vector<float> weights;       // [count]
-    std::vector<double> mass;         // [count], expected
-    Tensor device_keys, device_values, device_list, device_weights, device_mass;
+    std::vector<float> keys, values;   // [stored rows, kv heads, head size], as the device has them
+    std::vector<int32_t> rows;         // [count]: which row stands at a place
+    std::vector<float> weights;        // [count]
+    std::vector<int32_t> mass_places;  // [count]
+    int64_t mass_stride = 0;           // of heads, where they are apart
+    std::vector<double> mass;          // [count] or [tokens, heads, count], expected
+    Tensor device_keys, device_values, device_list, device_weights, device_mass, device_places;
   };
   struct Sequence {
     SequenceCase shape;
@@ -121,8 +132,19 @@ class DecodeBatch {
       to.first_token = static_cast<int32_t>(sequence.first_token);
       to.tokens = static_cast<int32_t>(sequence.shape.tokens);
       to.own = sequence.shape.own;
+      to.mass_heads = sequence.shape.mass_heads;
+      to.mass_from = sequence.shape.mass_from;
       std::copy(sequence.masks.begin(), sequence.masks.end(), masks.begin() + sequence.first_token);
-      for (size_t s = 0; s < sequence.sets.size(); ++s) to.sets[s] = describe(sequence.sets[s]);
+      // Sets of a sequence are as far apart as the longest needs.
+      int64_t longest = 1;
+      for (const Set& set : sequence.sets) longest = std::max(longest, set.shape.count);
+      if (sequence.shape.mass_apart) {
+        to.mass_head_stride = longest;
+        to.mass_token_stride = shape_.heads * longest;
+      }
+      for (size_t s = 0; s < sequence.sets.size(); ++s) {
+        to.sets[s] = describe(sequence.shape, longest, sequence.sets[s]);
+      }
     }
     copy_bytes(table_.view().raw(), device_, table.data(), Device::cpu(),
                table.size() * sizeof(DeviceSequence));
@@ -221,6 +243,13 @@ class DecodeBatch {
     set.device_values = tensor_of(set.values, rows, shape_.rows_type, device_);
     if (shape.count == 0) return set;
     const Shape places{shape.count};
+    for (int32_t i = 0; i < shape.count; ++i) set.mass_places.push_back(i);
+    if (shape.scattered) {
+      std::reverse(set.mass_places.begin(), set.mass_places.end());
+      set.device_places = Tensor(DType::u8, {shape.count * 4}, device_);
+      copy_bytes(set.device_places.view().raw(), device_, set.mass_places.data(), Device::cpu(),
+                 set.mass_places.size() * 4);
+    }
     if (shape.listed) {
       set.device_list = Tensor(DType::u8, {shape.count * 4}, device_);
       copy_bytes(set.device_list.view().raw(), device_, set.rows.data(), Device::cpu(),
@@ -232,7 +261,7 @@ class DecodeBatch {
     return set;
   }
 
-  DeviceRowSet describe(Set& set) {
+  DeviceRowSet describe(const SequenceCase& sequence, int64_t stride, Set& set) {
     DeviceRowSet to;
     to.count = set.shape.count;
     to.serves = set.shape.serves;
@@ -243,10 +272,16 @@ class DecodeBatch {
       to.list = reinterpret_cast<const int32_t*>(set.device_list.view().raw());
     }
     if (set.shape.weighted) to.weights = set.device_weights.data<float>();
-    set.mass.assign(static_cast<size_t>(to.count), 0);
-    set.device_mass = tensor_of(std::vector<float>(set.mass.size(), mass_before), {to.count},
-                                DType::f32, device_);
+    const int64_t numbers =
+        sequence.mass_apart ? sequence.tokens * shape_.heads * stride : to.count;
+    set.mass_stride = stride;
+    set.mass.assign(static_cast<size_t>(numbers), 0);
+    set.device_mass =
+        tensor_of(std::vector<float>(set.mass.size(), mass_before), {numbers}, DType::f32, device_);
     to.mass = set.device_mass.data<float>();
+    if (set.shape.scattered) {
+      to.mass_places = reinterpret_cast<const int32_t*>(set.device_places.view().raw());
+    }
     return to;
   }
 
@@ -292,7 +327,13 @@ class DecodeBatch {
     for (const Read& read : reads) {
       const double weight = std::exp(read.score - max);
       const double wide = weight / sum, narrowed = to_bf16(weight) / sum;
-      read.set->mass[read.place] += wide;
+      if (sequence.shape.counts(token, head)) {
+        int64_t at = read.set->mass_places[read.place];
+        if (sequence.shape.mass_apart) {
+          at += (token * shape_.heads + head) * read.set->mass_stride;
+        }
+        read.set->mass[static_cast<size_t>(at)] += wide;
+      }
       const float* v =
           &read.set
                ->values[(static_cast<size_t>(read.set->rows[read.place]) * kv_heads + kv) * size];
@@ -319,8 +360,12 @@ class DecodeBatch {
           total += given;
         }
       }
-      const auto whole = static_cast<double>(sequence.shape.tokens * shape_.heads);
-      EXPECT_NEAR(total, whole, 1e-3 * whole);
+      double whole = 0;
+      for (int64_t head = 0; head < shape_.heads; ++head) {
+        if (!sequence.shape.counts(sequence.shape.tokens - 1, head)) continue;
+        whole += static_cast<double>(sequence.shape.tokens - sequence.shape.mass_from);
+      }
+      EXPECT_NEAR(total, whole, 1e-3 * (1 + whole));
     }
   }
 

@@ -1,6 +1,7 @@
 #include "base/no_cuda.h"
 
 #include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/mass_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 
 namespace kinora {
@@ -15,6 +16,14 @@ void cuda_attention::run_dense(const Context&, const QueryView&, const RowsView&
 }
 void cuda_attention::run_windows(const Context&, ConstTensorView, ConstTensorView, ConstTensorView,
                                  std::span<const int32_t>, float, TensorView) {
+  no_cuda();
+}
+void cuda_attention::add_mass(const Context&, int, const QueryView&, std::span<const RowSet>, float,
+                              int64_t, RowMass&) {
+  no_cuda();
+}
+void cuda_attention::accept_mass(const Context&, TensorView, ConstTensorView, int64_t,
+                                 std::span<const int32_t>) {
   no_cuda();
 }
 

@@ -85,6 +85,16 @@ void BatchRunner::check(const Sequence& sequence) const {
       throw Error(ErrorKind::internal, "states are wanted of layers that there are, in order");
     }
   }
+  if (sequence.mass != nullptr) {
+    const std::vector<LayerHeads>& wanted = sequence.mass->layers();
+    if (wanted.empty() || wanted.back().layer >= layers_.count() || sequence.probes > 0 ||
+        sequence.mass_rows < 0 || sequence.mass_rows > tokens ||
+        (sequence.mass_count() < tokens && !sequence.parents.empty()) ||
+        sequence.mass->device() != context_.device) {
+      throw Error(ErrorKind::internal,
+                  "the mass of rows is wanted of layers or tokens that there are not");
+    }
+  }
   const RowLayout& rows = sequence.memory->layout();
   if (rows.layers != config.layers || rows.kv_heads != config.kv_heads ||
       rows.head_size != config.head_size) {
@@ -113,6 +123,7 @@ std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
         const auto given =
             sequence.memory->begin(context_, {sequence.tokens, sequence.parents, sequence.probes});
         place.positions.assign(given.begin(), given.end());
+        if (sequence.mass != nullptr) sequence.mass->begin(context_, sequence.memory->queries());
         steps.push_back({&sequence, place.positions, place.result});
       });
     }
@@ -216,6 +227,12 @@ void BatchRunner::attend(Run& run, int layer, Place& place) {
   queries.queries = turned;
   run.sets.clear();
   memory.read(context_, layer, queries, run.sets);
+  // First: attention then finds some of these rows in the cache.
+  RowMass* mass = place.sequence->mass;
+  if (mass != nullptr && mass->find(layer) != nullptr) {
+    add_mass(context_, layer, queries, run.sets, layers_.scale(), place.sequence->mass_count(),
+             *mass);
+  }
   attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
               layers_.mixed(space_, run.tokens).rows(first, count));
   memory.after(context_, layer, queries);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/row_mass.h"
 #include "base/cancel.h"
 #include "base/context.h"
 #include "base/tensor.h"
@@ -30,9 +31,15 @@ struct Sequence {
   Attention* attention = nullptr;
   int64_t hidden_rows = 1;  // how many of the last rows are wanted back
   std::vector<int> states;  // layers whose output is wanted, increasing
+  // What attention the last `mass_rows` rows (0: all) give the rows of memory is added here; null:
+  // nobody wants to know. The memory's newest rows are the last of its last row set then. After a
+  // failure the numbers mean nothing.
+  RowMass* mass = nullptr;
+  int64_t mass_rows = 0;
   CancelToken cancel;
 
   int64_t count() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t mass_count() const { return mass_rows == 0 ? count() : mass_rows; }
 };
 
 // What a sequence gets back. After a failure its memory is as it was before.

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/device_rows.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "model/decoder/decode_step.h"
@@ -72,6 +73,7 @@ class CapturedSteps final : public DecoderSteps {
     int splits = 1;
     DType row_type = DType::bf16;
     std::vector<int> states;  // layers whose output is kept
+    std::vector<int> mass;    // layers of which somebody wants the mass of rows
     auto operator<=>(const Kind&) const = default;
   };
   struct Captured {
@@ -117,6 +119,7 @@ class CapturedSteps final : public DecoderSteps {
   Tensor columns_;    // frequencies and axes of the rotation
   Tensor cos_, sin_;  // [most_tokens, head size / 2]
   Tensor last_;       // [most_tokens, hidden] f32, after the final norm
+  Tensor softmax_;    // [2, most_tokens, heads] f32: the state that the mass of rows needs
   std::array<std::unique_ptr<Staging>, 2> staging_;
   size_t turn_ = 0;
   std::map<Kind, Captured> captured_;
@@ -131,6 +134,7 @@ void CapturedSteps::make_buffers(const Context& context) {
   cos_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
   sin_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
   last_ = Tensor(DType::f32, {most_tokens, config.hidden}, context.device);
+  softmax_ = Tensor(DType::f32, {2, most_tokens, config.heads}, context.device);
   for (auto& staging : staging_) staging = std::make_unique<Staging>(context.device);
 
   const size_t count = frequencies_.size();
@@ -177,9 +181,13 @@ CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
     }
     all_rows += most_rows + sequence.count();
     for (const int state : sequence.states) kind.states.push_back(state);
+    if (sequence.mass == nullptr) continue;
+    for (const LayerHeads& asked : sequence.mass->layers()) kind.mass.push_back(asked.layer);
   }
-  std::sort(kind.states.begin(), kind.states.end());
-  kind.states.erase(std::unique(kind.states.begin(), kind.states.end()), kind.states.end());
+  for (std::vector<int>* layers : {&kind.states, &kind.mass}) {
+    std::sort(layers->begin(), layers->end());
+    layers->erase(std::unique(layers->begin(), layers->end()), layers->end());
+  }
   kind.tokens = padded(tokens);
   kind.sequences = padded(static_cast<int64_t>(steps.size()));
   kind.longest =
@@ -203,30 +211,6 @@ bool CapturedSteps::run(const Context& context, std::span<const Step> steps) {
   return true;
 }
 
-// Which new tokens each token of a sequence reads: itself and its ancestors.
-std::vector<uint64_t> masks_of(const Sequence& sequence) {
-  std::vector<uint64_t> masks(static_cast<size_t>(sequence.count()));
-  for (size_t i = 0; i < masks.size(); ++i) {
-    const int32_t parent =
-        sequence.parents.empty() ? static_cast<int32_t>(i) - 1 : sequence.parents[i];
-    masks[i] = uint64_t{1} << i;
-    if (parent >= 0) masks[i] |= masks[static_cast<size_t>(parent)];
-  }
-  return masks;
-}
-
-DeviceRowSet on_device(const RowSet& set) {
-  DeviceRowSet out{};
-  out.keys = set.keys.raw();
-  out.values = set.values.raw();
-  if (set.listed()) out.list = set.list.data<int32_t>();
-  if (set.weighted()) out.weights = set.weights.data<float>();
-  out.serves = set.serves.empty() ? ~uint64_t{0} : 0;
-  for (const int32_t query : set.serves) out.serves |= uint64_t{1} << query;
-  out.count = set.count();
-  return out;
-}
-
 void CapturedSteps::upload(const Context& context, std::span<const Step> steps, const Kind& kind) {
   const Table place(layers_.count(), kind.sequences, kind.tokens);
   Staging& staging = *staging_[turn_++ % staging_.size()];
@@ -243,20 +227,18 @@ void CapturedSteps::upload(const Context& context, std::span<const Step> steps, 
       memory.append(layer);
       sets.clear();
       memory.read(context, layer, memory.queries(), sets);
-      if (sets.size() > size_t{most_row_sets}) {
-        throw Error(ErrorKind::internal, "a memory gives at most four row sets");
-      }
       DeviceSequence& device = rows[static_cast<size_t>(layer)];
-      for (size_t i = 0; i < sets.size(); ++i) device.sets[i] = on_device(sets[i]);
-      device.first_token = first;
-      device.tokens = static_cast<int32_t>(count);
-      device.own = static_cast<int32_t>(sets.size()) - 1;
+      device = device_sequence(sets, first, static_cast<int32_t>(count));
+      if (sequence.mass != nullptr && sequence.mass->find(layer) != nullptr) {
+        ask_mass(context, layer, sets, *sequence.mass, device);
+        device.mass_from = static_cast<int32_t>(sequence.count() - sequence.mass_count());
+      }
     }
     for (size_t layer = 0; layer < rows.size(); ++layer) {
       const size_t at = layer * static_cast<size_t>(kind.sequences) + s;
       std::memcpy(to + at * sizeof(DeviceSequence), &rows[layer], sizeof(DeviceSequence));
     }
-    const std::vector<uint64_t> masks = masks_of(sequence);
+    const std::vector<uint64_t> masks = token_masks(sequence.count(), sequence.parents);
     const auto token = static_cast<size_t>(first);
     std::memcpy(to + place.masks + token * sizeof(uint64_t), masks.data(),
                 count * sizeof(uint64_t));
@@ -359,6 +341,11 @@ void CapturedSteps::attend(const Context& context, const Kind& kind, Captured& c
   const TensorView cos = cos_.view().rows(0, kind.tokens), sin = sin_.view().rows(0, kind.tokens);
   const TensorView qkv = layers_.qkv(space_, kind.tokens);
   DecodeAttention work = work_of(kind, captured, layer);
+  if (std::binary_search(kind.mass.begin(), kind.mass.end(), layer)) {
+    work.mass = true;
+    work.state_max = softmax_.data<float>();
+    work.state_sum = work.state_max + most_tokens * layers_.config().heads;
+  }
   if (decode_turns(context, work)) {
     work.unturned = {qkv, cos, sin};
   } else {
