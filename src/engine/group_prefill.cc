@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/observer.h"
 #include "base/error.h"
 #include "engine/scheduler.h"
 
@@ -98,12 +99,17 @@ void GroupPrefill::run() {
   group.tokens = std::exchange(waiting_, {});
   group.memory = &memory_;
   group.attention = &attention_;
+  group.observer = options_.observer;
   group.cancel = options_.cancel;
   const int64_t count = group.count();
   const bool visual =
       std::any_of(group.tokens.begin(), group.tokens.end(),
                   [](const TokenInfo& token) { return token.modality != Modality::text; });
   if (visual && memory_.needs_question()) add_question(group);
+  if (group.observer != nullptr) {
+    const int64_t first = memory_.token_count();
+    group.observer->begin_group({first, count, first - tokens_ + options_.expected_tokens});
+  }
   hidden_ = engine_.scheduler->prefill(group).hidden;
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;

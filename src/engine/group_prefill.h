@@ -26,6 +26,7 @@ struct GroupPrefillOptions {
   // For a memory that needs it: the question, positioned as if the video ended here.
   std::vector<int32_t> question;
   const PositionCounter* positions = nullptr;
+  AttentionObserver* observer = nullptr;  // is shown every group
   CancelToken cancel;
 };
 

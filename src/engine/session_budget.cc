@@ -89,7 +89,7 @@ int64_t SessionState::working_bytes() const {
     const int64_t decoders = threads * 20 * (coded.width * coded.height * 3 / 2);
     int64_t tokens = group * plan.tokens_per_unit;
     if (!retention_.prunes()) {  // then groups of frames are joined
-      const int64_t before = std::min(options_.max_group_tokens, plan.tokens());
+      const int64_t before = std::min(group_tokens(), plan.tokens());
       tokens = std::max(tokens, before + tokens / plan.frames_per_unit);
     }
     tokens = std::min(tokens, plan.tokens()) + 512;

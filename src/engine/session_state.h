@@ -25,6 +25,7 @@
 
 namespace kinora {
 
+class AttentionObserver;
 class GroupPrefill;
 class VisualFeed;
 
@@ -43,6 +44,12 @@ class SessionState {
   Answer ask(const std::vector<ContentPart>& parts, const GenerateOptions& options,
              const std::function<void(std::string_view)>& on_piece);
   void clear();
+
+  // Shows an observer the attention of every group that is read from now on; null: nobody. It must
+  // outlive what it is shown.
+  void observe(AttentionObserver* observer) { observer_ = observer; }
+  // Tokens of one frame of the first video, for patterns that follow frames; 0 without a video.
+  int64_t frame_tokens() const;
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
   size_t new_inputs() const { return inputs_.size() - inputs_asked_; }
@@ -91,6 +98,8 @@ class SessionState {
   std::unique_ptr<VisualFeed> start_feed(const Prompt& prompt, size_t runs_end,
                                          const CancelToken& cancel, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
+  // A group is closed when it has this many tokens.
+  int64_t group_tokens() const;
 
   // Leaves everything as it was when `work` throws.
   template <typename Work>
@@ -106,6 +115,7 @@ class SessionState {
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
+  AttentionObserver* observer_ = nullptr;
   std::unique_ptr<PositionCounter> positions_;
   Conversation conversation_;            // turns answered so far
   std::vector<VisualSegment> segments_;  // in those turns, numbered as in the prompt
@@ -115,6 +125,11 @@ class SessionState {
   size_t inputs_asked_ = 0;              // those after these belong to the next question
   std::vector<Change> changes_;          // reported with the next answer
   int64_t warned_tokens_ = 0;            // of the prompt that was last reported as long
+};
+
+// How the rest of kinora gets at what a Session holds; users of the library cannot.
+struct SessionAccess {
+  static SessionState& state(Session& session) { return *session.state_; }
 };
 
 }  // namespace kinora

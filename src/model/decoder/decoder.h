@@ -18,6 +18,8 @@
 
 namespace kinora {
 
+class AttentionObserver;
+
 // Tokens of one session on their way through the decoder: a prefill group of any length, a token to
 // continue from, or a tree of drafted ones.
 struct Sequence {
@@ -28,8 +30,9 @@ struct Sequence {
   int64_t probes = 0;             // of the last rows, as in MemoryGroup
   Memory* memory = nullptr;
   Attention* attention = nullptr;
-  int64_t hidden_rows = 1;  // how many of the last rows are wanted back
-  std::vector<int> states;  // layers whose output is wanted, increasing
+  AttentionObserver* observer = nullptr;  // shown every layer's attention; null: nobody looks on
+  int64_t hidden_rows = 1;                // how many of the last rows are wanted back
+  std::vector<int> states;                // layers whose output is wanted, increasing
   CancelToken cancel;
 
   int64_t count() const { return static_cast<int64_t>(tokens.size()); }
