@@ -58,11 +58,11 @@ HeadTable tune(const Context& context, const Input& input, int64_t sample) {
   SearchOptions options;
   options.frame_stride = static_cast<int32_t>(shape.frame);
   options.boundaries = {Boundary::none};  // the sample's text lies outside its first tokens
-  SearchAttention search(table, options, [&](int, int head, const HeadChoice& choice) {
+  PatternSearch search(table, options, [&](int, int head, const HeadChoice& choice) {
     fmt::print(stderr, "\rtune: head {} of {}: {}\x1b[K", head + 1, shape.heads, to_string(choice));
   });
-  Tensor out(DType::f32, {sample, shape.heads, shape.head_size});
-  search.attend(context, 0, input.queries(sample), input.rows(sample), input.scale(), out);
+  const RowSet rows[] = {input.rows(sample)};
+  search.see(context, {0, input.queries(sample), rows, input.scale()});
   fmt::print(stderr, "\r\x1b[K");
   return table;
 }

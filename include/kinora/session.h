@@ -37,7 +37,9 @@ struct SessionOptions {
   double frame_share = 1;
   double pixel_share = 1;
   int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
-  int64_t max_group_tokens = 2048;  // a prefill group is closed when it reaches this
+  // A prefill group is closed when it reaches this; 0: a prompt is one group, unless frames are
+  // pruned. Inputs that were read as part of one are read again for another question.
+  int64_t max_group_tokens = 2048;
   // Limits, 0: none. They are kept by looking at fewer frames, or by pruning harder where pruning
   // was chosen; the answer's warnings say so. With `strict` the question is refused instead.
   int64_t memory_budget = 0;  // bytes: weights, rows and what works on them
@@ -182,7 +184,8 @@ struct Answer {
   std::vector<Span> spans;            // what was done when, in no order
 };
 
-class SessionState;
+class SessionState;    // inside the library
+struct SessionAccess;  // the way to it
 
 // Used by one thread at a time; the cancel token of a call may be raised from any other.
 class KINORA_API Session {
@@ -233,6 +236,8 @@ class KINORA_API Session {
   void clear();
 
  private:
+  friend struct SessionAccess;
+
   std::unique_ptr<SessionState> state_;
 };
 

@@ -84,7 +84,7 @@ std::vector<Modality> present(std::span<const Modality> modalities) {
 
 Colour modality_colour(Modality modality) { return series_colour(static_cast<int>(modality)); }
 
-Image draw_head(const HeadPicture& picture, std::span<const Modality> modalities, int cell) {
+Image draw_head(const HeadInspection& picture, std::span<const Modality> modalities, int cell) {
   const int side = picture.attention.side;
   const int size = side * cell;
   // Two squares: all attention, and what the policy keeps of it.
@@ -136,7 +136,7 @@ Image draw_head(const HeadPicture& picture, std::span<const Modality> modalities
   return image;
 }
 
-std::string head_page(const std::string& title, const std::vector<HeadPicture>& heads,
+std::string head_page(const std::string& title, const std::vector<HeadInspection>& heads,
                       const std::vector<std::string>& pngs, std::span<const Modality> modalities) {
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
@@ -156,7 +156,7 @@ std::string head_page(const std::string& title, const std::vector<HeadPicture>& 
                         colour.red, colour.green, colour.blue, modality_name(modality));
   }
   page += "</p>\n<table><tr><th>head</th><th>pattern</th><th>recall</th><th>FLOPs</th></tr>\n";
-  for (const HeadPicture& head : heads) {
+  for (const HeadInspection& head : heads) {
     page += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.4f}</td><td>{:.1f} %</td></tr>\n",
                         head.head, escaped(head.pattern), head.recall, 100 * head.share);
   }

@@ -6,27 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "attention/search/attention_map.h"
+#include "attention/search/inspection.h"
 #include "base/modality.h"
 #include "draw/image.h"
 
 namespace kinora::cli {
 
-struct HeadPicture {
-  int head = 0;
-  std::string pattern;  // what the policy chose, in words
-  double recall = 0;    // share of the attention it captures
-  double share = 0;     // of the dense FLOPs
-  PooledMap attention;
-  PooledMap coverage;
-};
-
 // Attention as brightness; cells that the policy leaves out are tinted. Bars along the left
 // (queries) and the bottom (keys) show the modality of every token.
-Image draw_head(const HeadPicture& picture, std::span<const Modality> modalities, int cell);
+Image draw_head(const HeadInspection& picture, std::span<const Modality> modalities, int cell);
 
 // A page with the picture inside, its numbers and a legend; no other file is needed.
-std::string head_page(const std::string& title, const std::vector<HeadPicture>& heads,
+std::string head_page(const std::string& title, const std::vector<HeadInspection>& heads,
                       const std::vector<std::string>& pngs, std::span<const Modality> modalities);
 
 Colour modality_colour(Modality modality);

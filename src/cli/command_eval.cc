@@ -14,13 +14,12 @@
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/eval_policy.h"
-#include "cli/sample_prefill.h"
 #include "cli/terminal.h"
 #include "draw/png_file.h"
-#include "engine/attention_choice.h"
+#include "engine/engine_state.h"
 #include "eval/heat_map.h"
 #include "eval/import.h"
-#include "eval/judge.h"
+#include "eval/recall.h"
 #include "eval/report.h"
 #include "eval/run.h"
 #include "eval/visual_cache.h"
@@ -68,33 +67,6 @@ std::shared_ptr<EngineState> load(const EvalFlags& flags) {
   return state;
 }
 
-// Attention captured by every sparse policy on the first videos or texts of the set.
-ReportTable measure_recall(const EvalFlags& flags, const EngineState& engine, const EvalData& data,
-                           const std::vector<EvalPolicy>& policies, Progress& progress,
-                           const CancelToken& cancel) {
-  JudgeAttention judge(flags.recall_every);
-  std::vector<std::string> seen;
-  int64_t tokens = 0;
-  for (const EvalItem& item : data.items) {
-    if (static_cast<int64_t>(seen.size()) == flags.recall) break;
-    SampleFlags sample;
-    if ((!seen.empty() && seen.back() == item.prefix_key()) || !sample.take_prompt(item)) continue;
-    sample.frames = item.frames;
-    Sample prompt(engine, sample, progress, cancel);
-    if (seen.empty()) {
-      for (const EvalPolicy& policy : policies) {
-        judge.add(policy.name, choose_attention(engine, policy.session, prompt.frame_stride()));
-      }
-    }
-    prompt.prefill(judge, SessionOptions().max_group_tokens);
-    tokens += prompt.tokens();
-    seen.push_back(item.prefix_key());
-    progress.update("recall", static_cast<int64_t>(seen.size()), flags.recall);
-  }
-  return recall_table(judge.judgements(),
-                      tokens / std::max<int64_t>(1, static_cast<int64_t>(seen.size())));
-}
-
 void write_report(const std::string& path, const std::string& content) {
   if (!path.empty()) real_files().write(path, content);
 }
@@ -139,7 +111,10 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
                                         flags.run.wrong_video ? " (wrong-video control)" : "");
   auto tables = report_tables(outcome, flags.policies);
   if (flags.recall > 0) {
-    tables.push_back(measure_recall(flags, *state, data, policies, progress, cancel));
+    RecallOptions options{flags.recall, flags.recall_every, cancel, {}};
+    options.progress = [&](int64_t done, int64_t total) { progress.update("recall", done, total); };
+    const Recall recall = measure_recall(engine, data, policies, options);
+    tables.push_back(recall_table(recall.judgements, recall.tokens));
     progress.clear();
   }
   const std::string markdown = as_markdown(tables, title);

@@ -7,21 +7,26 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "attention/policies/head_table.h"
 #include "attention/search/search.h"
 #include "base/error.h"
 #include "cli/command_line.h"
-#include "cli/sample_prefill.h"
+#include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "engine/attention_choice.h"
+#include "engine/session_state.h"
 #include "eval/dataset.h"
+#include "eval/score.h"
 
 namespace kinora::cli {
 namespace {
 
 struct TuneFlags {
-  SampleFlags sample;
+  SessionFlags session;
+  std::vector<std::string> sources;
+  std::string question = "Describe what happens.";
   std::string output;
   bool restart = false;
   bool no_boundaries = false;
@@ -33,7 +38,7 @@ struct TuneFlags {
 // written.
 std::string output_path(const TuneFlags& flags) {
   if (!flags.output.empty()) return flags.output;
-  const auto places = head_table_places(flags.sample.engine.model);
+  const auto places = head_table_places(flags.session.engine.model);
   std::error_code error;
   for (const std::string& place : places) {
     const auto directory = std::filesystem::path(place).parent_path();
@@ -84,29 +89,46 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
              recall / count, error / count, 1e3 * table.budget_seconds);
 }
 
-// A set in place of a video: its first prompt, text between the videos included.
-void open_set(SampleFlags& sample) {
-  if (sample.sources.size() != 1 || !sample.sources.front().ends_with(".jsonl")) return;
-  const EvalItem item = read_eval_data(real_files(), sample.sources.front()).items.front();
-  if (!sample.take_prompt(item) || sample.sources.empty()) {
-    throw Error(ErrorKind::usage,
-                "the first prompt of the set does not begin with a video to search on");
+// Adds the inputs of the sample and returns the prompt. A set in place of a video stands for its
+// first prompt, text between the videos included.
+std::vector<QuestionPart> open_sample(TuneFlags& flags, Session& session) {
+  if (flags.sources.size() != 1 || !flags.sources.front().ends_with(".jsonl")) {
+    std::vector<QuestionPart> parts(flags.session.add_inputs(session, flags.sources).size());
+    parts.push_back({flags.question});
+    return parts;
   }
-  if (sample.frames.way == FrameChoice::Way::model) {
-    sample.frames = item.frames.within(sample.frames.start, sample.frames.end);
+  const EvalItem item = read_eval_data(real_files(), flags.sources.front()).items.front();
+  FrameChoice& frames = flags.session.input.frames;
+  if (frames.way == FrameChoice::Way::model) frames = item.frames.within(frames.start, frames.end);
+  std::vector<QuestionPart> parts;
+  std::vector<std::string> sources;
+  for (const EvalPart& part : item.parts) {
+    if (!part.source.empty()) sources.push_back(part.source);
+    parts.push_back(part.source.empty() ? QuestionPart{part.text} : QuestionPart{});
   }
+  if (sources.empty()) {
+    throw Error(ErrorKind::usage, "the first prompt of the set has no video to search on");
+  }
+  flags.session.add_inputs(session, sources);
+  parts.push_back({eval_prompt(item)});
+  return parts;
 }
 
 int tune(TuneFlags& flags, const CancelToken& cancel) {
-  TerminalProgress progress(flags.json);
+  flags.session.resolve();
+  TerminalProgress progress(flags.json || flags.session.quiet);
   progress.update("loading", 0, 0);
-  // Rows are looked at where the CPU reads them.
-  if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
-  const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
-  open_set(flags.sample);
-  Sample sample(*engine, flags.sample, progress, cancel);
-  const ModelInfo& info = engine->model->info();
-  const TableShape shape = expected_table(info);
+  const Engine engine(flags.session.engine);
+  flags.session.input.cancel = cancel;
+  SessionOptions& reading = flags.session.session;
+  reading.max_group_tokens = 0;  // the search looks at the whole prompt at once
+  reading.progress = [&](std::string_view stage, int64_t done, int64_t total) {
+    progress.update(stage, done, total);
+  };
+  Session session(engine, reading);
+  SessionState& state = SessionAccess::state(session);
+  const std::vector<QuestionPart> prompt = open_sample(flags, session);
+  const TableShape shape = expected_table(state.model().info());
   const std::string path = output_path(flags);
   const std::string directory = std::filesystem::absolute(path).parent_path().string();
   if (!real_files().is_directory(directory)) {  // better now than after the search
@@ -114,14 +136,16 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
   }
   HeadTable table = start_table(flags, path, shape);
   SearchOptions options;
-  options.frame_stride = sample.frame_stride();
+  if (const int64_t tokens = state.frame_tokens(); tokens > 0) {
+    options.frame_stride = static_cast<int32_t>(tokens);
+  }
   if (flags.budget) options.dense_share = *flags.budget / 100;
   if (flags.no_boundaries) options.boundaries = {Boundary::none};
   options.cancel = cancel;
   int64_t found = 0;
   auto saved = std::chrono::steady_clock::now();
   const auto started = saved;
-  SearchAttention attention(table, options, [&](int, int, const HeadChoice&) {
+  PatternSearch search(table, options, [&](int, int, const HeadChoice&) {
     ++found;
     const int64_t total = static_cast<int64_t>(table.heads.size());
     const int64_t done = std::count_if(table.heads.begin(), table.heads.end(),
@@ -133,8 +157,12 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
       saved = now;
     }
   });
+  state.observe(&search);
+  AnswerOptions nothing;
+  nothing.max_tokens = 0;
+  nothing.cancel = cancel;
   try {
-    sample.prefill(attention);
+    session.ask(prompt, nothing);
   } catch (...) {
     // What was found is kept; the next call goes on from here.
     if (found > 0) real_files().write(path, to_json(table));
@@ -158,14 +186,16 @@ void add_tune(CommandLine& line) {
   CLI::App* command = line.app.add_subcommand(
       "tune", "Search the sparse attention pattern of every head (for --attention mminference)");
   command
-      ->add_option("--sample", flags->sample.sources,
+      ->add_option("--sample", flags->sources,
                    "Videos or pictures to search on; one of about 25,000 tokens is enough. Or a "
                    "set (.jsonl, docs/eval.md): its first prompt, text included")
       ->required()
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
-  flags->sample.add_to(*command)->required();
+  flags->session.add_reading_to(*command, false);
+  command->get_option("--model")->required();
+  command->add_option("--question", flags->question, "Text after the video")->capture_default_str();
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
   command

@@ -40,11 +40,49 @@ int64_t parse_size(const std::string& text) {
   return static_cast<int64_t>(bytes);
 }
 
-void SessionFlags::add_to(CLI::App& command) {
-  const auto option = [&](const char* group, const char* name, auto& value,
-                          const std::string& text) {
+namespace {
+
+// Adds options to a group of the help.
+auto options_of(CLI::App& command) {
+  return [&command](const char* group, const char* name, auto& value, const std::string& text) {
     return command.add_option(name, value, text)->group(group);
   };
+}
+
+constexpr const char* policies = "Policies";
+constexpr const char* machine = "The machine";
+
+}  // namespace
+
+void SessionFlags::add_to(CLI::App& command) {
+  add_input(command);
+  add_wording(command);
+  add_attention(command);
+  add_memory(command);
+  const auto option = options_of(command);
+  option(policies, "--draft", session.draft,
+         "What proposes tokens that the model verifies together: " + policy_names(draft_point()) +
+             "; the answer is the same")
+      ->capture_default_str();
+  add_budgets(command);
+  add_machine(command);
+  option(machine, "--trace", trace, "Write what was done when, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  option(machine, "--timeline", timeline, "Draw what was done when (.png or .svg)")
+      ->type_name("FILE");
+}
+
+void SessionFlags::add_reading_to(CLI::App& command, bool choose_memory) {
+  add_input(command);
+  options_of(command)(frame_flags_group, "--system", session.system,
+                      "System prompt in place of the model's own");
+  if (choose_memory) add_memory(command);
+  add_budgets(command);
+  add_machine(command);
+}
+
+void SessionFlags::add_input(CLI::App& command) {
+  const auto option = options_of(command);
   command
       .add_option("-m,--model", engine.model,
                   "Model directory, as Hugging Face publishes it; default: $KINORA_MODEL, else the "
@@ -60,7 +98,10 @@ void SessionFlags::add_to(CLI::App& command) {
       ->type_name("FILE")
       ->expected(1)
       ->take_all();
+}
 
+void SessionFlags::add_wording(CLI::App& command) {
+  const auto option = options_of(command);
   const char* wording = "The answer";
   option(wording, "--max-tokens", answer.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
@@ -76,8 +117,10 @@ void SessionFlags::add_to(CLI::App& command) {
       ->expected(1)
       ->take_all();
   option(wording, "--system", session.system, "System prompt in place of the model's own");
+}
 
-  const char* policies = "Policies";
+void SessionFlags::add_attention(CLI::App& command) {
+  const auto option = options_of(command);
   option(policies, "--quality", quality_,
          "exact, balanced or fast: a combination of the policies below (kinora help quality)")
       ->capture_default_str();
@@ -87,6 +130,10 @@ void SessionFlags::add_to(CLI::App& command) {
   option(policies, "--dense-below", session.dense_below,
          "Rows under which a sparse policy runs densely; 0: never")
       ->check(CLI::NonNegativeNumber);
+}
+
+void SessionFlags::add_memory(CLI::App& command) {
+  const auto option = options_of(command);
   option(policies, "--retain", retain_,
          "What a group of frames leaves in memory: " + policy_names(retention_point()) +
              "; all but the first with a ratio, such as key-norm:0.5");
@@ -94,15 +141,14 @@ void SessionFlags::add_to(CLI::App& command) {
       policies, "--memory", session.memory,
       "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
       ->capture_default_str();
-  option(policies, "--draft", session.draft,
-         "What proposes tokens that the model verifies together: " + policy_names(draft_point()) +
-             "; the answer is the same")
-      ->capture_default_str();
+}
+
+void SessionFlags::add_budgets(CLI::App& command) {
+  const auto option = options_of(command);
   command
       .add_flag("--bf16", native_bf16_,
                 "Multiply in bf16 where weights and CPU allow: faster, rounded")
       ->group(policies);
-
   const char* budgets = "Budgets";
   option(budgets, "--memory-budget", memory_budget_,
          "Most memory to use (6GiB); kept by looking at fewer frames or pruning harder")
@@ -112,8 +158,10 @@ void SessionFlags::add_to(CLI::App& command) {
   command
       .add_flag("--strict", session.strict, "Refuse what is over a budget instead of adapting it")
       ->group(budgets);
+}
 
-  const char* machine = "The machine";
+void SessionFlags::add_machine(CLI::App& command) {
+  const auto option = options_of(command);
   option(machine, "--device", engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   option(machine, "--threads", engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str();
@@ -132,10 +180,6 @@ void SessionFlags::add_to(CLI::App& command) {
       .add_flag("--check-weights", engine.check_weights,
                 "Read every weight first and refuse NaN and infinity")
       ->group(machine);
-  option(machine, "--trace", trace, "Write what was done when, for Perfetto or chrome://tracing")
-      ->type_name("FILE");
-  option(machine, "--timeline", timeline, "Draw what was done when (.png or .svg)")
-      ->type_name("FILE");
   command.add_flag("-q,--quiet", quiet, "No progress, no timing line");
 }
 

@@ -1,5 +1,6 @@
-// Flags of every command that answers questions about inputs (`ask`, `chat`): the model, which
-// frames, the answer, policies, budgets, the machine.
+// Flags of every command that answers questions about inputs (`ask`, `chat`), or only reads them to
+// look at attention (`tune`, `inspect`): the model, which frames, the answer, policies, budgets,
+// the machine.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,6 +23,8 @@ struct SessionFlags {
   bool quiet = false;
 
   void add_to(CLI::App& command);
+  // Only what concerns reading a prompt; with or without what memory makes of it.
+  void add_reading_to(CLI::App& command, bool choose_memory);
   // After parsing: the bundled model where none is named, the preset where no policy is, sizes in
   // bytes. Throws usage errors.
   void resolve();
@@ -30,6 +33,13 @@ struct SessionFlags {
                                     const std::vector<std::string>& sources) const;
 
  private:
+  void add_input(CLI::App& command);
+  void add_wording(CLI::App& command);
+  void add_attention(CLI::App& command);
+  void add_memory(CLI::App& command);
+  void add_budgets(CLI::App& command);
+  void add_machine(CLI::App& command);
+
   std::string quality_ = "exact";
   std::string memory_budget_;
   std::string attention_;

@@ -43,10 +43,16 @@ std::unique_ptr<Attention> choose_attention(const EngineState& engine,
                             options.attention, to_string(engine.context.device)),
                 ErrorHint::dense_or_cpu);
   }
+  return choose_cpu_attention(engine, options, frame_tokens);
+}
+
+std::unique_ptr<Attention> choose_cpu_attention(const EngineState& engine,
+                                                const SessionOptions& options,
+                                                int64_t frame_tokens) {
   AttentionOptions chosen;
   if (options.dense_below) chosen.sparse.dense_below = *options.dense_below;
   if (frame_tokens > 0) chosen.frame_stride = static_cast<int32_t>(frame_tokens);
-  if (policy.needs_table) chosen.table = find_head_table(engine);
+  if (find_attention(options.attention).needs_table) chosen.table = find_head_table(engine);
   return make_attention(options.attention, chosen);
 }
 

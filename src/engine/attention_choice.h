@@ -23,4 +23,10 @@ std::shared_ptr<const HeadTable> find_head_table(const EngineState& engine);
 std::unique_ptr<Attention> choose_attention(const EngineState& engine,
                                             const SessionOptions& options, int64_t frame_tokens);
 
+// The same to plan and run on the CPU, whatever the engine's device: what judges and shows policies
+// uses it.
+std::unique_ptr<Attention> choose_cpu_attention(const EngineState& engine,
+                                                const SessionOptions& options,
+                                                int64_t frame_tokens);
+
 }  // namespace kinora

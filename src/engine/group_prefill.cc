@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/observer.h"
 #include "base/error.h"
 #include "engine/scheduler.h"
 
@@ -98,6 +99,7 @@ void GroupPrefill::run() {
   group.tokens = std::exchange(waiting_, {});
   group.memory = &memory_;
   group.attention = &attention_;
+  group.observer = options_.observer;
   group.cancel = options_.cancel;
   const int64_t count = group.count();
   if (tokens_ + count == options_.expected_tokens) {
@@ -110,6 +112,10 @@ void GroupPrefill::run() {
   if (visual && memory_.needs_question()) {
     add_question(group);
     group.mass = nullptr;  // the last row is a probe
+  }
+  if (group.observer != nullptr) {
+    const int64_t first = memory_.token_count();
+    group.observer->begin_group({first, count, first - tokens_ + options_.expected_tokens});
   }
   hidden_ = engine_.scheduler->prefill(group).hidden;
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));

@@ -28,6 +28,7 @@ struct GroupPrefillOptions {
   const PositionCounter* positions = nullptr;
   // What attention the last of the expected tokens gives is added here; may be null.
   RowMass* mass = nullptr;
+  AttentionObserver* observer = nullptr;  // is shown every group
   CancelToken cancel;
 };
 

@@ -110,7 +110,7 @@ BudgetRequest SessionState::budget_request(const Prompt& prompt) const {
   request.weight_bytes = model().info().weight_bytes;
   request.hidden_size = model().decoder().hidden_size();
   request.frames_per_group = options_.frames_per_group;
-  request.max_group_tokens = options_.max_group_tokens;
+  request.max_group_tokens = group_tokens();
   request.decode_threads =
       options_.decode_threads > 0 ? options_.decode_threads : engine_->threads.threads();
   request.speed = engine_->speed();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -47,16 +48,22 @@ void SessionState::end_input(VisualInput& input, const ReadReport& report, Answe
   answer.warnings.insert(answer.warnings.end(), damage.begin(), damage.end());
 }
 
+int64_t SessionState::group_tokens() const {
+  return options_.max_group_tokens > 0 ? options_.max_group_tokens
+                                       : std::numeric_limits<int64_t>::max();
+}
+
 Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
                              SpanRecorder& spans, Answer& answer, RowMass* mass) {
   const Prompt& prompt = plan.prompt;
   GroupPrefillOptions settings;
   settings.mass = mass;
-  settings.max_tokens = options_.max_group_tokens;
+  settings.max_tokens = group_tokens();
   settings.expected_tokens = prompt.tokens;
   settings.max_row_bytes = plan.budget.row_room;
   settings.share = &share_;
   settings.positions = positions_.get();
+  settings.observer = observer_;
   settings.cancel = cancel;
   for (const PromptRun& run : prompt.runs) {  // what follows the last input is the question
     if (run.visual >= 0) settings.question.clear();
@@ -87,7 +94,7 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
       };
       // A long text leaves places on its way, so that another question about it need not read it
       // again.
-      const int64_t piece = std::max<int64_t>(1, options_.max_group_tokens);
+      const int64_t piece = group_tokens();
       auto next = run.ids.begin();
       while (run.ids.end() - next > piece) {
         read_text({{next, next + piece}, -1});
@@ -114,9 +121,10 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
     }
     transcript_.add(run);
     if (segment.first + segment.count == input.plan.units) {
-      groups.run_waiting();
+      const bool one_group = options_.max_group_tokens <= 0;
+      if (!one_group) groups.run_waiting();
       end_input(input, reader->report(), answer);
-      places_.push_back(here());
+      if (!one_group) places_.push_back(here());
     }
   }
   Tensor hidden = groups.finish();

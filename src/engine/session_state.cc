@@ -106,6 +106,15 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   return inputs_.back();
 }
 
+int64_t SessionState::frame_tokens() const {
+  for (const VisualInput& input : inputs_) {
+    if (input.plan.source.modality == Modality::video && input.plan.tokens_per_unit > 0) {
+      return input.plan.tokens_per_unit;
+    }
+  }
+  return 0;
+}
+
 SessionState::Place SessionState::here() const {
   return {memory_->mark(), positions_->clone(), transcript_.here()};
 }

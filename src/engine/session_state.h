@@ -27,6 +27,7 @@
 
 namespace kinora {
 
+class AttentionObserver;
 class GroupPrefill;
 class Ingest;
 struct OpenSource;
@@ -64,6 +65,12 @@ class SessionState {
              const std::function<void(std::string_view)>& on_piece, const Looking& looking);
   void clear();
 
+  // Shows an observer the attention of every group that is read from now on; null: nobody. It must
+  // outlive what it is shown.
+  void observe(AttentionObserver* observer) { observer_ = observer; }
+  // Tokens of one frame of the first video, for patterns that follow frames; 0 without a video.
+  int64_t frame_tokens() const;
+
   const std::vector<VisualInput>& inputs() const { return inputs_; }
   size_t new_inputs() const { return inputs_.size() - asked_.inputs; }
   const Model& model() const { return *engine_->model; }
@@ -91,6 +98,8 @@ class SessionState {
                  SpanRecorder& spans, Answer& answer, RowMass* mass = nullptr);
   std::unique_ptr<Ingest> start_ingest(const Prompt& prompt, size_t runs_end, SpanRecorder& spans);
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
+  // A group is closed when it has this many tokens.
+  int64_t group_tokens() const;
 
   // session_stream.cc
   void gather(int64_t wanted_frames, const CancelToken& cancel);
@@ -119,6 +128,7 @@ class SessionState {
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
+  AttentionObserver* observer_ = nullptr;
   std::unique_ptr<PositionCounter> positions_;
   Asked asked_;
   Transcript transcript_;                // what is in memory, answers included
@@ -131,5 +141,10 @@ class SessionState {
 
 // What could not be decoded of an input, in words.
 std::vector<std::string> damage_of(const VisualInput& input, const ReadReport& report);
+
+// How the rest of kinora gets at what a Session holds; users of the library cannot.
+struct SessionAccess {
+  static SessionState& state(Session& session) { return *session.state_; }
+};
 
 }  // namespace kinora

@@ -107,6 +107,7 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
   settings.max_tokens = options_.max_group_tokens;
   settings.max_row_bytes = row_room() - question_tokens * memory_->layout().bytes_per_token();
   settings.share = &share_;
+  settings.observer = observer_;
   settings.cancel = cancel;
   int64_t read = 0;
   try {
@@ -123,7 +124,11 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
       std::vector<TokenInfo> tokens;
       positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
       check_reach(memory_->token_count() + groups.waiting() + static_cast<int64_t>(tokens.size()));
-      if (group.tokens.defined()) groups.add(group.tokens, std::move(tokens));
+      if (group.tokens.defined()) {
+        visual_rows_.push_back({0, groups.next_ordinal(), std::ssize(tokens), group.first,
+                                input.plan.tokens_per_unit});
+        groups.add(group.tokens, std::move(tokens));
+      }
       groups.end_frames();
     }
     groups.run_waiting();

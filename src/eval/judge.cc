@@ -8,31 +8,40 @@
 
 namespace kinora {
 
-void JudgeAttention::add(std::string name, std::unique_ptr<Attention> policy) {
+void AttentionJudge::add(std::string name, std::unique_ptr<Attention> policy) {
   Planner* planner = policy->planner();
   if (planner == nullptr) return;
   candidates_.push_back({std::move(name), std::move(policy), planner});
 }
 
-void JudgeAttention::attend(const Context& context, int layer, const QueryView& queries,
-                            const RowsView& rows, float scale, TensorView out) {
-  const RunTimer watch;
-  dense_.attend(context, layer, queries, rows, scale, out);
-  const double dense_seconds = watch.seconds();
-  if (layer == 0) ++groups_;
-  if ((groups_ - 1) % every_ != every_ / 2) return;
+bool AttentionJudge::wants(int) const {
+  return !candidates_.empty() && (groups_ - 1) % every_ == every_ / 2;
+}
+
+void AttentionJudge::see(const Context& context, const AttentionCall& call) {
+  const HostCall host(call);
+  const QueryView& queries = host.queries();
+  const RowSet& rows = host.rows();
+  const Context here(*context.threads);
   std::vector<float> dense_sums;
+  Tensor dense_out;
+  double dense_seconds = 0;
   for (Candidate& candidate : candidates_) {
-    if (candidate.planner->falls_back(layer, queries, rows)) continue;
+    if (candidate.planner->falls_back(call.layer, queries, rows)) continue;
     if (dense_sums.empty()) {
-      dense_sums = log_sums(context, dense_plan(queries, rows), queries, rows, scale);
+      dense_sums = log_sums(here, dense_plan(queries, rows), queries, rows, call.scale);
+      dense_out = Tensor(DType::f32, queries.queries.shape());
+      const RunTimer watch;
+      dense_.attend(here, call.layer, queries, rows, call.scale, dense_out);
+      dense_seconds = watch.seconds();
     }
-    judge(candidate, context, layer, queries, rows, scale, dense_sums, out, dense_seconds);
+    judge(candidate, here, call.layer, queries, rows, call.scale, dense_sums, dense_out,
+          dense_seconds);
   }
 }
 
-void JudgeAttention::judge(Candidate& candidate, const Context& context, int layer,
-                           const QueryView& queries, const RowsView& rows, float scale,
+void AttentionJudge::judge(Candidate& candidate, const Context& context, int layer,
+                           const QueryView& queries, const RowSet& rows, float scale,
                            const std::vector<float>& dense_sums, ConstTensorView dense_out,
                            double dense_seconds) {
   // Plans of one layer cover different heads; a head outside a plan has a sum of exp(-inf) there.
@@ -56,7 +65,7 @@ void JudgeAttention::judge(Candidate& candidate, const Context& context, int lay
   candidate.heads += static_cast<double>(heads);
 }
 
-std::vector<Judgement> JudgeAttention::judgements() const {
+std::vector<Judgement> AttentionJudge::judgements() const {
   std::vector<Judgement> out;
   for (const Candidate& candidate : candidates_) {
     if (candidate.weight == 0) continue;

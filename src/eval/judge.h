@@ -1,15 +1,14 @@
-// How much of dense attention sparse policies capture on real input. Every layer is computed
-// densely, so that all policies are judged on the same queries and keys. Each policy's plan, output
-// and time are compared with dense attention; all of them run in turn on every call. Used by
-// `kinora eval --recall`.
+// How much of dense attention sparse policies capture on real input. The session that is observed
+// reads densely, so that all policies are judged on the same queries and keys. Each policy's plan,
+// output and time are compared with dense attention; all of them run in turn on every call, on the
+// CPU. Used by eval/recall.h.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "attention/attention.h"
+#include "attention/observer.h"
 #include "attention/planner.h"
 #include "attention/policies/dense.h"
 
@@ -23,19 +22,20 @@ struct Judgement {
   double time = 0;    // of dense attention's, planning included
 };
 
-class JudgeAttention final : public Attention {
+class AttentionJudge final : public AttentionObserver {
  public:
   // On long input it is enough to judge one group out of every N, the middle one.
-  explicit JudgeAttention(int64_t every = 1) : every_(every) {}
+  explicit AttentionJudge(int64_t every = 1) : every_(every) {}
 
   // Policies that do not plan what they read (dense) are left out of the judgement.
   void add(std::string name, std::unique_ptr<Attention> policy);
 
-  std::string_view name() const override { return "judge"; }
-  void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
-              float scale, TensorView out) override;
+  void begin_group(const PromptGroup&) override { ++groups_; }
+  bool wants(int layer) const override;
+  void see(const Context& context, const AttentionCall& call) override;
 
-  // Over all calls so far in which a policy did not fall back to dense attention.
+  // In the order of `add`, over all calls so far in which a policy did not fall back to dense
+  // attention.
   std::vector<Judgement> judgements() const;
 
  private:
@@ -51,7 +51,7 @@ class JudgeAttention final : public Attention {
     double dense_seconds = 0;  // of the same calls
   };
   void judge(Candidate& candidate, const Context& context, int layer, const QueryView& queries,
-             const RowsView& rows, float scale, const std::vector<float>& dense_sums,
+             const RowSet& rows, float scale, const std::vector<float>& dense_sums,
              ConstTensorView dense_out, double dense_seconds);
 
   const int64_t every_;

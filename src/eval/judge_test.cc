@@ -43,21 +43,25 @@ std::unique_ptr<Attention> policy(const std::string& text) {
   return make_attention(text, options);
 }
 
-TEST(Judge, OutputIsDenseAndEverythingSelectedCapturesAll) {
+// A group as a decoder of some layers shows it.
+void show(AttentionJudge& judge, const Context& context, int layers, const Input& input) {
+  const RowSet rows[] = {input.rows_view()};
+  judge.begin_group({});
+  for (int layer = 0; layer < layers; ++layer) {
+    if (judge.wants(layer)) judge.see(context, {layer, input.query_view(), rows, 0.125f});
+  }
+}
+
+TEST(Judge, EverythingSelectedCapturesAll) {
   KINORA_FRESH_RANDOM(random);
   const Input input(random, 513, 4, 2, 64);
   ThreadPool threads(2);
   const Context context(threads, Device::cpu());
-  JudgeAttention judge;
+  AttentionJudge judge;
   judge.add("all", policy("a-shape:sink=8,local=30000000"));
   judge.add("some", policy("a-shape:sink=1,local=16"));
   judge.add("dense", policy("dense"));  // nothing to judge
-  Tensor out(DType::f32, input.queries.shape()), wanted(DType::f32, input.queries.shape());
-  judge.attend(context, 0, input.query_view(), input.rows_view(), 0.125f, out);
-  DenseAttention().attend(context, 0, input.query_view(), input.rows_view(), 0.125f, wanted);
-  const float* a = out.view().data<float>();
-  const float* b = wanted.view().data<float>();
-  for (int64_t i = 0; i < out.view().elements(); ++i) ASSERT_EQ(a[i], b[i]);
+  show(judge, context, 1, input);
   const auto judgements = judge.judgements();
   ASSERT_EQ(judgements.size(), 2u);
   EXPECT_EQ(judgements[0].policy, "all");
@@ -75,10 +79,9 @@ TEST(Judge, RecallIsTheShareOfTheSoftmaxByDefinition) {
   ThreadPool threads(2);
   const Context context(threads, Device::cpu());
   const std::string text = "a-shape:sink=3,local=16";
-  JudgeAttention judge;
+  AttentionJudge judge;
   judge.add("a", policy(text));
-  Tensor out(DType::f32, input.queries.shape());
-  judge.attend(context, 0, input.query_view(), input.rows_view(), 0.125f, out);
+  show(judge, context, 1, input);
   const auto attention = policy(text);
   const auto plans =
       attention->planner()->plans(context, 0, input.query_view(), input.rows_view(), 0.125f);
@@ -113,14 +116,11 @@ TEST(Judge, OnlyEveryNthGroupIsJudged) {
   ThreadPool threads(2);
   const Context context(threads, Device::cpu());
   const std::string text = "a-shape:sink=3,local=16";
-  JudgeAttention some(3), all;
+  AttentionJudge some(3), all;
   some.add("a", policy(text));
   all.add("a", policy(text));
-  const auto attend = [&](JudgeAttention& judge, const Input& input) {
-    Tensor out(DType::f32, input.queries.shape());
-    for (int layer = 0; layer < 2; ++layer) {
-      judge.attend(context, layer, input.query_view(), input.rows_view(), 0.125f, out);
-    }
+  const auto attend = [&](AttentionJudge& judge, const Input& input) {
+    show(judge, context, 2, input);
   };
   attend(all, large);
   attend(some, small);

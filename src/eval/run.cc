@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "eval/prefix_session.h"
 #include "eval/results_file.h"
 #include "eval/score.h"
 
@@ -28,45 +29,6 @@ std::vector<Prefix> group_by_prefix(const EvalData& data) {
   }
   return groups;
 }
-
-InputOptions input_options(const EvalItem& item, const CancelToken& cancel) {
-  InputOptions options;
-  options.frames = item.frames;
-  options.cancel = cancel;
-  return options;
-}
-
-// A session that has seen the parts in front of the questions of one prefix.
-class PrefixSession {
- public:
-  PrefixSession(const Engine& engine, const EvalPolicy& policy, const EvalItem& source,
-                const CancelToken& cancel)
-      : session_(engine, policy.session), source_(source) {
-    const InputOptions options = input_options(source, cancel);
-    for (const EvalPart& part : source.parts) {
-      if (!part.source.empty()) {
-        frames_ += static_cast<int64_t>(session_.add(part.source, options).times.size());
-      }
-    }
-  }
-
-  int64_t frames() const { return frames_; }
-
-  Answer ask(const EvalItem& item, const AnswerOptions& options) {
-    session_.clear();
-    std::vector<QuestionPart> parts;
-    for (const EvalPart& part : source_.parts) {
-      parts.push_back(part.source.empty() ? QuestionPart{part.text} : QuestionPart{});
-    }
-    parts.push_back({eval_prompt(item)});
-    return session_.ask(parts, options);
-  }
-
- private:
-  Session session_;
-  const EvalItem& source_;
-  int64_t frames_ = 0;
-};
 
 }  // namespace
 
@@ -117,7 +79,8 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
         try {
           const bool first = !session;
           if (first) {
-            session = std::make_unique<PrefixSession>(engine, policy, source, options.cancel);
+            session =
+                std::make_unique<PrefixSession>(engine, policy.session, source, options.cancel);
           }
           const Answer answer = session->ask(*item, answering);
           if (answer.visual_tokens > 0) {

@@ -48,10 +48,11 @@ Generation::Generation(GenerationState state, const GenerateOptions& options,
 }
 
 void Generation::end(StopReason reason) {
-  result_.reason = reason;
   done_ = true;
   fresh_ += filter_.feed(stream_.finish());
   fresh_ += filter_.finish();
+  // The rest of the text may be what completes a stop string.
+  result_.reason = filter_.stopped() ? StopReason::stop_string : reason;
 }
 
 bool Generation::emit(int32_t token) {
@@ -89,9 +90,18 @@ Sequence Generation::next() {
   options_.cancel.check();
   const int64_t room = state_.model.info().max_position - 1 - state_.positions.next();
   const int64_t deepest = std::min(room, options_.max_tokens - tokens() - 1);
-  state_.history.push_back(newest_);
-  draft_ = deepest > 0 ? drafter_->propose(state_.history, most_checked - 1, deepest) : Draft();
-  state_.history.pop_back();
+  draft_ = Draft();
+  if (deepest > 0) {
+    // The newest token is not in memory yet: the history has it only while the drafter looks.
+    state_.history.push_back(newest_);
+    try {
+      draft_ = drafter_->propose(state_.history, most_checked - 1, deepest);
+    } catch (...) {
+      state_.history.pop_back();
+      throw;
+    }
+    state_.history.pop_back();
+  }
 
   Sequence sequence;
   sequence.ids.push_back(newest_);

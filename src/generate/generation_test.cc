@@ -352,6 +352,72 @@ TEST(Generation, ANegativeLengthIsRefusedAndACancelledStepIsNotMade) {
   EXPECT_EQ(talk.history().size(), 3u);
 }
 
+TEST(Generation, ADrafterThatFailsLeavesNothingBehind) {
+  const ThreadPool pool(2);
+  const Context context(pool);
+  const testing::PathModel model(12);
+  const auto runner = model.decoder().runner(context);
+  const std::vector<int32_t> question{1, 2, 3};
+  GenerateOptions options;
+  options.max_tokens = 9;
+  Talk plain(context, model);
+  const Outcome expected = plain.ask(*runner, question, options);
+
+  Talk talk(context, model);
+  const Tensor hidden = runner->forward(talk.read(question)).hidden;
+  int calls = 0;
+  Generation generation(
+      talk.state(), options,
+      std::make_unique<ScriptedDrafter>([&](std::span<const int32_t> text, int64_t, int64_t) {
+        EXPECT_EQ(text.size(), talk.history().size());
+        if (++calls % 2 == 1) throw Error(ErrorKind::resource, "no draft today");
+        return Draft();
+      }));
+  Tensor logits = model.decoder().logits(context, hidden);
+  generation.start(context, logits);
+  Generation* const one = &generation;
+  std::string streamed;
+  while (!generation.done()) {
+    const std::vector<int32_t> history = talk.history();
+    const auto failures = step(context, *runner, model.decoder(), {&one, 1});
+    EXPECT_EQ(failures.at(0) != nullptr, calls % 2 == 1);
+    if (failures.at(0)) {
+      EXPECT_EQ(talk.history(), history);
+    }
+    streamed += generation.take_text();
+    ASSERT_LT(calls, 100);
+  }
+  streamed += generation.take_text();
+  expect_same(talk.outcome(generation.result(), streamed), expected);
+}
+
+// The answer ends in the middle of a character, and what stands for the rest of it is the stop.
+TEST(Generation, AStopStringThatTheLastCharacterCompletesIsTheReason) {
+  const ThreadPool pool(2);
+  const Context context(pool);
+  std::vector<int32_t> halves;
+  for (const char* character : {"\u20ac", "\u2603", "\U0001F980", "\U00012000"}) {
+    halves = testing::PathModel(1).tokenizer().encode(character);
+    if (halves.size() > 1) break;
+  }
+  ASSERT_GT(halves.size(), 1u);
+  const testing::PathModel model(int64_t{halves[0]} + 1);
+  for (const bool stops : {false, true}) {
+    Talk talk(context, model);
+    GenerateOptions options;
+    options.max_tokens = 1;
+    options.sampling.temperature = 0;
+    options.stop = {stops ? "\uFFFD" : "another"};
+    Generation generation(talk.state(), options);
+    Tensor logits = Tensor::zeros(DType::f32, {1, model.info().vocabulary});
+    logits.data<float>()[halves[0]] = 1;
+    generation.start(context, logits);
+    ASSERT_TRUE(generation.done());
+    EXPECT_EQ(generation.take_text(), stops ? "" : "\uFFFD");
+    EXPECT_EQ(generation.result().reason, stops ? StopReason::stop_string : StopReason::max_tokens);
+  }
+}
+
 struct Place {
   std::string model;
   Device device;

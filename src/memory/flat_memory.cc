@@ -446,7 +446,8 @@ MemoryBytes FlatMemory::bytes() const {
   for (const Layer& layer : layers_) {
     for (const Part& part : layer.parts) {
       here += 2 * part.rows * row_bytes_;
-      if (part.frozen) bytes.shared += 2 * part.rows * row_bytes_;
+      // A block stays frozen when the last fork that shared it is gone.
+      if (part.block.use_count() > 1) bytes.shared += 2 * part.rows * row_bytes_;
     }
     if (layer.state != nullptr) here += layer.state->bytes();
   }

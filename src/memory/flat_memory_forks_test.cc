@@ -182,6 +182,27 @@ TEST(FlatMemoryForks, ShareWhatLiesBeforeTheMark) {
   }
 }
 
+TEST(FlatMemoryForks, SharesNothingAnyMoreOnceTheLastForkIsGone) {
+  const ThreadPool threads(1);
+  for (const Device device : all_devices()) {
+    const Context context(threads, device);
+    FlatMemory parent(three_layers, device);
+    Stamps stamps;
+    Mirror expected;
+    append_group(context, parent, expected, stamps.take(6));
+    std::unique_ptr<Memory> one = parent.fork(parent.mark());
+    std::unique_ptr<Memory> two = parent.fork(parent.mark());
+    append_group(context, parent, expected, stamps.take(3));
+    EXPECT_EQ(parent.bytes().shared, 6 * token_bytes);
+    one.reset();
+    EXPECT_EQ(parent.bytes().shared, 6 * token_bytes);
+    two.reset();
+    EXPECT_EQ(parent.bytes().shared, 0);
+    EXPECT_EQ(parent.bytes().total(), 9 * token_bytes);
+    expect_same(context, parent, expected);
+  }
+}
+
 TEST(FlatMemoryForks, OutliveTheirParent) {
   const ThreadPool threads(1);
   for (const Device device : all_devices()) {

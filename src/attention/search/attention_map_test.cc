@@ -20,7 +20,16 @@ TEST(AttentionMap, PoolsTheTrueAttention) {
       make_problem(random, {.queries = 512, .heads = 4, .kv_heads = 2, .head_size = 16});
   const HeadViews head = view_head(problem.queries(), problem.memory(), 3);
   const int side = 8;  // buckets of 64 rows: whole units
-  const PooledMap map = attention_map(Context(pool), head.queries, head.rows, problem.scale, side);
+  // Two groups of 256, the second over the rows of both: together they are the whole.
+  HeadMaps maps(512, side);
+  RowSet half = head.rows;
+  half.keys = head.rows.keys.rows(0, 256);
+  half.values = head.rows.values.rows(0, 256);
+  half.ordinals = head.rows.ordinals.subspan(0, 256);
+  half.modalities = head.rows.modalities.subspan(0, 256);
+  maps.add_attention(Context(pool), slice(head.queries, 0, 256), half, problem.scale);
+  maps.add_attention(Context(pool), slice(head.queries, 256, 256), head.rows, problem.scale);
+  const PooledMap map = maps.attention();
   const auto whole = testing::reference(
       problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
   for (int key = 0; key < side; ++key) {
@@ -52,12 +61,18 @@ TEST(AttentionMap, CoverageIsTheExpandedPlanPooled) {
   }
   const Plan plan = builder.take();
   const int side = 7;
-  const PooledMap map = coverage_map(plan, problem.queries(), problem.memory(), 0, side);
+  // The map is one of tokens: rows that were pruned leave gaps in it.
+  const int32_t tokens = problem.row_ordinals.back() + 1;
+  HeadMaps maps(tokens, side);
+  maps.add_plan(plan, problem.queries(), problem.memory(), 0);
+  const PooledMap map = maps.coverage();
   const auto mask = expand(plan, problem.queries(), problem.memory(), 0);
   std::vector<double> computed(49), visible(49);
   for (int64_t q = 0; q < 301; ++q) {
     for (int64_t row = 0; row < 400; ++row) {
-      const auto at = static_cast<size_t>(q * side / 301 * side + row * side / 400);
+      const int32_t query = problem.query_ordinals[static_cast<size_t>(q)];
+      const int32_t key = problem.row_ordinals[static_cast<size_t>(row)];
+      const auto at = static_cast<size_t>(query * side / tokens * side + key * side / tokens);
       computed[at] += mask[static_cast<size_t>(q * 400 + row)];
       visible[at] += testing::causal(problem, q, row);
     }

@@ -11,6 +11,7 @@
 
 #include "attention/head_view.h"
 #include "attention/plan/line_plan.h"
+#include "attention/policies/dense.h"
 #include "attention/policies/pattern_attention.h"
 #include "attention/policies/sparse_attention.h"
 #include "attention/runner.h"
@@ -305,15 +306,9 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
   return HeadSearch(context, views, scale, budget_seconds, options).choose();
 }
 
-void SearchAttention::attend(const Context& context, int layer, const QueryView& queries,
-                             const RowsView& rows, float scale, TensorView out) {
-  if (!context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                "the search for attention patterns does not run on a GPU yet; use the device cpu",
-                ErrorHint::use_cpu);
-  }
-  dense_.attend(context, layer, queries, rows, scale, out);
-  const auto heads = static_cast<int>(queries.queries.size(1));
+void PatternSearch::see(const Context& context, const AttentionCall& call) {
+  const int layer = call.layer;
+  const auto heads = static_cast<int>(call.queries.queries.size(1));
   if (table_.shape.heads == 0) {
     table_.shape.heads = heads;
     table_.heads.resize(static_cast<size_t>(heads) * static_cast<size_t>(table_.shape.layers));
@@ -326,6 +321,9 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
     if (!table_.at(layer, head)) missing.push_back(head);
   }
   if (missing.empty()) return;
+  const HostCall host(call);
+  const QueryView& queries = host.queries();
+  const RowSet& rows = host.rows();
   // Only what will be sparse is searched, and only as many queries as a session reads at a time:
   // patterns look at the last queries of their group.
   const int64_t sparse = queries.count() - last_text(queries, default_dense_last);
@@ -335,7 +333,8 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
   const ThreadPool single(1);
   const Context alone(single);
   if (table_.budget_seconds == 0) {
-    table_.budget_seconds = measure_budget(alone, searched, rows, scale, missing.front(), options_);
+    table_.budget_seconds =
+        measure_budget(alone, searched, rows, call.scale, missing.front(), options_);
     table_.sample_tokens = queries.count();
   }
   // Every head on a thread of its own, so that times do not depend on how tiles fall on threads.
@@ -345,7 +344,7 @@ void SearchAttention::attend(const Context& context, int layer, const QueryView&
         for (int64_t i = begin; i < end; ++i) {
           const int head = missing[static_cast<size_t>(i)];
           const ThreadPool one(1);
-          HeadChoice choice = search_head(Context(one), searched, rows, scale, head,
+          HeadChoice choice = search_head(Context(one), searched, rows, call.scale, head,
                                           table_.budget_seconds, options_);
           const std::lock_guard lock(mutex);
           table_.at(layer, head) = std::move(choice);

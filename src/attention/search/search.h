@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "attention/policies/dense.h"
+#include "attention/observer.h"
 #include "attention/policies/head_table.h"
 #include "base/cancel.h"
 
@@ -49,25 +49,23 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
                        float scale, int head, double budget_seconds, const SearchOptions& options);
 
-// Dense attention that searches the heads of every layer it passes through and does not yet find in
-// the table. Prefill a sample with it, as one group; a search that was stopped goes on where the
-// table ends. The table knows its layers; its heads are made when they are first seen.
-class SearchAttention final : public Attention {
+// Searches the heads of every layer that it is shown and does not yet find in the table. Let it
+// observe a session that reads a sample densely, as one group; a search that was stopped goes on
+// where the table ends. The table knows its layers; its heads are made when they are first seen.
+// Patterns run on the CPU, so that is where times are taken, wherever the sample is read.
+class PatternSearch final : public AttentionObserver {
  public:
   using Found = std::function<void(int layer, int head, const HeadChoice& choice)>;
 
-  SearchAttention(HeadTable& table, SearchOptions options, Found found)
+  PatternSearch(HeadTable& table, SearchOptions options, Found found)
       : table_(table), options_(std::move(options)), found_(std::move(found)) {}
 
-  std::string_view name() const override { return "search"; }
-  void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
-              float scale, TensorView out) override;
+  void see(const Context& context, const AttentionCall& call) override;
 
  private:
   HeadTable& table_;
   SearchOptions options_;
   Found found_;
-  DenseAttention dense_;
 };
 
 }  // namespace kinora

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "attention/observer.h"
+#include "attention/plan/plan.h"
 #include "attention/row_sets.h"
 #include "base/error.h"
 #include "base/gpu.h"
@@ -235,6 +237,10 @@ void BatchRunner::attend(Run& run, int layer, Place& place) {
   }
   attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
               layers_.mixed(space_, run.tokens).rows(first, count));
+  if (AttentionObserver* observer = place.sequence->observer; observer && observer->wants(layer)) {
+    const int64_t shown = count - place.sequence->probes;
+    observer->see(context_, {layer, slice(queries, 0, shown), run.sets, layers_.scale()});
+  }
   memory.after(context_, layer, queries);
 }
 

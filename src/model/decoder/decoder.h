@@ -19,6 +19,8 @@
 
 namespace kinora {
 
+class AttentionObserver;
+
 // Tokens of one session on their way through the decoder: a prefill group of any length, a token to
 // continue from, or a tree of drafted ones.
 struct Sequence {
@@ -29,8 +31,9 @@ struct Sequence {
   int64_t probes = 0;             // of the last rows, as in MemoryGroup
   Memory* memory = nullptr;
   Attention* attention = nullptr;
-  int64_t hidden_rows = 1;  // how many of the last rows are wanted back
-  std::vector<int> states;  // layers whose output is wanted, increasing
+  AttentionObserver* observer = nullptr;  // shown every layer's attention; null: nobody looks on
+  int64_t hidden_rows = 1;                // how many of the last rows are wanted back
+  std::vector<int> states;                // layers whose output is wanted, increasing
   // What attention the last `mass_rows` rows (0: all) give the rows of memory is added here; null:
   // nobody wants to know. The memory's newest rows are the last of its last row set then. After a
   // failure the numbers mean nothing.

@@ -1,0 +1,96 @@
+// The commands that look at attention while a prompt is read: tune, inspect, eval --recall.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/cli.h"
+#include "support/film.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new";
+
+class Tools : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    KINORA_FRESH_RANDOM(random);
+    film_ = write_film(directory_.file("film"), random, 24, 120, 160);
+    std::ofstream(directory_.file("film.srt"))
+        << "1\n00:00:05,000 --> 00:00:07,000\nA dog barks.\n";
+  }
+  Finished inspect(std::vector<std::string> more) const {
+    std::vector<std::string> all = {"inspect", "attention", film_,    "-m", model,
+                                    "--fps",   "1",         "--json", "-o", directory_.file("out")};
+    all.insert(all.end(), more.begin(), more.end());
+    return kinora(all);
+  }
+
+  const TempDir directory_;
+  std::string film_;
+};
+
+TEST_F(Tools, InspectReadsAsAskDoes) {
+  std::vector<int64_t> tokens;
+  for (const auto& more : std::vector<std::vector<std::string>>{
+           {"--one-group"},
+           {},
+           {"--retain", "key-norm:0.5", "--frames-per-group", "8"},
+           {"--subtitles", directory_.file("film.srt"), "--retain", "attention-score:0.5"}}) {
+    std::vector<std::string> flags = more;
+    flags.insert(flags.end(), {"--layer", "1", "--attention", "a-shape:sink=3,local=16"});
+    const Finished finished = inspect(flags);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    const auto out = nlohmann::json::parse(finished.out);
+    EXPECT_EQ(out.at("layer"), 1);
+    ASSERT_GT(out.at("heads").size(), 1u);
+    for (const auto& head : out.at("heads")) {
+      EXPECT_EQ(head.at("pattern"), "a-shape");
+      EXPECT_GT(head.at("recall"), 0.01);
+      EXPECT_LT(head.at("recall"), 0.9999);
+      EXPECT_LT(head.at("share_of_flops"), 0.99);
+    }
+    tokens.push_back(out.at("tokens").get<int64_t>());
+    EXPECT_TRUE(std::filesystem::exists(out.at("picture").get<std::string>()));
+    EXPECT_TRUE(std::filesystem::exists(out.at("page").get<std::string>()));
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  EXPECT_EQ(tokens[0], tokens[2]);
+  EXPECT_GT(tokens[3], tokens[0]);  // the subtitle
+}
+
+TEST_F(Tools, InspectRefusesWhatIsNotThere) {
+  expect_error(kinora({"inspect", "attention", film_, "-m", model, "--layer", "99"}), 2,
+               "layer 99 of");
+  expect_error(kinora({"inspect", "attention", film_, "-m", model, "--head", "99", "-o",
+                       directory_.file("out")}),
+               2, "head 99 of");
+  expect_error(kinora({"inspect", "attention", film_, "-m", model, "--retain", "x"}), 2,
+               "--retain 'x'");
+}
+
+TEST_F(Tools, TuneWritesATableThatAskTakes) {
+  const std::string copy = directory_.file("model");
+  std::filesystem::copy(model, copy);
+  const Finished tuned = kinora({"tune", "-m", copy, "--sample", film_, "--fps", "1", "--subtitles",
+                                 directory_.file("film.srt"), "--budget", "50", "--json"});
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_TRUE(nlohmann::json::parse(tuned.out).is_object());
+  const Finished answered =
+      kinora({"ask", film_, "What is it?", "-m", copy, "--fps", "1", "--attention", "mminference",
+              "--dense-below", "0", "--device", "cpu", "--max-tokens", "2", "-q"});
+  EXPECT_EQ(answered.code, 0) << answered.err;
+
+  std::ofstream(directory_.file("set.jsonl"))
+      << R"({"question": "Who are you?", "answer": "a model"})"
+      << "\n";
+  expect_error(kinora({"tune", "-m", copy, "--sample", directory_.file("set.jsonl")}), 2,
+               "no video to search on");
+}
+
+}  // namespace
+}  // namespace kinora::testing
