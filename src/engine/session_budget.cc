@@ -93,7 +93,9 @@ int64_t SessionState::working_bytes() const {
       tokens = std::max(tokens, before + tokens / plan.frames_per_unit);
     }
     tokens = std::min(tokens, plan.tokens()) + 512;
-    const int64_t activations = tokens * 9 * model().decoder().hidden_size() * 4;
+    // Deep rows are held as they come and, for a moment, joined.
+    const int64_t widths = 9 + 2 * model().info().deep_levels;
+    const int64_t activations = tokens * widths * model().decoder().hidden_size() * 4;
     most = std::max(most, decoders + 8 * frames + activations);
     indexes += input.video->info().frames * picture_bytes;
   }

@@ -11,7 +11,8 @@
 
 namespace kinora {
 
-// Units [first, first + count) of an input. An input is one segment unless subtitles cut it.
+// Units [first, first + count) of an input. An input is one segment unless subtitles cut it or the
+// model wants its units apart.
 struct VisualSegment {
   size_t input = 0;
   int64_t first = 0;
@@ -32,7 +33,8 @@ struct Prompt {
 };
 
 // The parts that make up one input: the input itself or, if it has subtitles, its frames split at
-// each subtitle, with the subtitle's text in between. Appends the segments to `segments`.
+// each subtitle, with the subtitle's text in between; unit by unit, with their times, if the model
+// wants that. Appends the segments to `segments`.
 std::vector<ContentPart> lay_out(const VisualInput& input, size_t number,
                                  std::vector<VisualSegment>& segments);
 

@@ -25,7 +25,7 @@ struct EncodedGroup {
   bool last = false;
   int64_t frames = 0;
   std::vector<double> times;  // of each unit
-  Tensor tokens;              // f32 [tokens, hidden]
+  Tensor tokens;              // f32 [tokens, (1 + deep levels) × hidden]
   std::shared_ptr<const ReadReport> report;
 };
 
