@@ -29,7 +29,7 @@ class DeepSession : public ::testing::Test {
  protected:
   const testing::TempDir directory_;
 
-  // Up to ten frames come to units of 3 × 2 tokens, which the budget of a video still allows.
+  // Up to ten frames come to units of 2 × 2 tokens, which the budget of a video still allows.
   std::string film(Random& random, int frames) const {
     return testing::write_film(directory_.file("film"), random, frames, 60, 80);
   }
@@ -77,7 +77,7 @@ TEST_F(DeepSession, EveryAttentionPolicyAnswers) {
   const std::string path = film(random, 10);
   const Engine engine({.model = with_table("a-shape:sink=16,local=64"), .device = "cpu"});
   const Answer dense = ask(engine, path, plain());
-  ASSERT_EQ(dense.visual_tokens, 5 * 3 * 2);
+  ASSERT_EQ(dense.visual_tokens, 5 * 2 * 2);
   for (const AttentionPolicy& policy : attention_policies()) {
     SCOPED_TRACE(policy.info.name);
     SessionOptions options = plain();
@@ -150,7 +150,7 @@ TEST_F(DeepSession, TheVideoIsReadOnce) {
   Session session(engine, plain());
   session.add(path);
   const Answer prepared = session.prepare();
-  EXPECT_EQ(prepared.visual_tokens, 5 * 3 * 2);
+  EXPECT_EQ(prepared.visual_tokens, 5 * 2 * 2);
   const Answer first = session.ask("What is it?", greedy());
   EXPECT_EQ(first.visual_tokens, 0);
   Session fresh(engine, plain());
