@@ -32,10 +32,13 @@ struct EngineOptions {
   bool check_weights = false;  // read all weights and refuse NaN and infinity
   // On a GPU: f32 throughout, whatever the weights are, for comparison with the CPU. Slow.
   bool gpu_exact = false;
+  // Where versions of transformers write a video into the prompt in different ways (Qwen3-VL): auto
+  // is that of the model's files, 4.57 or 5.10 (and later) that of this version.
+  std::string video_prompt = "auto";
 };
 
 struct ModelDescription {
-  std::string family;  // "qwen2_5_vl", "llava_onevision", "llama", "qwen2", "qwen3"
+  std::string family;  // "qwen2_5_vl", "qwen3_vl", "llava_onevision", "llama", "qwen2", "qwen3"
   std::string name;    // of the directory
   std::string weight_type;
   int64_t parameters = 0;

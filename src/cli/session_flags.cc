@@ -117,6 +117,11 @@ void SessionFlags::add_wording(CLI::App& command) {
       ->expected(1)
       ->take_all();
   option(wording, "--system", session.system, "System prompt in place of the model's own");
+  option(
+      wording, "--video-prompt", engine.video_prompt,
+      "How Qwen3-VL's videos are written: as transformers 4.57 or 5.10 do, or auto: as its files "
+      "want it")
+      ->capture_default_str();
 }
 
 void SessionFlags::add_attention(CLI::App& command) {

@@ -70,8 +70,10 @@ void add_working_bytes(const BudgetRequest& request, std::span<const int64_t> fr
     const int64_t decoders =
         request.decode_threads * decoder_pictures * (input.coded_pixels * 3 / 2);
     const int64_t in_flight = groups_under_way * group * input.frame_pixels * 3;
+    // Deep rows are held as they come and, for a moment, joined.
+    const int64_t widths = 9 + 2 * request.deep_levels;
     const int64_t activations =
-        group_tokens(request, input, frames[i]) * 9 * request.hidden_size * 4;
+        group_tokens(request, input, frames[i]) * widths * request.hidden_size * 4;
     cost.index_bytes += input.indexed_pictures * picture_bytes;
     if (decoders + in_flight + activations <= most) continue;
     most = decoders + in_flight + activations;

@@ -59,6 +59,7 @@ struct BudgetRequest {
   int64_t token_bytes = 0;  // of the rows of one token
   int64_t weight_bytes = 0;
   int64_t hidden_size = 0;
+  int64_t deep_levels = 0;  // rows beside the embedding of a visual token
   int64_t frames_per_group = 16;
   int64_t max_group_tokens = 2048;
   int decode_threads = 1;

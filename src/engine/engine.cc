@@ -68,6 +68,14 @@ int checked_threads(int threads) {
   return threads;
 }
 
+VideoPromptForm parse_video_prompt(const std::string& text) {
+  if (text == "auto") return VideoPromptForm::by_file;
+  if (text == "4.57") return VideoPromptForm::transformers_4_57;
+  if (text == "5.10") return VideoPromptForm::transformers_5_10;
+  throw Error(ErrorKind::usage,
+              "unknown form of video prompts '" + text + "': give auto, 4.57 or 5.10");
+}
+
 }  // namespace
 
 EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
@@ -79,6 +87,7 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
   load.check_finite = options.check_weights;
   load.native_bf16 = options.native_bf16;
   load.gpu_exact = options.gpu_exact;
+  load.video_prompt = parse_video_prompt(options.video_prompt);
   try {
     model = load_model(context, files, options.model, load);
   } catch (const Error& error) {

@@ -8,27 +8,9 @@
 #include "attention/observer.h"
 #include "base/error.h"
 #include "engine/scheduler.h"
+#include "model/decoder/input_rows.h"
 
 namespace kinora {
-namespace {
-
-// Rows of all pieces, one after the other.
-Tensor join_rows(const std::vector<Tensor>& pieces) {
-  if (pieces.size() == 1) return pieces.front();
-  int64_t rows = 0;
-  for (const Tensor& piece : pieces) rows += piece.size(0);
-  const Device device = pieces.front().device();
-  Tensor joined(pieces.front().dtype(), {rows, pieces.front().size(1)}, device);
-  std::byte* target = joined.view().raw();
-  for (const Tensor& piece : pieces) {
-    copy_bytes(target, device, piece.view().raw(), piece.device(),
-               static_cast<size_t>(piece.bytes()));
-    target += piece.bytes();
-  }
-  return joined;
-}
-
-}  // namespace
 
 GroupPrefill::GroupPrefill(const EngineState& engine, Memory& memory, Attention& attention,
                            GroupPrefillOptions options, Progress& progress, SpanRecorder& spans)
@@ -39,12 +21,12 @@ GroupPrefill::GroupPrefill(const EngineState& engine, Memory& memory, Attention&
       progress_(progress),
       clock_(engine.context, spans, "prefill") {}
 
-void GroupPrefill::add(Tensor embeddings, std::vector<TokenInfo> tokens) {
-  if (embeddings.size(0) != static_cast<int64_t>(tokens.size())) {
+void GroupPrefill::add(Tensor rows, std::vector<TokenInfo> tokens) {
+  if (rows.size(0) != static_cast<int64_t>(tokens.size())) {
     throw Error(ErrorKind::internal, "tokens and embeddings of a group differ in number");
   }
   if (tokens.empty()) return;
-  pieces_.push_back(std::move(embeddings));
+  pieces_.push_back(std::move(rows));
   waiting_.insert(waiting_.end(), tokens.begin(), tokens.end());
   if (static_cast<int64_t>(waiting_.size()) >= options_.max_tokens) run();
 }
@@ -68,9 +50,6 @@ Tensor GroupPrefill::finish() {
 void GroupPrefill::add_question(Sequence& group) const {
   group.probes = static_cast<int64_t>(options_.question.size());
   options_.positions->clone()->text(group.probes, group.tokens);
-  const Decoder& decoder = engine_.model->decoder();
-  group.embeddings =
-      join_rows({group.embeddings, decoder.embed(engine_.context, options_.question)});
 }
 
 void GroupPrefill::check_memory() const {
@@ -95,7 +74,6 @@ void GroupPrefill::run() {
   check_memory();
   clock_.begin();
   Sequence group;
-  group.embeddings = join_rows(std::exchange(pieces_, {}));
   group.tokens = std::exchange(waiting_, {});
   group.memory = &memory_;
   group.attention = &attention_;
@@ -109,10 +87,15 @@ void GroupPrefill::run() {
   const bool visual =
       std::any_of(group.tokens.begin(), group.tokens.end(),
                   [](const TokenInfo& token) { return token.modality != Modality::text; });
+  std::vector<Tensor> pieces = std::exchange(pieces_, {});
+  const Decoder& decoder = engine_.model->decoder();
   if (visual && memory_.needs_question()) {
     add_question(group);
+    pieces.push_back(decoder.embed(engine_.context, options_.question));
     group.mass = nullptr;  // the last row is a probe
   }
+  set_input_rows(engine_.context, pieces, decoder.hidden_size(), group);
+  pieces.clear();
   if (group.observer != nullptr) {
     const int64_t first = memory_.token_count();
     group.observer->begin_group({first, count, first - tokens_ + options_.expected_tokens});

@@ -37,8 +37,9 @@ class GroupPrefill {
   GroupPrefill(const EngineState& engine, Memory& memory, Attention& attention,
                GroupPrefillOptions options, Progress& progress, SpanRecorder& spans);
 
-  // embeddings: f32 [tokens, hidden]. Runs the group when it is full.
-  void add(Tensor embeddings, std::vector<TokenInfo> tokens);
+  // rows: f32 [tokens, hidden], of visual tokens [tokens, (1 + deep levels) × hidden]. Runs the
+  // group when it is full.
+  void add(Tensor rows, std::vector<TokenInfo> tokens);
   // A group of frames ends here: it is run now if memory is pruned.
   void end_frames();
   // Runs what is left, so that memory holds all that was added.

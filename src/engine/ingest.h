@@ -32,7 +32,7 @@ struct TokenGroup {
   bool last = false;
   std::vector<SampledFrame> frames;
   std::vector<double> times;  // of each unit
-  Tensor tokens;              // f32 [tokens, hidden]; undefined when there are none
+  Tensor tokens;              // f32 [tokens, (1 + deep levels) × hidden]; may be undefined
   std::shared_ptr<const ReadReport> report;
 };
 

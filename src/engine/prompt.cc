@@ -22,6 +22,14 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+// Between the first and the last frame of a unit.
+double middle_of(const VisualPlan& plan, const std::vector<SampledFrame>& samples, int64_t unit) {
+  const auto first = static_cast<size_t>(unit * plan.frames_per_unit);
+  const size_t last =
+      std::min(first + static_cast<size_t>(plan.frames_per_unit) - 1, samples.size() - 1);
+  return (samples[first].time + samples[last].time) / 2;
+}
+
 }  // namespace
 
 std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subtitle>& subtitles,
@@ -30,10 +38,17 @@ std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subti
   std::vector<ContentPart> parts;
   int64_t begun = 0;  // units laid out so far
   const auto frames_until = [&](int64_t unit) {
-    if (unit == begun) return;
-    segments.push_back({number, begun, unit - begun});
-    parts.push_back({plan.source.modality, ""});
-    begun = unit;
+    const int64_t from = begun;
+    while (begun < unit) {
+      const int64_t count = plan.units_apart ? 1 : unit - begun;
+      segments.push_back({number, begun, count});
+      parts.push_back({plan.source.modality, ""});
+      if (plan.units_apart) {
+        parts.back().time = middle_of(plan, input.samples, begun);
+        parts.back().continues = begun > from;
+      }
+      begun += count;
+    }
   };
   for (const Subtitle& subtitle : subtitles) {
     // It stands before the first unit that begins when it is already on screen.

@@ -13,7 +13,8 @@
 
 namespace kinora {
 
-// Units [first, first + count) of an input. An input is one segment unless subtitles cut it.
+// Units [first, first + count) of an input. An input is one segment unless subtitles cut it or the
+// model wants its units apart.
 struct VisualSegment {
   size_t input = 0;
   int64_t first = 0;

@@ -109,6 +109,7 @@ BudgetRequest SessionState::budget_request(const Prompt& prompt) const {
   request.token_bytes = memory_->layout().bytes_per_token();
   request.weight_bytes = model().info().weight_bytes;
   request.hidden_size = model().decoder().hidden_size();
+  request.deep_levels = model().info().deep_levels;
   request.frames_per_group = options_.frames_per_group;
   request.max_group_tokens = group_tokens();
   request.decode_threads =

@@ -12,12 +12,13 @@ namespace {
 using Json = nlohmann::json;
 
 // `rope_parameters` holds everything; before it there were `rope_theta` and `rope_scaling`.
-RopeConfig read_rope(const ConfigSection& config, double default_theta, int64_t frequencies) {
+RopeConfig read_rope(const ConfigSection& config, const DecoderTraits& traits,
+                     int64_t frequencies) {
   const bool joined = config.has("rope_parameters");
   const ConfigSection rope = config.object(joined ? "rope_parameters" : "rope_scaling");
   RopeConfig result;
   const ConfigSection& theta_section = rope.has("rope_theta") ? rope : config;
-  result.theta = theta_section.number("rope_theta", 1, 1e15, default_theta);
+  result.theta = theta_section.number("rope_theta", 1, 1e15, traits.rope_theta);
 
   const std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "llama3") {
@@ -48,6 +49,7 @@ RopeConfig read_rope(const ConfigSection& config, double default_theta, int64_t 
                  fmt::format("must be three numbers that add up to {}", frequencies));
     }
     result.sections = sizes;
+    result.interleaved = traits.mrope_interleaved;
   }
   return result;
 }
@@ -99,7 +101,7 @@ DecoderConfig read_decoder(const ConfigSection& config, const DecoderTraits& tra
   result.qkv_bias = traits.qkv_bias || attention_bias;
   result.output_bias = attention_bias;
   result.qk_norm = traits.qk_norm;
-  result.rope = read_rope(config, traits.rope_theta, result.head_size / 2);
+  result.rope = read_rope(config, traits, result.head_size / 2);
   if (traits.mrope && !result.rope.sections) config.wrong("rope_scaling", "has no mrope_section");
   return result;
 }

@@ -26,6 +26,9 @@ struct RopeConfig {
   double theta = 10000;
   std::optional<Llama3> llama3;
   std::optional<std::array<int64_t, 3>> sections;  // of d/2 frequencies: temporal, height, width
+  // Height and width take every third frequency (h from the second, w from the third on), as many
+  // as their section says; time takes the rest. Else the sections lie one after another.
+  bool interleaved = false;
 };
 
 struct DecoderConfig {
@@ -54,12 +57,16 @@ struct DecoderTraits {
   std::optional<int64_t> head_size = {};  // where `head_dim` is absent; else hidden size / heads
   double rope_theta = 1e4;                // where the config gives none
   bool mrope = false;  // positions in time, height and width: `mrope_section` is needed
+  bool mrope_interleaved = false;
 };
 
 struct ModelConfig {
   DecoderConfig decoder;
   int32_t image_token = -1;  // −1: a text model
   int32_t video_token = -1;
+  // Rows besides its embedding that a visual token brings: level l is added to its hidden row after
+  // layer l (DeepStack).
+  int64_t deep_levels = 0;
   std::vector<int32_t> stop_tokens;
   GenerationDefaults generation;
 };

@@ -93,7 +93,7 @@ TEST_F(ConfigTest, SaysWhatIsWrong) {
   }
   expect_error(json::array(), ErrorKind::bad_input, "not a JSON object");
   expect_error(with(llama_config(), "/model_type", "bert\n"), ErrorKind::unsupported,
-               "it knows qwen2_5_vl, llava_onevision, llama, qwen2, qwen3");
+               "it knows qwen2_5_vl, llava_onevision, qwen3_vl, llama, qwen2, qwen3");
   expect_error(json::object(), ErrorKind::unsupported, "model_type");
   json missing = llama_config();
   missing.erase("hidden_size");

@@ -1,6 +1,7 @@
 // A conversation as a person has it: turns of text, pictures and videos.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@ namespace kinora {
 struct ContentPart {
   Modality modality = Modality::text;
   std::string text;  // when modality is text
+  // Of a video that stands in the prompt unit by unit (VisualPlan::units_apart): this unit's time
+  // in seconds, and whether it goes on with the video of the part before.
+  double time = std::numeric_limits<double>::quiet_NaN();
+  bool continues = false;
 };
 
 struct Turn {

@@ -37,6 +37,7 @@ ModelInfo describe(const ModelParts& parts) {
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
   info.sees = parts.family.sees();
+  info.deep_levels = parts.config.deep_levels;
   if (info.sees) {
     const int64_t embeddings = decoder.vocabulary * decoder.hidden;
     info.vision_parameters =
@@ -70,7 +71,9 @@ FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOpt
 std::vector<PromptRun> FamilyModel::render(const Conversation& conversation) const {
   std::vector<PromptRun> runs;
   // Placeholders are tokens of their own, so that text can be cut at them before it is encoded.
-  for (const ChatPiece& piece : chat_.render(conversation, {})) {
+  std::vector<ChatPiece> pieces = chat_.render(conversation, {});
+  arrange(conversation, pieces);
+  for (const ChatPiece& piece : pieces) {
     PromptRun run;
     run.visual = piece.visual;
     if (piece.visual < 0) run.ids = tokenizer_.encode(piece.text);

@@ -38,6 +38,9 @@ class FamilyModel : public Model {
   std::vector<PromptRun> render(const Conversation& conversation) const override;
 
  protected:
+  // What a family's processor does to the text of a conversation before it is tokenized.
+  virtual void arrange(const Conversation&, std::vector<ChatPiece>&) const {}
+
   // Of activations on the device the model was loaded for.
   DType activations() const { return activations_; }
 

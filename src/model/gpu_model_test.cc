@@ -50,6 +50,7 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
     const ReferenceCase reference(GetParam());
     const Tensor embeddings = reference.tensor("hidden.embeddings");
     const std::vector<TokenInfo> tokens = reference.tokens(config_);
+    const DeepRows deep = reference.deep(config_);
     const int64_t end = length(embeddings, size);
     Tensor all(DType::f32, Shape{end, embeddings.size(1)});
     for (int64_t begin = 0; begin < end; begin += size) {
@@ -58,6 +59,7 @@ class GpuModelTest : public ::testing::TestWithParam<CaseName> {
       part.embeddings = Tensor(DType::f32, Shape{count, embeddings.size(1)}, gpu_.device);
       copy_bytes(part.embeddings.view().raw(), gpu_.device, embeddings.view().row<float>(begin),
                  Device::cpu(), static_cast<size_t>(part.embeddings.bytes()));
+      part.deep = testing::deep_rows_of(deep, begin, count);
       part.tokens.assign(tokens.begin() + begin, tokens.begin() + begin + count);
       part.memory = &rows;
       part.attention = &attention_;

@@ -37,6 +37,7 @@ struct ModelInfo {
   int64_t vocabulary = 0;
   RowLayout rows;                    // layers, kv heads, head size; dtype is the session's choice
   bool sees = false;                 // has a vision tower
+  int64_t deep_levels = 0;           // rows beside the embedding of a visual token (DeepStack)
   std::vector<int32_t> stop_tokens;  // from generation_config.json
   GenerationDefaults generation;     // likewise
   int64_t heads = 0;                 // of queries, in every layer
@@ -78,9 +79,10 @@ class Model {
   // Throws unsupported when the model cannot see.
   virtual VisualPlan plan_visual(const VisualSource& source, const VisualLimits& limits) const = 0;
 
-  // Frames of consecutive units → visual tokens [units × tokens_per_unit (+ trailing), hidden],
-  // f32. `last` says that the item ends with this group; only then may the last unit be short, or
-  // may there be no frames: then only trailing tokens are wanted.
+  // Frames of consecutive units → visual tokens [units × tokens_per_unit (+ trailing),
+  // (1 + deep levels) × hidden], f32: the embedding, then the rows that the decoder adds after its
+  // first layers. `last` says that the item ends with this group; only then may the last unit be
+  // short, or may there be no frames: then only trailing tokens are wanted.
   virtual Tensor encode(const Context& context, const VisualPlan& plan, const FrameGroup& frames,
                         bool last) const = 0;
 
@@ -98,6 +100,10 @@ class Model {
   virtual int64_t default_max_frames() const = 0;
 };
 
+// Which generation of transformers a model's video prompts follow, where generations differ:
+// Qwen3-VL's before 5.10 have markers around every unit only, later ones around the video as well.
+enum class VideoPromptForm { by_file, transformers_4_57, transformers_5_10 };
+
 struct LoadOptions {
   bool check_finite = false;  // reads every weight; names the first tensor with a NaN or infinity
   // Rounds the decoder's activations to bf16 where weights are bf16 and the CPU has instructions
@@ -105,6 +111,7 @@ struct LoadOptions {
   bool native_bf16 = false;
   // On a GPU: f32 activations whatever the weights are, to compare with the CPU. Slow.
   bool gpu_exact = false;
+  VideoPromptForm video_prompt = VideoPromptForm::by_file;
 };
 
 // Reads a directory as huggingface-cli leaves it. Every missing, extra or misshapen tensor is

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "model/decoder/input_rows.h"
 #include "model/reference_case.h"
 
 namespace kinora {
@@ -48,6 +49,30 @@ struct Item {
   VisualPlan plan;
   FrameGroup frames;
   Tensor expected;  // visual tokens
+
+  // Between the first and the last frame of a unit.
+  double time_of(int64_t unit) const {
+    const int64_t first = unit * plan.frames_per_unit;
+    const int64_t last = std::min(first + plan.frames_per_unit, frames.frames()) - 1;
+    return (frames.times[static_cast<size_t>(first)] + frames.times[static_cast<size_t>(last)]) / 2;
+  }
+};
+
+// What stands at one visual slot of a prompt: an item, or one unit of it.
+struct Slot {
+  const Item* item = nullptr;
+  int64_t first = 0;
+  int64_t count = 0;
+
+  bool last() const { return first + count == item->plan.units; }
+  int64_t tokens() const {
+    return count * item->plan.tokens_per_unit + (last() ? item->plan.trailing_tokens : 0);
+  }
+};
+
+struct Prompt {
+  std::vector<PromptRun> runs;
+  std::vector<Slot> slots;
 };
 
 class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
@@ -77,6 +102,33 @@ class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
       }
       result.turns.push_back(turn);
     }
+    return result;
+  }
+
+  // The prompt with its items laid out as their plans want it.
+  Prompt prompt(const std::vector<Item>& items) const {
+    Prompt result;
+    Conversation laid_out;
+    size_t next = 0;
+    for (const Turn& turn : conversation().turns) {
+      laid_out.turns.push_back({turn.role, {}});
+      auto& parts = laid_out.turns.back().parts;
+      for (const ContentPart& part : turn.parts) {
+        if (part.modality == Modality::text) {
+          parts.push_back(part);
+          continue;
+        }
+        const Item& item = items.at(next++);
+        const int64_t step = item.plan.units_apart ? 1 : item.plan.units;
+        for (int64_t unit = 0; unit < item.plan.units; unit += step) {
+          parts.push_back(part);
+          if (item.plan.units_apart) parts.back().time = item.time_of(unit);
+          parts.back().continues = unit > 0;
+          result.slots.push_back({&item, unit, step});
+        }
+      }
+    }
+    result.runs = model_->render(laid_out);
     return result;
   }
 
@@ -132,17 +184,18 @@ class ModelReferenceTest : public ::testing::TestWithParam<CaseName> {
 
 TEST_P(ModelReferenceTest, RendersThePrompt) {
   const std::vector<Item> visuals = items();
+  const Prompt asked = prompt(visuals);
   std::vector<int32_t> ids;
   int next_visual = 0;
-  for (const PromptRun& run : model_->render(conversation())) {
+  for (const PromptRun& run : asked.runs) {
     if (run.visual < 0) {
       ids.insert(ids.end(), run.ids.begin(), run.ids.end());
       continue;
     }
     EXPECT_EQ(run.visual, next_visual++);
-    const Item& item = visuals.at(static_cast<size_t>(run.visual));
-    const bool image = item.plan.source.modality == Modality::image;
-    ids.insert(ids.end(), static_cast<size_t>(item.plan.tokens()),
+    const Slot& slot = asked.slots.at(static_cast<size_t>(run.visual));
+    const bool image = slot.item->plan.source.modality == Modality::image;
+    ids.insert(ids.end(), static_cast<size_t>(slot.tokens()),
                image ? config_.image_token : config_.video_token);
   }
   EXPECT_EQ(ids, reference_.ids());
@@ -179,21 +232,23 @@ TEST_P(ModelReferenceTest, VisionInGroupsIsTheSame) {
 
 TEST_P(ModelReferenceTest, PositionsAreExact) {
   const std::vector<Item> visuals = items();
+  const Prompt asked = prompt(visuals);
   for (const bool in_groups : {false, true}) {
     const std::unique_ptr<PositionCounter> counter = model_->positions();
     std::vector<TokenInfo> tokens;
-    for (const PromptRun& run : model_->render(conversation())) {
+    for (const PromptRun& run : asked.runs) {
       if (run.visual < 0) {
         counter->text(static_cast<int64_t>(run.ids.size()), tokens);
         continue;
       }
-      const VisualPlan& plan = visuals.at(static_cast<size_t>(run.visual)).plan;
+      const Slot& slot = asked.slots.at(static_cast<size_t>(run.visual));
+      const VisualPlan& plan = slot.item->plan;
       std::vector<double> times(static_cast<size_t>(plan.units));
       for (int64_t unit = 0; unit < plan.units; ++unit) {
         times[static_cast<size_t>(unit)] = static_cast<double>(unit) * plan.seconds_per_unit;
       }
-      const int64_t step = in_groups ? 1 : plan.units;
-      for (int64_t unit = 0; unit < plan.units; unit += step) {
+      const int64_t step = in_groups ? 1 : slot.count;
+      for (int64_t unit = slot.first; unit < slot.first + slot.count; unit += step) {
         counter->visual(plan, unit, step, std::span(times).subspan(static_cast<size_t>(unit)),
                         unit + step == plan.units, tokens);
       }
@@ -218,12 +273,13 @@ TEST_P(ModelReferenceTest, PositionsAreExact) {
 // Everything from messages and pixels to text.
 TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
   const std::vector<Item> visuals = items();
+  const Prompt asked = prompt(visuals);
   const std::unique_ptr<PositionCounter> counter = model_->positions();
   FlatMemory memory(model_->info().rows);
   DenseAttention attention;
   const std::unique_ptr<DecoderRunner> runner = model_->decoder().runner(context_);
   Tensor hidden;
-  for (const PromptRun& run : model_->render(conversation())) {
+  for (const PromptRun& run : asked.runs) {
     Sequence group;
     group.memory = &memory;
     group.attention = &attention;
@@ -231,9 +287,14 @@ TEST_P(ModelReferenceTest, GreedyTokensAreIdentical) {
       group.embeddings = model_->decoder().embed(context_, run.ids);
       counter->text(static_cast<int64_t>(run.ids.size()), group.tokens);
     } else {
-      const Item& item = visuals.at(static_cast<size_t>(run.visual));
-      group.embeddings = encode(item);
-      counter->visual(item.plan, 0, item.plan.units, {}, true, group.tokens);
+      const Slot& slot = asked.slots.at(static_cast<size_t>(run.visual));
+      const Tensor all = encode(*slot.item);
+      Tensor rows(DType::f32, {slot.tokens(), all.size(1)});
+      std::memcpy(rows.data<float>(),
+                  all.view().row<float>(slot.first * slot.item->plan.tokens_per_unit),
+                  static_cast<size_t>(rows.bytes()));
+      set_input_rows(context_, std::span(&rows, 1), model_->decoder().hidden_size(), group);
+      counter->visual(slot.item->plan, slot.first, slot.count, {}, slot.last(), group.tokens);
     }
     hidden = runner->forward(group).hidden;
   }

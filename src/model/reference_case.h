@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/policies/dense.h"
@@ -111,6 +113,33 @@ class ReferenceCase {
     return result;
   }
 
+  // What the visual tokens bring besides their embeddings; empty for most families.
+  DeepRows deep(const ModelConfig& config) const {
+    const int64_t width = config.deep_levels * config.decoder.hidden;
+    DeepRows result;
+    if (width == 0) return result;
+    std::vector<float> values;
+    std::map<std::string, std::pair<int64_t, int64_t>> next;  // by kind: the item, and its row
+    const std::vector<int32_t> input = ids();
+    for (size_t i = 0; i < input.size(); ++i) {
+      if (input[i] != config.image_token && input[i] != config.video_token) continue;
+      const std::string kind = input[i] == config.image_token ? "vision.image." : "vision.video.";
+      auto& [item, row] = next[kind];
+      const Tensor rows = tensor(kind + std::to_string(item));
+      const float* values_of_row = rows.view().row<float>(row) + config.decoder.hidden;
+      values.insert(values.end(), values_of_row, values_of_row + width);
+      result.tokens.push_back(static_cast<int32_t>(i));
+      if (++row == rows.size(0)) {
+        ++item;
+        row = 0;
+      }
+    }
+    if (result.tokens.empty()) return result;
+    result.values = Tensor(DType::f32, {static_cast<int64_t>(result.tokens.size()), width});
+    std::copy(values.begin(), values.end(), result.values.data<float>());
+    return result;
+  }
+
  private:
   static std::string base(const CaseName& name) {
     return std::string(KINORA_FIXTURES) + "/cases/" + name.cases + "/" + name.name;
@@ -134,6 +163,23 @@ inline double row_error(ConstTensorView actual, ConstTensorView expected) {
                                                          {expected.row<float>(row), width}));
   }
   return worst;
+}
+
+// Those of the tokens [begin, begin + count), counted from there.
+inline DeepRows deep_rows_of(const DeepRows& all, int64_t begin, int64_t count) {
+  DeepRows part;
+  int64_t first = 0;
+  for (size_t i = 0; i < all.tokens.size(); ++i) {
+    const int64_t token = all.tokens[i] - begin;
+    if (token < 0) ++first;
+    if (token >= 0 && token < count) part.tokens.push_back(static_cast<int32_t>(token));
+  }
+  if (part.tokens.empty()) return part;
+  const auto rows = static_cast<int64_t>(part.tokens.size());
+  part.values = Tensor(DType::f32, {rows, all.values.size(1)});
+  std::copy_n(all.values.view().row<float>(first), part.values.elements(),
+              part.values.data<float>());
+  return part;
 }
 
 // Rows of a model's decoder in a memory.

@@ -51,7 +51,8 @@ struct VisualPlan {
   int64_t tokens_per_unit = 0;
   int64_t trailing_tokens = 0;  // after the last unit: a newline, for example
   double seconds_per_unit = 0;
-  Size grid;  // tokens across and down one unit, for M-RoPE
+  Size grid;                 // tokens across and down one unit, for M-RoPE
+  bool units_apart = false;  // each unit is a part of the prompt of its own, with its time in text
 
   int64_t tokens() const { return units * tokens_per_unit + trailing_tokens; }
 

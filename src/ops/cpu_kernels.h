@@ -26,6 +26,8 @@ void gather_rows(const Context& context, ConstTensorView table, std::span<const 
                  TensorView out);
 void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
                   TensorView out);
+void add_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+              TensorView out);
 
 void add(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out);
 void add_bias(const Context& context, ConstTensorView bias, TensorView x);

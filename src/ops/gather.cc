@@ -46,4 +46,16 @@ void scatter_rows(const Context& context, ConstTensorView x, std::span<const int
                           : cuda::scatter_rows(context, x, rows, out);
 }
 
+void add_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+              TensorView out) {
+  const OpChecks checks(context, "add_rows", {{"x", x}, {"out", out}});
+  checks.f32("x", x);
+  checks.f32("out", out);
+  checks.rank("out", out, 2, 2);
+  checks.shape("x", x, {static_cast<int64_t>(rows.size()), out.size(1)});
+  check_rows("add_rows", rows, out.size(0));
+  context.device.is_cpu() ? cpu::add_rows(context, x, rows, out)
+                          : cuda::add_rows(context, x, rows, out);
+}
+
 }  // namespace kinora

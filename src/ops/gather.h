@@ -1,5 +1,5 @@
-// Picking rows by number: token embeddings, the window order of vision towers, and putting visual
-// tokens in their places among text.
+// Picking rows by number: token embeddings, the window order of vision towers, putting visual
+// tokens in their places among text, and adding to them there.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,11 @@ void gather_rows(const Context& context, ConstTensorView table, std::span<const 
 //   out  [count, d] f32
 void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
                   TensorView out);
+
+// out[rows[i]] += x[i]; rows that are not named keep their value. No row may be named twice.
+//   x    [rows.size(), d] f32
+//   out  [count, d] f32
+void add_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+              TensorView out);
 
 }  // namespace kinora

@@ -22,4 +22,14 @@ void scatter_rows(const Context& context, ConstTensorView x, std::span<const int
   });
 }
 
+void add_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+              TensorView out) {
+  for_row_ranges(context, x.size(0), x.size(1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const TensorView target = out[rows[static_cast<size_t>(i)]];
+      add(context, target, x[i], target);
+    }
+  });
+}
+
 }  // namespace kinora::cpu

@@ -42,6 +42,22 @@ void move_rows(const Context& context, const char* what, ConstTensorView x,
   });
 }
 
+// out[rows[i]] += x[i]. A block takes one row.
+template <int pack>
+__global__ void add_rows_kernel(const float* x, int64_t x_stride, const int32_t* rows, float* out,
+                                int64_t out_stride, int64_t width) {
+  const int64_t i = blockIdx.x;
+  const float* source = x + i * x_stride;
+  float* target = out + rows[i] * out_stride;
+  for (int64_t at = static_cast<int64_t>(threadIdx.x) * pack; at < width;
+       at += static_cast<int64_t>(blockDim.x) * pack) {
+    const auto value = Pack<float, pack>::load(source + at);
+    auto result = Pack<float, pack>::load(target + at);
+    for (int k = 0; k < pack; ++k) result.values[k] += value.values[k];
+    result.store(target + at);
+  }
+}
+
 }  // namespace
 
 void gather_rows(const Context& context, ConstTensorView table, std::span<const int32_t> rows,
@@ -52,6 +68,19 @@ void gather_rows(const Context& context, ConstTensorView table, std::span<const 
 void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
                   TensorView out) {
   move_rows<true>(context, "scatter_rows", x, rows, out);
+}
+
+void add_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,
+              TensorView out) {
+  const int64_t width = out.size(1);
+  if (rows.empty() || width == 0) return;
+  const cudaStream_t stream = enter(context);
+  const Tensor places = upload(context, rows);
+  const auto threads = static_cast<unsigned int>(std::clamp<int64_t>(width / 4, 32, 256));
+  launch({static_cast<unsigned int>(rows.size()), threads, 0, stream}, "add_rows",
+         all_take_fours({x, out}) ? add_rows_kernel<4> : add_rows_kernel<1>, device_data<float>(x),
+         x.stride(0), reinterpret_cast<const int32_t*>(places.view().raw()),
+         device_data<float>(out), out.stride(0), width);
 }
 
 }  // namespace kinora::cuda

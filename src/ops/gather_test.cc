@@ -48,6 +48,31 @@ TEST(ScatterRows, IsUndoneByGathering) {
   });
 }
 
+TEST(AddRows, AddsToTheRowsNamedAndNoOthers) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t d : {1, 63, 896, 20000}) {
+    const int64_t count = 72;
+    // Rows of x lie in a wider matrix, as levels of DeepStack do.
+    auto wide = TestTensor::random(random, DType::f32, {37, 2 * d});
+    const auto before = TestTensor::random(random, DType::f32, {count, d}, 3);
+    const auto values = wide.values(), old = before.copy().values();
+    std::vector<int32_t> rows;
+    for (int32_t row = 0; rows.size() < 37; row += row % 2 + 1) rows.push_back(row);
+    std::vector<double> expected = old;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (int64_t k = 0; k < d; ++k) {
+        expected[static_cast<size_t>(rows[i] * d + k)] +=
+            values[i * static_cast<size_t>(2 * d) + static_cast<size_t>(d + k)];
+      }
+    }
+    for_each_context([&](const Context& context) {
+      auto out = before.copy();
+      add_rows(context, wide.on(context).columns(d, d), rows, out.on(context));
+      expect_close(out, expected, 1e-7);
+    });
+  }
+}
+
 TEST(GatherRows, RefusesRowsThatAreNotThere) {
   const ThreadPool pool(1);
   const Context context(pool);
@@ -58,6 +83,7 @@ TEST(GatherRows, RefusesRowsThatAreNotThere) {
   expect_error("gather_rows: row -1 is outside", [&] { gather_rows(context, table, below, out); });
   expect_error("scatter_rows: row 4 is outside",
                [&] { scatter_rows(context, out, beyond, table); });
+  expect_error("add_rows: row 4 is outside", [&] { add_rows(context, out, beyond, table); });
 }
 
 }  // namespace

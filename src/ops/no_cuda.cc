@@ -25,6 +25,7 @@ void gather_rows(const Context&, ConstTensorView, std::span<const int32_t>, Tens
 void scatter_rows(const Context&, ConstTensorView, std::span<const int32_t>, TensorView) {
   no_cuda();
 }
+void add_rows(const Context&, ConstTensorView, std::span<const int32_t>, TensorView) { no_cuda(); }
 void add(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 void add_bias(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void scale(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }

@@ -65,17 +65,13 @@ RopeTable rope_table(const Context& context, std::span<const double> inverse_fre
 
 RopeTable mrope_table(const Context& context, std::span<const double> inverse_frequencies,
                       std::span<const std::array<int64_t, 3>> positions,
-                      const std::array<int64_t, 3>& sections, double factor) {
+                      std::span<const int32_t> column_axes, double factor) {
   const OpChecks checks(context, "mrope_table", {});
-  const auto columns = static_cast<int64_t>(inverse_frequencies.size());
-  checks.that(sections[0] >= 0 && sections[1] >= 0 && sections[2] >= 0 &&
-                  sections[0] + sections[1] + sections[2] == columns,
-              "the sections must add up to the number of frequencies");
-  std::vector<int32_t> axes;
-  for (int32_t axis = 0; axis < 3; ++axis) {
-    axes.insert(axes.end(), static_cast<size_t>(sections[static_cast<size_t>(axis)]), axis);
-  }
-  return make_table(context, {flat(positions), inverse_frequencies, axes, 3, factor});
+  checks.that(
+      column_axes.size() == inverse_frequencies.size() &&
+          std::ranges::all_of(column_axes, [](int32_t axis) { return axis >= 0 && axis < 3; }),
+      "one of three axes for each frequency");
+  return make_table(context, {flat(positions), inverse_frequencies, column_axes, 3, factor});
 }
 
 RopeTable vision_rope_table(const Context& context, std::span<const double> inverse_frequencies,

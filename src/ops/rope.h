@@ -28,11 +28,11 @@ std::vector<double> rope_inverse_frequencies(int64_t d, double base);
 RopeTable rope_table(const Context& context, std::span<const double> inverse_frequencies,
                      std::span<const int64_t> positions, double factor = 1.0);
 
-// M-RoPE (Qwen2.5-VL): positions are (t, h, w); the first sections[0] frequencies turn by t, the
-// next sections[1] by h, the last sections[2] by w. The sections add up to d/2.
+// M-RoPE (Qwen2.5-VL, Qwen3-VL): positions are (t, h, w); column i turns by number column_axes[i]
+// of the position. One axis for each of the d/2 frequencies.
 RopeTable mrope_table(const Context& context, std::span<const double> inverse_frequencies,
                       std::span<const std::array<int64_t, 3>> positions,
-                      const std::array<int64_t, 3>& sections, double factor = 1.0);
+                      std::span<const int32_t> column_axes, double factor = 1.0);
 
 // 2-D vision RoPE (Qwen2.5-VL): d/4 frequencies (rope_inverse_frequencies(d/2, 10000)) and
 // positions (h, w); columns [0, d/4) of the table turn by h, columns [d/4, d/2) by w.

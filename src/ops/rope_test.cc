@@ -35,27 +35,30 @@ TEST(RopeTable, TurnsByPositionTimesFrequency) {
   });
 }
 
-TEST(RopeTable, MropeTakesEachSectionFromItsAxis) {
+TEST(RopeTable, MropeTakesEachColumnFromItsAxis) {
   KINORA_FRESH_RANDOM(random);
   const auto frequencies = rope_inverse_frequencies(128, 1e6);
-  const std::array<int64_t, 3> sections{16, 24, 24};
+  std::vector<int32_t> axes;
+  for (int i = 0; i < 64; ++i) axes.push_back(static_cast<int32_t>(random.below(3)));
   std::vector<std::array<int64_t, 3>> positions;
   for (int i = 0; i < 37; ++i) {
     positions.push_back({random.below(5000), random.below(60), random.below(90)});
   }
   for_each_context([&](const Context& context) {
-    const RopeTable table = mrope_table(context, frequencies, positions, sections);
+    const RopeTable table = mrope_table(context, frequencies, positions, axes);
     const auto sin = host_values(table.sin);
     for (size_t row = 0; row < positions.size(); ++row) {
       for (size_t i = 0; i < 64; ++i) {
-        const size_t axis = i < 16 ? 0 : i < 40 ? 1 : 2;
+        const auto axis = static_cast<size_t>(axes[i]);
         const double angle = static_cast<double>(positions[row][axis]) * frequencies[i];
         EXPECT_NEAR(sin[row * 64 + i], std::sin(angle), 1e-7);
       }
     }
-    expect_error("mrope_table: the sections must add up", [&] {
-      mrope_table(context, frequencies, positions, {16, 24, 23});
-    });
+    const std::vector<int32_t> few(63, 0), beyond(64, 3);
+    expect_error("mrope_table: one of three axes",
+                 [&] { mrope_table(context, frequencies, positions, few); });
+    expect_error("mrope_table: one of three axes",
+                 [&] { mrope_table(context, frequencies, positions, beyond); });
   });
 }
 

@@ -11,6 +11,7 @@
 #include "model/decoder/rotary.h"
 #include "model/decoder/steps.h"
 #include "ops/elementwise.h"
+#include "ops/gather.h"
 
 namespace kinora {
 
@@ -34,6 +35,8 @@ struct BatchRunner::Place {
   int64_t first = 0;  // row of the batch
   MemoryMark before;
   std::vector<Position> positions;
+  std::vector<int32_t> deep_rows;  // of the batch, where its deep rows are added
+  Tensor deep;                     // [deep_rows, levels × hidden]
 
   int64_t count() const { return sequence->count(); }
   bool failed() const { return result->failure != nullptr; }
@@ -65,6 +68,25 @@ BatchRunner::BatchRunner(const Context& context, const TransformerDecoder& decod
 
 BatchRunner::~BatchRunner() = default;
 
+void BatchRunner::check_deep(const Sequence& sequence) const {
+  const DeepRows& deep = sequence.deep;
+  const int64_t hidden = layers_.config().hidden;
+  const auto count = static_cast<int64_t>(deep.tokens.size());
+  // The last layer is computed for few rows only, so nothing can be added after it.
+  if (!deep.values.defined() || deep.values.dtype() != DType::f32 || deep.values.rank() != 2 ||
+      deep.values.size(0) != count || deep.values.size(1) < hidden ||
+      deep.values.size(1) % hidden != 0 || deep.values.size(1) / hidden >= layers_.count()) {
+    throw Error(ErrorKind::internal,
+                "deep rows are whole levels, one for each of the first layers");
+  }
+  for (size_t i = 0; i < deep.tokens.size(); ++i) {
+    if (deep.tokens[i] < (i == 0 ? 0 : deep.tokens[i - 1] + 1) ||
+        deep.tokens[i] >= sequence.count()) {
+      throw Error(ErrorKind::internal, "deep rows belong to tokens that there are, in order");
+    }
+  }
+}
+
 void BatchRunner::check(const Sequence& sequence) const {
   const DecoderConfig& config = layers_.config();
   const int64_t tokens = sequence.count();
@@ -77,6 +99,7 @@ void BatchRunner::check(const Sequence& sequence) const {
                                : static_cast<int64_t>(sequence.ids.size()) != tokens)) {
     throw Error(ErrorKind::internal, "a group has one f32 embedding or one id for each token");
   }
+  if (!sequence.deep.tokens.empty()) check_deep(sequence);
   if (!embedded) check_tokens(sequence.ids, config.vocabulary);
   if (sequence.hidden_rows < 0 || sequence.hidden_rows > tokens) {
     throw Error(ErrorKind::internal, "more hidden rows are wanted than the group has tokens");
@@ -109,7 +132,7 @@ std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
   std::vector<Place> places;
   for (size_t i = 0; i < batch.size(); ++i) {
     const Sequence& sequence = batch[i];
-    Place place{&sequence, &results[i], 0, {}, {}};
+    Place place{&sequence, &results[i], 0, {}, {}, {}, {}};
     place.attempt([&] {
       check(sequence);
       place.before = sequence.memory->mark();
@@ -180,6 +203,12 @@ void BatchRunner::forward_general(std::vector<Place>& places) {
     run.tokens += place.count();
     positions.insert(positions.end(), place.positions.begin(), place.positions.end());
     positions.resize(static_cast<size_t>(run.tokens));  // of one that failed there are none
+    const DeepRows& deep = place.sequence->deep;
+    if (deep.tokens.empty()) continue;
+    place.deep = deep.values.to(context_.device);
+    for (const int32_t token : deep.tokens) {
+      place.deep_rows.push_back(static_cast<int32_t>(place.first) + token);
+    }
   }
   layers_.grow(context_, run.tokens, space_);
   space_.cancel = places.size() == 1 ? &places[0].sequence->cancel : nullptr;
@@ -197,7 +226,19 @@ void BatchRunner::forward_general(std::vector<Place>& places) {
     const TensorView mixed =
         layers_.mixed(space_, run.tokens).reshaped({run.tokens, config.heads * config.head_size});
     layers_.finish(context_, layer, mixed, space_.hidden.view().rows(0, run.tokens), space_);
+    add_deep(run, layer);
     keep_states(run, layer);
+  }
+}
+
+void BatchRunner::add_deep(Run& run, int layer) {
+  const int64_t width = layers_.config().hidden;
+  const TensorView hidden = space_.hidden.view().rows(0, run.tokens);
+  for (const Place& place : run.places) {
+    if (place.deep_rows.empty() || place.failed() || (layer + 1) * width > place.deep.size(1)) {
+      continue;
+    }
+    add_rows(context_, place.deep.view().columns(layer * width, width), place.deep_rows, hidden);
   }
 }
 

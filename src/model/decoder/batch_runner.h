@@ -30,10 +30,12 @@ class BatchRunner final : public DecoderRunner {
   struct Run;
 
   void check(const Sequence& sequence) const;
+  void check_deep(const Sequence& sequence) const;
   void forward_general(std::vector<Place>& places);
   void embed(Run& run);
   void attend(Run& run, int layer);
   void attend(Run& run, int layer, Place& place);
+  void add_deep(Run& run, int layer);
   void keep_states(Run& run, int layer);
   void finish_last(Run& run, int layer);
 

@@ -21,11 +21,19 @@ namespace kinora {
 
 class AttentionObserver;
 
+// What some tokens bring besides their embeddings (DeepStack): level l is added to their hidden
+// rows after layer l.
+struct DeepRows {
+  std::vector<int32_t> tokens;  // of the sequence, increasing
+  Tensor values;                // f32 [tokens, levels × hidden] on the runner's device
+};
+
 // Tokens of one session on their way through the decoder: a prefill group of any length, a token to
 // continue from, or a tree of drafted ones.
 struct Sequence {
   std::vector<int32_t> ids;       // one per token, or …
   Tensor embeddings;              // … f32 [tokens, hidden] on the runner's device
+  DeepRows deep;                  // of visual tokens; most models have none
   std::vector<TokenInfo> tokens;  // one per row; modalities may be mixed
   std::vector<int32_t> parents;   // a token tree, as in QueryView; empty: a chain
   int64_t probes = 0;             // of the last rows, as in MemoryGroup

@@ -33,6 +33,11 @@ std::vector<int32_t> rotary_axes(const RopeConfig& rope, int64_t head_size) {
   const auto& sections = *rope.sections;
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto column = static_cast<int64_t>(i);
+    if (rope.interleaved) {
+      const size_t axis = i % 3;
+      if (column < 3 * sections[axis]) axes[i] = static_cast<int32_t>(axis);
+      continue;
+    }
     axes[i] = column < sections[0] ? 0 : column < sections[0] + sections[1] ? 1 : 2;
   }
   return axes;
@@ -45,7 +50,8 @@ RopeTable rotary_table(const Context& context, const RopeConfig& rope,
     for (size_t i = 0; i < positions.size(); ++i) {
       for (size_t k = 0; k < 3; ++k) turns[i][k] = positions[i][k];
     }
-    return mrope_table(context, frequencies, turns, *rope.sections);
+    const auto head_size = static_cast<int64_t>(2 * frequencies.size());
+    return mrope_table(context, frequencies, turns, rotary_axes(rope, head_size));
   }
   std::vector<int64_t> turns(positions.size());
   for (size_t i = 0; i < positions.size(); ++i) turns[i] = positions[i][0];

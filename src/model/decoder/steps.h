@@ -22,8 +22,8 @@ class DecoderSteps {
     std::span<const Position> positions;
     Forwarded* result = nullptr;
   };
-  // False, with nothing done, if the steps cannot be captured: too many tokens, an attention that
-  // does not read everything, or a memory that wants to see the queries.
+  // False, with nothing done, if the steps cannot be captured: too many tokens, tokens with deep
+  // rows, an attention that does not read everything, or a memory that wants to see the queries.
   virtual bool run(const Context& context, std::span<const Step> steps) = 0;
 };
 

@@ -32,6 +32,7 @@ class DecoderReferenceTest : public ::testing::TestWithParam<CaseName> {
         runner_(decoder_.runner(context_)) {
     group_.embeddings = reference_.tensor("hidden.embeddings");
     group_.tokens = reference_.tokens(config_);
+    group_.deep = reference_.deep(config_);
   }
 
   RowLayout layout(DType dtype = DType::f32) const {
@@ -56,6 +57,7 @@ class DecoderReferenceTest : public ::testing::TestWithParam<CaseName> {
       part.embeddings = Tensor(DType::f32, Shape{rows, group_.embeddings.size(1)});
       std::memcpy(part.embeddings.data<float>(), group_.embeddings.view().row<float>(begin),
                   static_cast<size_t>(part.embeddings.bytes()));
+      part.deep = testing::deep_rows_of(group_.deep, begin, rows);
       part.tokens.assign(group_.tokens.begin() + begin, group_.tokens.begin() + begin + rows);
       part.memory = &memory;
       part.attention = &attention_;
@@ -215,6 +217,18 @@ TEST(TransformerDecoderTest, RefusesWhatDoesNotFit) {
     EXPECT_THROW(runner->forward(group), Error);
   }
   group.states.clear();
+  const int64_t hidden = config.decoder.hidden;
+  const auto refuse_deep = [&](std::vector<int32_t> tokens, Tensor values) {
+    group.deep = {std::move(tokens), std::move(values)};
+    EXPECT_THROW(runner->forward(group), Error);
+  };
+  refuse_deep({0}, Tensor());
+  refuse_deep({0}, Tensor(DType::f32, {2, hidden}));
+  refuse_deep({0}, Tensor(DType::f32, {1, hidden - 1}));
+  refuse_deep({0}, Tensor(DType::f32, {1, decoder.layer_count() * hidden}));
+  refuse_deep({3}, Tensor(DType::f32, {1, hidden}));
+  refuse_deep({1, 1}, Tensor(DType::f32, {2, hidden}));
+  group.deep = {};
   group.embeddings = Tensor();
   group.ids = {1, 2};
   EXPECT_THROW(runner->forward(group), Error);

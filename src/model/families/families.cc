@@ -12,6 +12,7 @@
 #include "model/families/qwen2/qwen2.h"
 #include "model/families/qwen2_5_vl/qwen2_5_vl.h"
 #include "model/families/qwen3/qwen3.h"
+#include "model/families/qwen3_vl/qwen3_vl.h"
 
 namespace kinora {
 
@@ -20,6 +21,7 @@ std::span<const Family* const> families() {
   static const std::array list = {
       &qwen2_5_vl_family(),       // Qwen2.5-VL
       &llava_onevision_family(),  // LLaVA-OneVision, LLaVA-Video
+      &qwen3_vl_family(),         // Qwen3-VL
       &llama_family(),            // Llama 3 and later
       &qwen2_family(),            // Qwen2, Qwen2.5
       &qwen3_family(),            // Qwen3

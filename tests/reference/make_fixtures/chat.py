@@ -62,6 +62,7 @@ THOUGHTS = {
 
 FAMILIES = {
     "qwen2_5_vl": (templates.QWEN2_5_VL, VISUAL, [{}]),
+    "qwen3_vl": (templates.QWEN3_VL, VISUAL, [{}]),
     "llava_onevision": (templates.LLAVA_ONEVISION, VISUAL, [{}]),
     "qwen2": (templates.QWEN2, PLAIN, [{}]),
     "qwen3": (templates.QWEN3, {**PLAIN, **THOUGHTS}, [{}, {"enable_thinking": False}]),

@@ -8,22 +8,16 @@ DISTINCT = 16  # a short loop would prove little
 
 @torch.no_grad()
 def prefill(model, decoder, inputs: dict) -> dict:
-    """Hidden states of every layer and the logits; `decoder` has .layers and .norm."""
+    """What each layer leaves for the next (DeepStack's rows added) and the logits; `decoder` has .layers and .norm."""
     kept: dict[str, torch.Tensor] = {}
     hooks = []
 
-    def first(module, args, kwargs):
-        kept["hidden.embeddings"] = (args[0] if args else kwargs["hidden_states"])[0].clone()
+    for i, reader in enumerate([*decoder.layers, decoder.norm]):
 
-    hooks.append(decoder.layers[0].register_forward_pre_hook(first, with_kwargs=True))
-    for i, layer in enumerate(decoder.layers):
+        def before(module, args, kwargs, name="hidden.embeddings" if i == 0 else f"hidden.layer.{i - 1}"):
+            kept[name] = (args[0] if args else kwargs["hidden_states"])[0].clone()
 
-        def after(module, args, output, i=i):
-            kept[f"hidden.layer.{i}"] = (output[0] if isinstance(output, tuple) else output).reshape(
-                kept["hidden.embeddings"].shape
-            ).clone()
-
-        hooks.append(layer.register_forward_hook(after))
+        hooks.append(reader.register_forward_pre_hook(before, with_kwargs=True))
     hooks.append(
         decoder.norm.register_forward_hook(lambda m, a, output: kept.__setitem__("hidden.final", output[0].clone()))
     )

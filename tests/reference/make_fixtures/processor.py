@@ -16,6 +16,8 @@ from transformers.models.llava_onevision.processing_llava_onevision import Llava
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 from transformers.models.qwen2_vl.image_processing_qwen2_vl_fast import Qwen2VLImageProcessorFast
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+from transformers.models.qwen3_vl import video_processing_qwen3_vl
+from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
 from transformers.video_utils import VideoMetadata
 
 from . import pixels
@@ -103,6 +105,37 @@ def make_qwen_sampling() -> None:
     write_json(FOLDER / "qwen_sampling.json", {"utils": rows, "budget": budget, "transformers": hf}, indent=None)
 
 
+def make_qwen3_vl() -> None:
+    """The published video processor: sizes under the budget of a whole video, frames, and their times as text."""
+    rng = random.Random(9)
+    sizes = [(32, 32), (31, 200), (48, 80), (360, 640), (1080, 1920), (2160, 3840), (1920, 1080), (100, 20000), (33, 6700)]
+    sizes += [(rng.randint(32, 2500), rng.randint(32, 2500)) for _ in range(40)]
+    resized = []
+    for height, width in sizes:
+        for low, high in [(4096, 25165824), (4096, 65536), (131072, 786432)]:
+            frames = rng.choice([2, 3, 4, 5, 7, 16, 31, 240, 767, 768])
+            resized.append(
+                {"size": [height, width], "frames": frames, "limits": [low, high],
+                 "result": attempt(video_processing_qwen3_vl.smart_resize, frames, height, width, 2, 32, low, high)}
+            )
+    processor = video_processing_qwen3_vl.Qwen3VLVideoProcessor()
+    sampled = []
+    for _ in range(120):
+        total = rng.choice([1, 2, 3, 4, 5, 9, 24, 25, 50, 77, 101, 300, 1001, 7200, 20001])
+        fps = rng.choice([10.0, 15.0, 24.0, 25.0, 29.97002997002997, 30.0, 60.0])
+        wish = rng.choice([{}, {}, {"fps": rng.choice([0.5, 1, 4])}, {"num_frames": rng.randint(1, total)}])
+        if total / fps * wish.get("fps", 2) > 768:  # kinora does not cut a rate that was asked for
+            wish = {}
+        metadata = VideoMetadata(total_num_frames=total, fps=fps, duration=total / fps, video_backend="opencv")
+        indices = processor.sample_frames(metadata, **wish).tolist()
+        times = Qwen3VLProcessor._calculate_timestamps(None, list(indices), fps, 2)
+        sampled.append(
+            {"total": total, "fps": fps, "wish": wish, "indices": indices[:12] + indices[12:][-12:], "count": len(indices),
+             "sum": sum(indices), "times": [f"<{t:.1f} seconds>" for t in times[:12]]}
+        )
+    write_json(FOLDER / "qwen3_vl.json", {"resized": resized, "sampled": sampled}, indent=None)
+
+
 def make_llava_sampling() -> None:
     """LLaVA-OneVision: n frames uniformly; LLaVA-Video: 1 fps, and n uniformly where that is more than n."""
     rng = random.Random(5)
@@ -180,6 +213,7 @@ def make_images() -> None:
 def make() -> None:
     make_smart_resize()
     make_qwen_sampling()
+    make_qwen3_vl()
     make_llava_sampling()
     make_llava_anyres()
     make_images()

@@ -17,6 +17,19 @@ QWEN2_5_VL = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+# No system turn unless the conversation begins with one.
+QWEN3_VL = (
+    "{% for m in messages %}{% if loop.first or m.role != 'system' %}"
+    "<|im_start|>{{ m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
+    "{% if c.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif c.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif c.type == 'text' %}{{ c.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n"
+    "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
 # Pictures first, then videos, then every text on a line of its own; no line end after <|im_end|>.
 LLAVA_ONEVISION = (
     "{% for m in messages %}<|im_start|>{{ m.role }} "
