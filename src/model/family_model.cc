@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/chat/published_template.h"
+#include "model/decoder/rotary.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/weights/gpu_weights.h"
 
@@ -35,6 +36,8 @@ ModelInfo describe(const ModelParts& parts) {
   info.vocabulary = decoder.vocabulary;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
+  info.rows.rotary = {rotary_frequencies(decoder.rope, decoder.head_size),
+                      rotary_axes(decoder.rope, decoder.head_size)};
   info.sees = parts.family.sees();
   if (info.sees) {
     const int64_t embeddings = decoder.vocabulary * decoder.hidden;
