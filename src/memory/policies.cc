@@ -8,6 +8,7 @@ MemoryPolicy sliding_policy();
 MemoryPolicy uniform_policy();
 MemoryPolicy frame_retrieval_policy();
 MemoryPolicy compact_policy();
+MemoryPolicy mosaic_policy();
 
 const std::vector<MemoryPolicy>& memory_policies() {
   static const std::vector<MemoryPolicy> policies = {
@@ -16,6 +17,7 @@ const std::vector<MemoryPolicy>& memory_policies() {
       uniform_policy(),
       frame_retrieval_policy(),
       compact_policy(),
+      mosaic_policy(),
   };
   return policies;
 }
