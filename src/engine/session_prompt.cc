@@ -145,6 +145,7 @@ void SessionState::count_tokens(Prompt& prompt) const {
 
 void SessionState::check_positions(const Prompt& prompt) {
   const ModelInfo& info = model().info();
+  if (memory_->reads_near()) return;
   if (prompt.end > info.max_position) {
     throw Error(ErrorKind::resource,
                 fmt::format("this question reaches position {} but {} was made for positions below "

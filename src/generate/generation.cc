@@ -1,6 +1,7 @@
 #include "generate/generation.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -54,6 +55,11 @@ void Generation::end(StopReason reason) {
   fresh_ += filter_.finish();
 }
 
+int64_t Generation::room() const {
+  if (state_.memory.reads_near()) return std::numeric_limits<int32_t>::max();
+  return state_.model.info().max_position - state_.positions.next();
+}
+
 bool Generation::emit(int32_t token) {
   const ModelInfo& info = state_.model.info();
   const std::vector<int32_t>& stops = info.stop_tokens;
@@ -71,7 +77,7 @@ bool Generation::emit(int32_t token) {
     end(StopReason::max_tokens);
     return false;
   }
-  if (state_.positions.next() >= info.max_position) {
+  if (room() <= 0) {
     end(StopReason::context_full);
     return false;
   }
@@ -87,8 +93,7 @@ void Generation::start(const Context& context, TensorView logits) {
 
 Sequence Generation::next() {
   options_.cancel.check();
-  const int64_t room = state_.model.info().max_position - 1 - state_.positions.next();
-  const int64_t deepest = std::min(room, options_.max_tokens - tokens() - 1);
+  const int64_t deepest = std::min(room() - 1, options_.max_tokens - tokens() - 1);
   state_.history.push_back(newest_);
   draft_ = deepest > 0 ? drafter_->propose(state_.history, most_checked - 1, deepest) : Draft();
   state_.history.pop_back();
