@@ -146,9 +146,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "uniform:rows=7", "uniform:rows=10,window=5,positions=consecutive",
                       "frame-retrieval:rows=8",
                       "frame-retrieval:rows=11,window=6,positions=original", "compact:rows=9",
-                      "compact:rows=13,positions=consecutive", "mosaic:rows=12,recent=3,cluster=4",
-                      "mosaic:rows=9,cluster=6,resident=10,visual=embedding",
-                      "mosaic:rows=16,window=8,positions=consecutive,breadth=1,rank=mean"),
+                      "compact:rows=13,positions=consecutive",
+                      "mosaic:rows=12,recent=3,cluster=4,positions=original",
+                      "mosaic:rows=9,cluster=6,resident=10,search=20,visual=query",
+                      "mosaic:rows=16,window=8,positions=consecutive,search=9,rank=mean"),
     [](const auto& which) { return "n" + std::to_string(which.index); });
 
 }  // namespace

@@ -18,7 +18,7 @@ MemoryPolicy mosaic_policy() {
       {"query", VisualMatch::query}, {"embedding", VisualMatch::embedding}};
   const std::vector<std::pair<std::string, ClusterRank>> ranks{{"mass", ClusterRank::mass},
                                                                {"mean", ClusterRank::mean}};
-  Settings<PartialOptions> reading;
+  Settings<PartialOptions> reading(MosaicOptions().reading);
   add_rows(reading);
   add_window(reading);
   add_positions(reading);
@@ -27,8 +27,8 @@ MemoryPolicy mosaic_policy() {
       .count("recent", &MosaicOptions::recent, {}, "of these, rows of the newest frames")
       .count("representatives", &MosaicOptions::representatives, {0, 512},
              "of these, rows that stand for clusters, at most a quarter of all")
-      .count_or("breadth", &MosaicOptions::breadth, {1}, {"all", 0},
-                "rows of visual clusters that are searched, in multiples of the rows that are read")
+      .count_or("search", &MosaicOptions::search, {1}, {"all", 0},
+                "rows of the best visual clusters, whose clusters of rows are searched")
       .choice("visual", &MosaicOptions::visual, matches,
               "what meets visual clusters: a layer's queries their mean key, or the question's "
               "embedding that of their frames")

@@ -158,17 +158,21 @@ std::vector<double> MosaicRows::scores(ClusterRank rank, const Question& questio
   return out;
 }
 
-// Which visual clusters are searched: the best, until they hold `breadth` times the budget.
+// Which visual clusters are searched: the best, until they hold as many rows as the search may see.
 std::vector<bool> MosaicRows::searched(const Question& question, int layer,
                                        const std::vector<Candidate>& all) const {
   const auto& partitions = index_->partitions();
-  std::vector<bool> chosen(partitions.size(), options_.breadth == 0);
-  if (options_.breadth == 0) return chosen;
-  const auto width = static_cast<size_t>(kv_heads_ * head_size_);
-  std::vector<double> rows(partitions.size(), 0.0), ranks;
+  std::vector<int64_t> rows(partitions.size(), 0);
+  int64_t total = 0;
   for (const Candidate& any : all) {
-    rows[static_cast<size_t>(any.partition)] += static_cast<double>(any.rows.size());
+    rows[static_cast<size_t>(any.partition)] += static_cast<int64_t>(any.rows.size());
+    total += static_cast<int64_t>(any.rows.size());
   }
+  const bool everything = options_.search == 0 || total <= options_.search;
+  std::vector<bool> chosen(partitions.size(), everything);
+  if (everything) return chosen;
+  const auto width = static_cast<size_t>(kv_heads_ * head_size_);
+  std::vector<double> ranks;
   if (options_.visual == VisualMatch::embedding && !asked_.empty()) {
     std::vector<float> unit = asked_;
     make_unit(unit);
@@ -200,7 +204,7 @@ std::vector<bool> MosaicRows::searched(const Question& question, int layer,
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return ranks[a] > ranks[b]; });
-  double room = static_cast<double>(options_.breadth * options_.reading.rows);
+  int64_t room = options_.search;
   for (size_t i = 0; i < order.size() && room > 0; ++i) {
     chosen[order[i]] = true;
     room -= rows[order[i]];

@@ -57,6 +57,7 @@ TEST_F(MosaicRowsTest, AllClustersAreAllRows) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t resident : {0, 20}) {
     MosaicOptions options;
+    options.reading.positions = Placing::original;
     options.recent = random.below(30);
     options.rules.cluster_rows = 2 + random.below(20);
     options.rules.resident = resident;
@@ -82,7 +83,7 @@ TEST_F(MosaicRowsTest, KeepsTheBudgetAndLeavesNothingOut) {
     MosaicOptions options;
     options.reading.rows = rows;
     options.recent = random.below(12);
-    options.breadth = random.below(4);
+    options.search = random.below(300);
     options.rank = random.below(2) == 0 ? ClusterRank::mass : ClusterRank::mean;
     options.visual = random.below(2) == 0 ? VisualMatch::query : VisualMatch::embedding;
     options.rules.cluster_rows = 8;
@@ -169,7 +170,6 @@ TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
     MosaicOptions options;
     options.reading.rows = 32;
     options.rank = rank;
-    options.breadth = 0;
     const auto memory = always_choosing(options);
     const auto needle = static_cast<int32_t>(random.below(49));
     const uint64_t needle_stamp = random.next();
