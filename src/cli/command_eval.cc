@@ -33,6 +33,7 @@ struct EvalFlags {
   EvalOptions run;
   std::vector<std::string> policies;
   std::vector<std::string> compared;
+  std::vector<std::string> memories;
   std::string markdown;
   std::string html;
   std::string heat_map;
@@ -50,6 +51,19 @@ std::vector<std::string> policy_keys() {
   std::vector<std::string> keys;
   for (const SettingInfo& setting : eval_policy_settings()) keys.push_back(setting.key + "=…");
   return keys;
+}
+
+// Every policy with every memory, if any were named.
+std::vector<std::string> with_memories(const std::vector<std::string>& policies,
+                                       const std::vector<std::string>& memories) {
+  if (memories.empty()) return policies;
+  std::vector<std::string> all;
+  for (const std::string& policy : policies) {
+    for (const std::string& memory : memories) all.push_back(policy + ";memory=" + memory);
+  }
+  if (!policies.empty()) return all;
+  for (const std::string& memory : memories) all.push_back("memory=" + memory);
+  return all;
 }
 
 // The model, remembering visual tokens on disk unless that was switched off or is impossible.
@@ -174,6 +188,13 @@ void add_eval(CommandLine& line) {
       ->expected(2, 64)
       ->type_name("POLICY…");
   command
+      ->add_option("--memory", flags->memories,
+                   "How rows are organised and which of them a question reads; once for each that "
+                   "is to be compared, with every policy")
+      ->expected(1)
+      ->take_all()
+      ->type_name("MEMORY");
+  command
       ->add_option("--results", flags->run.results,
                    "Keep every answer in this file, and resume from it after an interruption")
       ->type_name("FILE");
@@ -237,12 +258,15 @@ void add_eval(CommandLine& line) {
       "Examples:\n"
       "  kinora eval set.jsonl -m DIR --results answers.jsonl --html report.html\n"
       "  kinora eval set.jsonl -m DIR --compare dense \"momo;dense-below=0\" retain=key-norm:0.5\n"
+      "  kinora eval set.jsonl --memory flat --memory frame-retrieval:rows=512 --memory "
+      "compact:rows=512\n"
       "  kinora eval mlvu/2_needle.json --import mlvu --videos needle/ -o needle.jsonl");
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       if (!flags->import.format.empty()) return import(*flags);
       if (flags->engine.model.empty()) flags->engine.model = default_model();
       flags->policies.insert(flags->policies.end(), flags->compared.begin(), flags->compared.end());
+      flags->policies = with_memories(flags->policies, flags->memories);
       if (flags->policies.empty()) flags->policies = {"dense"};
       return evaluate(*flags, line.interrupts.token());
     };

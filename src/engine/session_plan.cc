@@ -70,6 +70,7 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Lo
 void SessionState::check_positions(QuestionPlan& plan) const {
   const ModelInfo& info = model().info();
   const Prompt& prompt = plan.prompt;
+  if (memory_->reads_near()) return;
   if (prompt.end > info.max_position) {
     throw Error(ErrorKind::resource,
                 fmt::format("this question reaches position {} but {} was made for positions below "

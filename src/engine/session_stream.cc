@@ -164,7 +164,7 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
 // A video that grows must end where the conversation may not grow any more.
 void SessionState::check_reach(int64_t tokens) const {
   const ModelInfo& info = model().info();
-  if (positions_->next() > info.max_position) {
+  if (!memory_->reads_near() && positions_->next() > info.max_position) {
     throw Error(ErrorKind::resource,
                 fmt::format("{} reaches position {} but {} was made for positions below {}; open "
                             "it again, or look less often",

@@ -1,6 +1,7 @@
 #include "generate/generation.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -55,6 +56,11 @@ void Generation::end(StopReason reason) {
   result_.reason = filter_.stopped() ? StopReason::stop_string : reason;
 }
 
+int64_t Generation::room() const {
+  if (state_.memory.reads_near()) return std::numeric_limits<int32_t>::max();
+  return state_.model.info().max_position - state_.positions.next();
+}
+
 bool Generation::emit(int32_t token) {
   const ModelInfo& info = state_.model.info();
   const std::vector<int32_t>& stops = info.stop_tokens;
@@ -72,7 +78,7 @@ bool Generation::emit(int32_t token) {
     end(StopReason::max_tokens);
     return false;
   }
-  if (state_.positions.next() >= info.max_position) {
+  if (room() <= 0) {
     end(StopReason::context_full);
     return false;
   }
@@ -88,8 +94,7 @@ void Generation::start(const Context& context, TensorView logits) {
 
 Sequence Generation::next() {
   options_.cancel.check();
-  const int64_t room = state_.model.info().max_position - 1 - state_.positions.next();
-  const int64_t deepest = std::min(room, options_.max_tokens - tokens() - 1);
+  const int64_t deepest = std::min(room() - 1, options_.max_tokens - tokens() - 1);
   draft_ = Draft();
   if (deepest > 0) {
     // The newest token is not in memory yet: the history has it only while the drafter looks.

@@ -83,6 +83,7 @@ class Generation {
 
  private:
   // Shows the token and says whether the answer goes on.
+  int64_t room() const;  // positions that are left
   bool emit(int32_t token);
   void end(StopReason reason);
 

@@ -11,6 +11,7 @@
 #include "generate/draft_case.h"
 #include "generate/ngram.h"
 #include "generate/path_model.h"
+#include "memory/policies.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -222,6 +223,41 @@ TEST(Generation, DraftsChangeNothing) {
       expect_one_token_at_a_time(Context(pool), model, random, sampling, 6 + random.below(60));
     }
   }
+}
+
+// A memory that reads only what is near its reader has no last position.
+TEST(Generation, PositionsMayPassTheLastWhereRowsAreReadNear) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(1);
+  const Context context(pool);
+  const testing::PathModel model(12);
+  const auto runner = model.decoder().runner(context);
+  const auto question = testing::random_ids(random, 5, 12);
+  GenerateOptions options;
+  options.max_tokens = 30;
+  options.ignore_stop_tokens = true;
+  ModelInfo info = model.info();
+  info.max_position = 9;
+  const ChangedModel limited(model, info);
+  EXPECT_EQ(Talk(context, limited).ask(*runner, question, options).generated.reason,
+            StopReason::context_full);
+
+  const auto memory = make_memory("sliding:rows=8", {info.rows, Device::cpu(), {}});
+  ASSERT_TRUE(memory->reads_near());
+  DenseAttention attention;
+  const auto positions = limited.positions();
+  std::vector<int32_t> history = question;
+  Sequence sequence;
+  sequence.ids = question;
+  positions->text(5, sequence.tokens);
+  sequence.memory = memory.get();
+  sequence.attention = &attention;
+  const Tensor hidden = runner->forward(sequence).hidden;
+  Generation generation({limited, *memory, attention, *positions, history}, options, nullptr);
+  const Generated generated =
+      generate(context, *runner, generation, model.decoder(), hidden, [](std::string_view) {});
+  EXPECT_EQ(generated.reason, StopReason::max_tokens);
+  EXPECT_EQ(generated.ids, Talk(context, model).ask(*runner, question, options).generated.ids);
 }
 
 TEST(Generation, SaysHowDraftingWent) {

@@ -19,6 +19,13 @@
 
 namespace kinora {
 
+// How keys are turned by their position: column i of a head's first half, with its partner in the
+// second, by number axes[i] of the position, at frequencies[i].
+struct RotaryColumns {
+  std::vector<double> frequencies;
+  std::vector<int32_t> axes;
+};
+
 // Rows of all layers, as a model needs them.
 struct RowLayout {
   int layers = 0;
@@ -28,6 +35,7 @@ struct RowLayout {
   // Hybrid models: layers that keep a state of this many bytes instead of rows; 0, or no entry:
   // rows.
   std::vector<int64_t> state_bytes = {};
+  RotaryColumns rotary = {};  // empty: not known, and nobody may move keys
 
   int64_t bytes_of_state(int layer) const {
     const auto place = static_cast<size_t>(layer);
@@ -51,6 +59,8 @@ struct MemoryGroup {
   std::span<const int32_t> parents = {};  // a token tree, as in QueryView; empty: a chain
   // The last rows are only probes: they help choose which others stay, and are not kept.
   int64_t probes = 0;
+  // f32 [tokens, hidden]: what the decoder begins with, where it is given embeddings and not ids.
+  ConstTensorView embeddings = {};
 };
 
 // Room for the group's rows in one layer.
@@ -96,6 +106,9 @@ class Memory {
   // after a layer: all layers may then be appended and read at once, before anything is computed,
   // and `read` is called without queries. Asked after `begin`.
   virtual bool known_ahead() const { return false; }
+  // Whatever is read stands close before its reader, however long the session lasts: positions may
+  // then pass the largest that the model was made for.
+  virtual bool reads_near() const { return false; }
 
   // Gives the tokens of a new group their ordinals and positions. Every layer then appends the
   // group before the next one begins. Returns the positions that queries and keys are turned by;

@@ -14,4 +14,20 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes,
   }
 }
 
+void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
+               TensorView to) {
+  const int64_t row_bytes = rows.stride(0) * dtype_size(rows.dtype());
+  if (!context.device.is_cpu()) {
+    return cuda::copy_rows(context, rows.raw(), row_bytes, places, to.raw());
+  }
+  const auto bytes = static_cast<size_t>(row_bytes);
+  for (size_t i = 0; i < places.size();) {
+    size_t end = i + 1;  // of rows that lie together
+    while (end < places.size() && places[end] == places[end - 1] + 1) ++end;
+    std::memcpy(to.raw() + i * bytes, rows.raw() + static_cast<size_t>(places[i]) * bytes,
+                (end - i) * bytes);
+    i = end;
+  }
+}
+
 }  // namespace kinora

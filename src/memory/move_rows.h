@@ -1,4 +1,5 @@
-// Closes the gaps that pruning leaves between rows. Used by FlatMemory.
+// Rows that lie apart brought together: gaps closed that pruning leaves (FlatMemory), rows copied
+// that a question reads (partial/stored_rows.h).
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,17 @@ namespace kinora {
 // rows[i] = rows[kept[i]], row by row of `row_bytes` bytes; `kept` is increasing.
 void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
 
+// to[i] = rows[places[i]]; both contiguous, of one type, on the context's device.
+//   rows [count, kv heads, head size], to [places, kv heads, head size]
+void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
+               TensorView to);
+
 namespace cuda {
 void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
 // The same with the indexes on the GPU, i32 [kept]; only starts the work.
 void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes, ConstTensorView kept);
+void copy_rows(const Context& context, const std::byte* rows, int64_t row_bytes,
+               std::span<const int32_t> places, std::byte* to);
 }  // namespace cuda
 
 }  // namespace kinora

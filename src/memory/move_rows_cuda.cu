@@ -44,4 +44,18 @@ void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes,
   gather(context.device, enter(context), rows, row_bytes, kept);
 }
 
+void copy_rows(const Context& context, const std::byte* rows, int64_t row_bytes,
+               std::span<const int32_t> places, std::byte* to) {
+  if (row_bytes % 4 != 0) throw Error(ErrorKind::internal, "rows on a GPU are whole words");
+  if (places.empty()) return;
+  cudaStream_t stream = enter(context);
+  Tensor list(DType::i32, {static_cast<int64_t>(places.size())}, context.device);
+  check(cudaMemcpyAsync(list.view().raw(), places.data(), places.size_bytes(),
+                        cudaMemcpyHostToDevice, stream),
+        "copying to a GPU");
+  launch({static_cast<unsigned int>(places.size()), 128, 0, stream}, "copy_rows", gather_words,
+         reinterpret_cast<const uint32_t*>(rows), device_data<int32_t>(list.view()), row_bytes / 4,
+         reinterpret_cast<uint32_t*>(to));
+}
+
 }  // namespace kinora::cuda

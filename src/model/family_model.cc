@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/chat/published_template.h"
+#include "model/decoder/rotary.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/weights/gpu_weights.h"
 
@@ -36,6 +37,8 @@ ModelInfo describe(const ModelParts& parts) {
   info.heads = decoder.heads;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
+  info.rows.rotary = {rotary_frequencies(decoder.rope, decoder.head_size),
+                      rotary_axes(decoder.rope, decoder.head_size)};
   info.sees = parts.family.sees();
   info.deep_levels = parts.config.deep_levels;
   if (info.sees) {

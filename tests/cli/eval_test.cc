@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -48,6 +49,26 @@ TEST(Eval, TheBundledModelKnowsEverySkillOfTheSmallSet) {
   EXPECT_GE(right_share(answers), 0.97) << finished.out;
   EXPECT_NE(content_of(folder.file("a.md")).find("| caption | 32 | 2 |"), std::string::npos);
   EXPECT_NE(content_of(folder.file("a.html")).find("</html>"), std::string::npos);
+}
+
+TEST(Eval, ComparesMemoriesInOneCommand) {
+  const TempDir folder;
+  // Rows of one picture pair in sixteen: enough for most questions only if they are the right ones.
+  const Finished finished =
+      kinora({"eval", small_set, "--no-cache", "--max-tokens", "12", "--memory", "flat", "--memory",
+              "uniform:rows=16", "--memory", "compact:rows=100000", "--results", folder.file("a")});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  std::map<std::string, std::vector<nlohmann::json>> answers;
+  for (auto& line : lines_of(folder.file("a"))) answers[line.at("policy")].push_back(line);
+  ASSERT_EQ(answers.size(), 3u);
+  const double all = right_share(answers.at("memory=flat"));
+  EXPECT_EQ(right_share(answers.at("memory=compact:rows=100000")), all);
+  EXPECT_LT(right_share(answers.at("memory=uniform:rows=16")), all);
+  EXPECT_NE(finished.out.find("memory=uniform:rows=16"), std::string::npos) << finished.out;
+
+  const Finished wrong = kinora({"eval", small_set, "--memory", "uniform:rows=none"});
+  EXPECT_NE(wrong.code, 0);
+  EXPECT_NE(wrong.err.find("1 or more"), std::string::npos) << wrong.err;
 }
 
 TEST(Eval, AnotherVideoIsNoHelp) {

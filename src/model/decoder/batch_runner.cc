@@ -145,8 +145,9 @@ std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
     for (Place& place : places) {
       place.attempt([&] {
         const Sequence& sequence = *place.sequence;
-        const auto given =
-            sequence.memory->begin(context_, {sequence.tokens, sequence.parents, sequence.probes});
+        MemoryGroup group{sequence.tokens, sequence.parents, sequence.probes};
+        if (sequence.embeddings.defined()) group.embeddings = sequence.embeddings;
+        const auto given = sequence.memory->begin(context_, group);
         place.positions.assign(given.begin(), given.end());
         if (sequence.mass != nullptr) sequence.mass->begin(context_, sequence.memory->queries());
         steps.push_back({&sequence, place.positions, place.result});

@@ -1,0 +1,156 @@
+// All memories that can be chosen, through the interface alone: marks, rewinds and forks leave each
+// of them as if it had been told only what is left, and one whose budget holds everything reads
+// what a plain memory reads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "memory/partial/partial_test_support.h"
+#include "memory/policies.h"
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+using testing::any_video;
+using testing::group_of;
+using testing::next_position;
+using testing::play;
+using testing::ReadRows;
+using testing::ScriptGroup;
+using testing::text_tokens;
+using testing::turning_layout;
+
+std::unique_ptr<Memory> make(const std::string& text) {
+  return make_memory(text, {turning_layout(), Device::cpu(), {}});
+}
+
+struct Branch {
+  struct Saved {
+    MemoryMark mark;
+    std::vector<ScriptGroup> script;
+  };
+  std::unique_ptr<Memory> memory;
+  std::vector<ScriptGroup> script;
+  std::vector<Saved> marks;
+};
+
+class Forest {
+ public:
+  Forest(Random& random, std::string policy) : random_(random), policy_(std::move(policy)) {
+    branches_.push_back({make(policy_), {}, {}});
+  }
+
+  void step() {
+    const size_t which = any(branches_.size());
+    Branch& branch = branches_[which];
+    const double choice = random_.uniform();
+    if (choice < 0.5) {
+      add(branch);
+    } else if (choice < 0.65) {
+      branch.marks.push_back({branch.memory->mark(), branch.script});
+    } else if (choice < 0.8 && !branch.marks.empty()) {
+      const size_t back = any(branch.marks.size());
+      branch.memory->rewind(branch.marks[back].mark);
+      branch.script = branch.marks[back].script;
+      branch.marks.resize(back + 1);
+    } else if (choice < 0.92 && branches_.size() < 6) {
+      const bool now = branch.marks.empty() || random_.below(2) == 0;
+      const Branch::Saved from = now ? Branch::Saved{branch.memory->mark(), branch.script}
+                                     : branch.marks[any(branch.marks.size())];
+      branches_.push_back({branch.memory->fork(from.mark), from.script, {}});
+    } else if (branches_.size() > 1) {
+      branches_.erase(branches_.begin() + static_cast<int64_t>(which));
+    }
+  }
+
+ private:
+  size_t any(size_t count) {
+    return static_cast<size_t>(random_.below(static_cast<int64_t>(count)));
+  }
+
+  ScriptGroup next_group(const Memory& memory) {
+    const double kind = random_.uniform();
+    const int32_t position = next_position(memory);
+    if (kind < 0.4) return group_of(random_, any_video(random_, memory));
+    if (kind < 0.6) return group_of(random_, text_tokens(position, 2 + random_.below(4)));
+    if (kind < 0.8) return group_of(random_, text_tokens(position, 1));
+    ScriptGroup tree = group_of(random_, text_tokens(position, 1 + random_.below(5)));
+    for (size_t i = 0; i < tree.tokens.size(); ++i) {
+      tree.parents.push_back(static_cast<int32_t>(random_.below(static_cast<int64_t>(i) + 1)) - 1);
+    }
+    for (auto node = static_cast<int32_t>(any(tree.tokens.size())); node >= 0;
+         node = tree.parents[static_cast<size_t>(node)]) {
+      tree.accepted.insert(tree.accepted.begin(), node);
+    }
+    return tree;
+  }
+
+  // One more group, and what it reads is what it would read in a memory that was told only what
+  // this branch was told.
+  void add(Branch& branch) {
+    const std::unique_ptr<Memory> fresh = make(policy_);
+    for (const ScriptGroup& group : branch.script) play(context_, *fresh, group);
+    branch.script.push_back(next_group(*branch.memory));
+    const std::vector<ReadRows> expected = play(context_, *fresh, branch.script.back());
+    const std::vector<ReadRows> read = play(context_, *branch.memory, branch.script.back());
+    ASSERT_EQ(branch.memory->token_count(), fresh->token_count());
+    for (size_t layer = 0; layer < read.size(); ++layer) {
+      ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals) << "layer " << layer;
+      ASSERT_EQ(read[layer].keys, expected[layer].keys);
+      ASSERT_EQ(read[layer].values, expected[layer].values);
+      ASSERT_EQ(read[layer].weights, expected[layer].weights);
+    }
+  }
+
+  Random& random_;
+  std::string policy_;
+  const ThreadPool threads_{1};
+  const Context context_{threads_};
+  std::vector<Branch> branches_;
+};
+
+class Memories : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Memories, ForgetWhatIsRewoundAndShareWhatIsForked) {
+  KINORA_FRESH_RANDOM(random);
+  for (int trial = 0; trial < 4; ++trial) {
+    Forest forest(random, GetParam());
+    for (int step = 0; step < 60 && !HasFatalFailure(); ++step) forest.step();
+  }
+}
+
+TEST_P(Memories, ReadEverythingThatFits) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(1);
+  const Context context(threads);
+  const std::string name = GetParam().substr(0, GetParam().find(':'));
+  const auto memory = make(name), flat = make("flat");  // with room for all of this
+  for (int round = 0; round < 12; ++round) {
+    auto tokens = any_video(random, *memory);
+    if (round % 3 == 2) tokens = text_tokens(next_position(*memory), 1 + random.below(3));
+    const ScriptGroup group = group_of(random, std::move(tokens));
+    const auto read = play(context, *memory, group), expected = play(context, *flat, group);
+    for (size_t layer = 0; layer < read.size(); ++layer) {
+      ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals);
+      ASSERT_EQ(read[layer].keys, expected[layer].keys);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Memories,
+    ::testing::Values("flat", "sliding:rows=9,sinks=2", "sliding:rows=12,positions=original",
+                      "uniform:rows=7", "uniform:rows=10,window=5,positions=consecutive",
+                      "frame-retrieval:rows=8",
+                      "frame-retrieval:rows=11,window=6,positions=original", "compact:rows=9",
+                      "compact:rows=13,positions=consecutive",
+                      "mosaic:rows=12,recent=3,cluster=4,positions=original",
+                      "mosaic:rows=9,cluster=6,resident=10,search=20,visual=query",
+                      "mosaic:rows=16,window=8,positions=consecutive,search=9,rank=mean"),
+    [](const auto& which) { return "n" + std::to_string(which.index); });
+
+}  // namespace
+}  // namespace kinora

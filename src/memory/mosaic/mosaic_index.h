@@ -1,0 +1,111 @@
+// The index of a mosaic memory: frames in visual clusters by the cosine of their embeddings, and in
+// each of these, for every layer, K/V rows in semantic clusters by the cosine of their keys as they
+// were before they were turned, all kv heads joined. Kept up while frames arrive:
+//
+// - A frame joins the nearest visual cluster if that stays cohesive, else it begins one. So the
+// first
+//   cluster is the first frame, and how many there are the video decides; visual clusters never
+//   split, so that no row ever changes its partition.
+// - A row joins the nearest semantic cluster of its partition that is not full. If the cluster
+// would
+//   become too loose, it splits by k-means with two centres: at once if all its rows are at hand;
+//   otherwise it is marked, the row waits beside it as a cluster of its own, and the split is made
+//   when a question next fetches the cluster. A full cluster takes no more rows: it is one copy.
+//
+// An index is a value: copies share all clusters, and a change copies only what it touches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "memory/mosaic/cluster.h"
+
+namespace kinora {
+
+struct MosaicRules {
+  LoosenessRule visual{.strict = 0.2, .loose = 0.3, .transition = 16};
+  LoosenessRule semantic{.strict = 0.3, .loose = 0.5, .transition = 16};
+  int64_t cluster_rows = 32;  // of a full cluster
+  int64_t resident = 0;       // newest tokens whose rows are at hand; 0: all
+};
+
+// A row as it comes: its token, key (not turned) and value.
+struct MosaicRow {
+  int32_t token = 0;
+  std::span<const float> key;
+  std::span<const float> value;
+};
+
+struct SemanticCluster {
+  Cohesion keys;                // as unit vectors
+  double length = 0;            // mean length of the keys
+  std::vector<float> value;     // mean
+  std::vector<int32_t> tokens;  // of its rows, increasing
+  int32_t id = 0;               // in its partition and layer
+  int32_t waits_for = -1;       // a single row that belongs to this loose cluster
+  bool loose = false;           // to be split when it is next fetched
+
+  int64_t rows() const { return keys.count; }
+  void add(const MosaicRow& row);
+  std::vector<float> key() const;  // the mean direction with the mean length
+};
+
+// Gives the rows of tokens again, which are in memory: [tokens, width] each.
+using FetchRows = std::function<void(std::span<const int32_t> tokens, std::vector<float>& keys,
+                                     std::vector<float>& values)>;
+
+class MosaicIndex {
+ public:
+  struct Layer {
+    std::vector<std::shared_ptr<const SemanticCluster>> clusters;
+    int32_t next_id = 0;
+  };
+  struct Partition {
+    Cohesion frames;  // their embeddings as unit vectors
+    std::vector<std::shared_ptr<const Layer>> layers;
+  };
+
+  MosaicIndex(const MosaicRules& rules, int layers);
+
+  // Frames in their order; the embedding need not be a unit vector. Returns its partition.
+  int32_t add_frame(std::span<const float> embedding);
+  int64_t frames() const { return static_cast<int64_t>(assigned_.size()); }
+  int32_t partition_of(int64_t frame) const { return assigned_[static_cast<size_t>(frame)]; }
+
+  // The next rows of a layer, in the order of their tokens, all of one partition.
+  void add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
+                const FetchRows& fetch);
+  // Makes the splits of these clusters that were put off; for clusters that are being fetched.
+  void split_loose(int layer, int32_t partition, std::span<const int32_t> ids,
+                   const FetchRows& fetch);
+
+  const std::vector<std::shared_ptr<const Partition>>& partitions() const { return partitions_; }
+  const Layer& layer(int32_t partition, int layer) const {
+    return *partitions_[static_cast<size_t>(partition)]->layers[static_cast<size_t>(layer)];
+  }
+  // The token behind the newest that a layer knows.
+  int32_t known(int layer) const { return known_[static_cast<size_t>(layer)]; }
+  // Variance of all keys of a layer, as unit vectors.
+  double variance(int layer) const { return all_keys_[static_cast<size_t>(layer)].variance; }
+  int64_t splits() const { return splits_; }
+  int64_t bytes() const;
+
+ private:
+  Layer& own(int32_t partition, int layer);
+  void split(Layer& layer, size_t place, std::span<const MosaicRow> more, const FetchRows& fetch);
+  void insert(Layer& layer, double variance, const MosaicRow& row, int32_t newest,
+              const FetchRows& fetch);
+
+  MosaicRules rules_;
+  std::vector<std::shared_ptr<const Partition>> partitions_;
+  std::vector<int32_t> assigned_;  // frame → partition
+  Cohesion all_frames_;
+  std::vector<Cohesion> all_keys_;  // by layer
+  std::vector<int32_t> known_;      // by layer
+  int64_t splits_ = 0;
+};
+
+}  // namespace kinora

@@ -1,0 +1,286 @@
+// Clusters after any stream are what their rows say, wherever and whenever they were split.
+#include "memory/mosaic/mosaic_index.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+constexpr size_t width = 9;
+
+// Frames of a few rows each that come and go between scenes; every scene has its own kinds of rows.
+class Stream {
+ public:
+  explicit Stream(Random& random) : random_(random) {
+    for (int i = 0; i < 5; ++i) scenes_.push_back(testing::random_floats(random, 6));
+    for (int i = 0; i < 12; ++i) kinds_.push_back(testing::random_floats(random, width, 2.0));
+  }
+
+  void add_frame(MosaicIndex& index, int layers = 1, bool fetch_loose = false) {
+    if (random_.below(4) == 0) scene_ = static_cast<size_t>(random_.below(5));
+    std::vector<float> embedding = scenes_[scene_];
+    for (float& x : embedding) x += static_cast<float>(0.2 * random_.normal());
+    add_frame(index, embedding, layers, fetch_loose);
+  }
+  void add_frame(MosaicIndex& index, const std::vector<float>& embedding, int layers,
+                 bool fetch_loose) {
+    embeddings.push_back(embedding);
+    const int32_t partition = index.add_frame(embedding);
+    const auto count = static_cast<size_t>(1 + random_.below(6));
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < count; ++i) {
+      tokens.push_back(next_++);
+      std::vector<float> key = kinds_[(scene_ * 2 + static_cast<size_t>(random_.below(4))) % 12];
+      for (float& x : key) x += static_cast<float>(0.4 * random_.normal());
+      keys[tokens.back()] = key;
+      values[tokens.back()] = testing::random_floats(random_, width);
+    }
+    if (random_.below(5) == 0) ++next_;  // text, or a row that was pruned
+    for (int layer = 0; layer < layers; ++layer) {
+      std::vector<MosaicRow> rows;
+      for (const int32_t token : tokens) rows.push_back({token, keys[token], values[token]});
+      index.add_rows(layer, partition, rows, fetch());
+      if (fetch_loose) split_all(index, layer);
+    }
+  }
+  void split_all(MosaicIndex& index, int layer) {
+    for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+      std::vector<int32_t> ids;
+      for (const auto& cluster : index.layer(p, layer).clusters) ids.push_back(cluster->id);
+      index.split_loose(layer, p, ids, fetch());
+    }
+  }
+  FetchRows fetch() {
+    return [this](std::span<const int32_t> tokens, std::vector<float>& some_keys,
+                  std::vector<float>& some_values) {
+      some_keys.clear();
+      some_values.clear();
+      for (const int32_t token : tokens) {
+        some_keys.insert(some_keys.end(), keys.at(token).begin(), keys.at(token).end());
+        some_values.insert(some_values.end(), values.at(token).begin(), values.at(token).end());
+      }
+    };
+  }
+
+  std::map<int32_t, std::vector<float>> keys, values;
+  std::vector<std::vector<float>> embeddings;
+
+ private:
+  Random& random_;
+  std::vector<std::vector<float>> scenes_, kinds_;
+  size_t scene_ = 0;
+  int32_t next_ = 0;
+};
+
+// Mean and variance of vectors made one long, from scratch.
+struct Scratch {
+  std::vector<double> mean;
+  double variance = 0, length = 0;
+
+  explicit Scratch(const std::vector<std::vector<float>>& vectors) {
+    std::vector<std::vector<double>> units;
+    for (const auto& vector : vectors) {
+      double sum = 0;
+      for (const float x : vector) sum += double{x} * double{x};
+      units.emplace_back();
+      for (const float x : vector) units.back().push_back(double{x} / std::sqrt(sum));
+      length += std::sqrt(sum) / static_cast<double>(vectors.size());
+    }
+    mean.assign(units[0].size(), 0.0);
+    for (const auto& unit : units) {
+      for (size_t k = 0; k < mean.size(); ++k)
+        mean[k] += unit[k] / static_cast<double>(units.size());
+    }
+    for (const auto& unit : units) {
+      for (size_t k = 0; k < mean.size(); ++k) {
+        variance += (unit[k] - mean[k]) * (unit[k] - mean[k]) / static_cast<double>(units.size());
+      }
+    }
+  }
+};
+
+void expect_cohesion(const Cohesion& cohesion, const Scratch& scratch) {
+  ASSERT_EQ(cohesion.mean.size(), scratch.mean.size());
+  for (size_t k = 0; k < scratch.mean.size(); ++k) {
+    ASSERT_NEAR(double{cohesion.mean[k]}, scratch.mean[k], 1e-5);
+  }
+  ASSERT_NEAR(cohesion.variance, scratch.variance, 1e-5);
+}
+
+void expect_statistics(const MosaicIndex& index, Stream& stream, int layer, int64_t full) {
+  std::vector<int32_t> all;
+  for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+    std::vector<std::vector<float>> frames;
+    for (int64_t f = 0; f < index.frames(); ++f) {
+      if (index.partition_of(f) == p) frames.push_back(stream.embeddings[static_cast<size_t>(f)]);
+    }
+    ASSERT_EQ(index.partitions()[static_cast<size_t>(p)]->frames.count,
+              static_cast<int64_t>(frames.size()));
+    expect_cohesion(index.partitions()[static_cast<size_t>(p)]->frames, Scratch(frames));
+    for (const auto& cluster : index.layer(p, layer).clusters) {
+      ASSERT_EQ(cluster->rows(), static_cast<int64_t>(cluster->tokens.size()));
+      ASSERT_LE(cluster->rows(), full);
+      ASSERT_TRUE(std::is_sorted(cluster->tokens.begin(), cluster->tokens.end()));
+      ASSERT_TRUE(cluster->waits_for < 0 || cluster->rows() == 1);
+      std::vector<std::vector<float>> keys;
+      std::vector<double> value(width);
+      for (const int32_t token : cluster->tokens) {
+        all.push_back(token);
+        keys.push_back(stream.keys.at(token));
+        for (size_t k = 0; k < width; ++k) {
+          value[k] += double{stream.values.at(token)[k]} / static_cast<double>(cluster->rows());
+        }
+      }
+      const Scratch scratch(keys);
+      expect_cohesion(cluster->keys, scratch);
+      ASSERT_NEAR(cluster->length, scratch.length, 1e-5);
+      for (size_t k = 0; k < width; ++k) {
+        ASSERT_NEAR(double{cluster->value[k]}, value[k], 1e-5);
+        ASSERT_NEAR(double{cluster->key()[k]}, scratch.mean[k] * scratch.length, 1e-4);
+      }
+    }
+  }
+  // Every row is in one cluster.
+  std::sort(all.begin(), all.end());
+  std::vector<int32_t> expected;
+  for (const auto& [token, key] : stream.keys) expected.push_back(token);
+  ASSERT_EQ(all, expected);
+}
+
+TEST(MosaicIndex, StatisticsAreThoseOfTheRows) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t resident : {0, 1, 40}) {
+    MosaicRules rules;
+    rules.cluster_rows = 2 + random.below(20);
+    rules.resident = resident;
+    MosaicIndex index(rules, 2);
+    Stream stream(random);
+    for (int frame = 0; frame < 120; ++frame) {
+      stream.add_frame(index, 2);
+      if (random.below(10) == 0) stream.split_all(index, 1);
+      if (frame % 20 == 19) {
+        // Rows that waited may make a cluster larger than it would have been.
+        const int64_t full = resident == 0 ? rules.cluster_rows : 1000;
+        for (const int layer : {0, 1}) expect_statistics(index, stream, layer, full);
+      }
+    }
+    EXPECT_GT(index.splits(), resident == 0 ? 0 : -1);
+    EXPECT_GT(index.partitions().size(), 1u);
+    EXPECT_LT(index.partitions().size(), 60u);
+  }
+}
+
+std::vector<std::vector<int32_t>> tokens_of(const MosaicIndex& index) {
+  std::vector<std::vector<int32_t>> out;
+  for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+    for (const auto& cluster : index.layer(p, 0).clusters) out.push_back(cluster->tokens);
+  }
+  return out;
+}
+
+// Rows one by one: a split that is put off and made before anything else happens is the split that
+// would have been made at once.
+TEST(MosaicIndex, APutOffSplitMadeAtOnceIsAnEagerOne) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicRules eager_rules, lazy_rules;
+  lazy_rules.resident = 1;
+  MosaicIndex eager(eager_rules, 1), lazy(lazy_rules, 1);
+  Stream stream(random);
+  eager.add_frame(std::vector<float>(3, 1.0f));
+  lazy.add_frame(std::vector<float>(3, 1.0f));
+  int64_t splits = 0;
+  for (int32_t token = 0; token < 300; ++token) {
+    stream.keys[token] = testing::random_floats(random, width);
+    if (token % 3 > 0) {  // near an earlier one
+      for (size_t k = 0; k < width; ++k) {
+        stream.keys[token][k] = stream.keys[token - token % 3][k] + 0.1f * stream.keys[token][k];
+      }
+    }
+    stream.values[token] = testing::random_floats(random, width);
+    const MosaicRow row{token, stream.keys[token], stream.values[token]};
+    eager.add_rows(0, 0, {&row, 1}, stream.fetch());
+    lazy.add_rows(0, 0, {&row, 1}, stream.fetch());
+    stream.split_all(lazy, 0);
+    ASSERT_EQ(tokens_of(lazy), tokens_of(eager)) << "token " << token;
+    splits = eager.splits();
+    ASSERT_EQ(lazy.splits(), splits);
+  }
+  EXPECT_GT(splits, 5);
+}
+
+TEST(MosaicIndex, PuttingSplitsOffLosesNoRowAndMakesFewer) {
+  KINORA_FRESH_RANDOM(random);
+  const uint64_t seed = random.next();
+  int64_t splits[2] = {};
+  for (const int which : {0, 1}) {
+    Random same(seed);
+    MosaicRules rules;
+    rules.resident = which == 0 ? 0 : 16;
+    MosaicIndex index(rules, 1);
+    Stream stream(same);
+    for (int frame = 0; frame < 200; ++frame) stream.add_frame(index);
+    expect_statistics(index, stream, 0, 1000);
+    splits[which] = index.splits();
+    stream.split_all(index, 0);
+    expect_statistics(index, stream, 0, 1000);
+  }
+  EXPECT_LT(splits[1], splits[0]);
+}
+
+TEST(MosaicIndex, CopiesShareWhatNeitherChanges) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicIndex index(MosaicRules(), 1);
+  Stream stream(random);
+  for (int frame = 0; frame < 60; ++frame) stream.add_frame(index);
+  const MosaicIndex before = index;
+  const auto tokens = tokens_of(before);
+  for (int frame = 0; frame < 5; ++frame) stream.add_frame(index);
+  EXPECT_EQ(tokens_of(before), tokens);
+  EXPECT_NE(tokens_of(index), tokens);
+  size_t shared = 0;
+  for (size_t p = 0; p < before.partitions().size(); ++p) {
+    shared += before.partitions()[p] == index.partitions()[p];
+  }
+  EXPECT_GT(shared + 5, before.partitions().size() - 1);
+  EXPECT_GT(index.bytes(), before.bytes());
+}
+
+TEST(MosaicClusters, SplitApartWhatLiesApart) {
+  KINORA_FRESH_RANDOM(random);
+  for (const size_t count : {2, 3, 17, 64}) {
+    std::vector<float> points;
+    std::vector<bool> expected;
+    for (size_t i = 0; i < count; ++i) {
+      expected.push_back(i + 1 == count || random.below(2) == 0);
+      std::vector<float> point(width);
+      for (float& x : point) x = static_cast<float>(0.1 * random.normal());
+      point[expected.back() ? 1 : 0] += 1;
+      make_unit(point);
+      points.insert(points.end(), point.begin(), point.end());
+    }
+    if (std::count(expected.begin(), expected.end(), false) == 0) continue;
+    std::vector<bool> second = split_in_two(points, width);
+    if (second != expected) second.flip();
+    EXPECT_EQ(second, expected);
+  }
+  // Equal points fall in two halves.
+  const std::vector<float> equal(5 * width, 1.0f / 3);
+  const std::vector<bool> halves = split_in_two(equal, width);
+  EXPECT_EQ(std::count(halves.begin(), halves.end(), true), 2);
+}
+
+TEST(MosaicClusters, ThresholdsRelaxAsClustersGrow) {
+  const LoosenessRule rule{.strict = 0.2, .loose = 0.6, .transition = 10};
+  EXPECT_NEAR(rule.threshold(0, 2.0), 0.4, 1e-12);
+  EXPECT_NEAR(rule.threshold(10, 1.0), 0.6 - 0.4 * std::exp(-1.0), 1e-12);
+  EXPECT_NEAR(rule.threshold(100000, 1.0), 0.6, 1e-12);
+}
+
+}  // namespace
+}  // namespace kinora

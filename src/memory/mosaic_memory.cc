@@ -1,0 +1,52 @@
+// Mosaic as people choose it: its settings.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory/flat_memory.h"
+#include "memory/mosaic/mosaic_rows.h"
+#include "memory/policies.h"
+
+namespace kinora {
+
+MemoryPolicy mosaic_policy() {
+  const auto rules = [](auto field) {
+    return [field](auto& options) -> auto& { return options.rules.*field; };
+  };
+  const std::vector<std::pair<std::string, VisualMatch>> matches{
+      {"query", VisualMatch::query}, {"embedding", VisualMatch::embedding}};
+  const std::vector<std::pair<std::string, ClusterRank>> ranks{{"mass", ClusterRank::mass},
+                                                               {"mean", ClusterRank::mean}};
+  Settings<PartialOptions> reading(MosaicOptions().reading);
+  add_rows(reading);
+  add_window(reading);
+  add_positions(reading);
+  Settings<MosaicOptions> settings;
+  settings.include(reading, &MosaicOptions::reading)
+      .count("recent", &MosaicOptions::recent, {}, "of these, rows of the newest frames")
+      .count("representatives", &MosaicOptions::representatives, {0, 512},
+             "of these, rows that stand for clusters, at most a quarter of all")
+      .count_or("search", &MosaicOptions::search, {1}, {"all", 0},
+                "rows of the best visual clusters, whose clusters of rows are searched")
+      .choice("visual", &MosaicOptions::visual, matches,
+              "what meets visual clusters: a layer's queries their mean key, or the question's "
+              "embedding that of their frames")
+      .choice("rank", &MosaicOptions::rank, ranks,
+              "clusters by the attention each query would give them, or by the sum of queries")
+      .count("cluster", rules(&MosaicRules::cluster_rows), {2}, "rows of a full cluster")
+      .count_or("resident", rules(&MosaicRules::resident), {1}, {"all", 0},
+                "newest tokens whose clusters split at once; older ones when they are next read");
+  MemoryPolicy policy;
+  policy.info = {"mosaic", "rows in clusters of frames and keys; a question reads the best of them",
+                 settings.info()};
+  policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
+    const MosaicOptions chosen = settings.read(given);
+    return std::make_unique<PartialMemory>(
+        std::make_unique<FlatMemory>(options.layout, options.device, options.retention),
+        std::make_unique<MosaicRows>(chosen, options.layout), chosen.reading);
+  };
+  return policy;
+}
+
+}  // namespace kinora

@@ -1,0 +1,98 @@
+#include "memory/partial/frame_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kinora {
+namespace {
+
+bool same_time(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+}  // namespace
+
+void FrameTable::update(const Memory& memory, int64_t first, int64_t end) {
+  while (!frames_.empty() && frames_.back().end > first) {
+    Frame& last = frames_.back();
+    last.end = static_cast<int32_t>(std::min<int64_t>(last.end, first));
+    if (last.end <= last.begin) {
+      frames_.pop_back();
+    } else {
+      break;
+    }
+  }
+  while (!text_.empty() && text_.back() >= first) text_.pop_back();
+  for (int64_t i = first; i < end; ++i) {
+    const TokenInfo& token = memory.token(i);
+    const auto ordinal = static_cast<int32_t>(i);
+    if (token.modality == Modality::text) {
+      text_.push_back(ordinal);
+      continue;
+    }
+    const bool follows = !frames_.empty() && frames_.back().end == ordinal;
+    if (follows && same_time(memory.token(i - 1).time, token.time)) {
+      ++frames_.back().end;
+    } else {
+      const int32_t run = follows ? frames_.back().run : ordinal;
+      frames_.push_back({ordinal, ordinal + 1, run, visual_tokens()});
+    }
+  }
+}
+
+int64_t FrameTable::visual_tokens() const {
+  return frames_.empty() ? 0 : frames_.back().before + frames_.back().tokens();
+}
+
+std::span<const Frame> FrameTable::frames_before(int64_t token) const {
+  const auto past = std::partition_point(frames_.begin(), frames_.end(),
+                                         [&](const Frame& frame) { return frame.end <= token; });
+  return std::span(frames_).first(static_cast<size_t>(past - frames_.begin()));
+}
+
+int32_t FrameTable::run_of(int32_t token) const {
+  const auto past = std::partition_point(frames_.begin(), frames_.end(),
+                                         [&](const Frame& frame) { return frame.begin <= token; });
+  if (past == frames_.begin() || (past - 1)->end <= token) return -1;
+  return (past - 1)->run;
+}
+
+std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
+                                     std::span<const int32_t> tokens, int32_t next) {
+  const auto time_of = [&](int32_t token) { return memory.token(token).position[0]; };
+  std::vector<Position> placed(tokens.size());
+  const int32_t readers_run = frames.run_of(next);
+  int32_t run = readers_run;
+  size_t run_end = tokens.size();  // tokens [i + 1, run_end) are the run under way
+  int32_t after = next;            // what was placed last …
+  int32_t shift = 0;               // … and how far it moved
+  // The first frame that is left of a run stands where the run began.
+  const auto leave_run = [&](size_t first) {
+    shift += time_of(after) - time_of(run);
+    after = run;
+    const int32_t moved = run == readers_run ? 0 : shift;
+    for (size_t i = first; i < run_end; ++i) {
+      const Position& old = memory.token(tokens[i]).position;
+      placed[i][1] = old[1] + moved;
+      placed[i][2] = old[2] + moved;
+    }
+  };
+  for (size_t i = tokens.size(); i-- > 0;) {
+    const int32_t token = tokens[i], its_run = frames.run_of(token);
+    if (its_run >= 0 && its_run == run) {
+      int32_t earlier = after;  // the last token of the frame in front of what was placed last
+      while (earlier > token && time_of(earlier) == time_of(after)) --earlier;
+      shift += time_of(earlier) - time_of(token);
+    } else {
+      if (run >= 0) leave_run(i + 1);
+      shift += time_of(after - 1) - time_of(token);
+      run = its_run;
+      run_end = i + 1;
+    }
+    after = token;
+    const Position& old = memory.token(token).position;
+    placed[i] = {old[0] + shift, old[1] + shift, old[2] + shift};
+  }
+  if (run >= 0) leave_run(0);
+  return placed;
+}
+
+}  // namespace kinora

@@ -1,0 +1,310 @@
+#include "memory/partial/partial_memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+
+namespace kinora {
+namespace {
+
+// Rows [begin, end) of a set.
+RowSet part_of(const RowSet& set, int64_t begin, int64_t end) {
+  RowSet part = set;
+  const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(end - begin);
+  part.keys = set.keys.rows(begin, end - begin);
+  part.values = set.values.rows(begin, end - begin);
+  part.ordinals = set.ordinals.subspan(first, count);
+  part.modalities = set.modalities.subspan(first, count);
+  if (!set.times.empty()) part.times = set.times.subspan(first, count);
+  return part;
+}
+
+Tensor joined(const Tensor& first, const Tensor& second) {
+  Tensor out(first.dtype(), Shape{first.size(0) + second.size(0), first.size(1), first.size(2)},
+             first.device());
+  const auto copy = [&](int64_t row, const Tensor& from) {
+    if (from.size(0) == 0) return;
+    copy_bytes(out.view().rows(row, from.size(0)).raw(), out.device(), from.view().raw(),
+               from.device(), static_cast<size_t>(from.bytes()));
+  };
+  copy(0, first);
+  copy(first.size(0), second);
+  return out;
+}
+
+Tensor placed(std::span<const float> values, const Shape& shape, Device device) {
+  Tensor out(DType::f32, shape, device);
+  copy_bytes(out.view().raw(), device, values.data(), Device::cpu(), values.size_bytes());
+  return out;
+}
+
+}  // namespace
+
+void add_rows(Settings<PartialOptions>& settings) {
+  settings
+      .count("rows", &PartialOptions::rows, {1},
+             "rows of frames that a question reads in each layer")
+      .bare();
+}
+
+void add_window(Settings<PartialOptions>& settings) {
+  settings.count_or("window", &PartialOptions::window, {1}, {"all", 0},
+                    "rows of earlier frames that new frames read");
+}
+
+void add_positions(Settings<PartialOptions>& settings) {
+  const std::vector<std::pair<std::string, Placing>> words{{"original", Placing::original},
+                                                           {"consecutive", Placing::consecutive}};
+  settings.choice("positions", &PartialOptions::positions, words,
+                  "where rows that are read stand: where they were, or right before their reader");
+}
+
+std::vector<int32_t> newest_rows(const StoredRows& rows, int64_t most) {
+  const auto frames = rows.frames().frames_before(rows.first_token());
+  std::vector<int32_t> chosen;
+  for (auto frame = frames.rbegin(); frame != frames.rend() && most > 0; ++frame) {
+    const auto [begin, end] = rows.rows_of(*frame);
+    const int64_t count = std::min(end - begin, most);
+    if (count < end - begin && !chosen.empty()) break;
+    for (int64_t row = end; row-- > end - count;) chosen.push_back(static_cast<int32_t>(row));
+    most -= count;
+  }
+  std::reverse(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+void PartialMemory::Fetched::Part::describe(const Memory& memory, std::vector<int32_t> tokens) {
+  ordinals = std::move(tokens);
+  for (const int32_t ordinal : ordinals) {
+    modalities.push_back(memory.token(ordinal).modality);
+    times.push_back(static_cast<float>(memory.token(ordinal).time));
+  }
+}
+
+RowSet PartialMemory::Fetched::Part::view() const {
+  RowSet set{keys.view(), values.view(), ordinals, modalities, times};
+  if (weights.defined()) set.weights = weights.view();
+  return set;
+}
+
+int64_t PartialMemory::Fetched::Part::bytes() const {
+  return ordinals.empty() ? 0 : keys.bytes() + values.bytes();
+}
+
+PartialMemory::PartialMemory(std::unique_ptr<Memory> all, std::unique_ptr<RowChooser> chooser,
+                             const PartialOptions& options)
+    : all_(std::move(all)),
+      chooser_(std::move(chooser)),
+      options_(options),
+      question_(static_cast<size_t>(all_->layout().layers)),
+      reading_(question_.size()) {}
+
+bool PartialMemory::known_ahead() const {
+  if (!all_->known_ahead()) return false;
+  if (visual_) return !chooser_->learns();
+  return everything_ || continues_ || !chooser_->needs_queries();
+}
+
+std::span<const Position> PartialMemory::begin(const Context& context, const MemoryGroup& group) {
+  const int64_t first = all_->token_count();
+  const auto positions = all_->begin(context, group);
+  first_ = first;
+  const int64_t frames_before = frames_.visual_tokens();
+  frames_.update(*all_, first, first + static_cast<int64_t>(group.tokens.size()));
+  visual_ = frames_.visual_tokens() > frames_before;
+  const int64_t most = !visual_              ? options_.rows
+                       : options_.window > 0 ? options_.window
+                                             : frames_before;
+  everything_ = frames_before <= most;
+  // One token, or a tree of drafted ones, goes on with an answer.
+  const bool goes_on = !visual_ && (group.tokens.size() == 1 || !group.parents.empty());
+  continues_ = goes_on && std::all_of(question_.begin(), question_.end(),
+                                      [](const auto& copies) { return copies != nullptr; });
+  if (!continues_) std::fill(question_.begin(), question_.end(), nullptr);
+  chooser_->begin(context, group, frames_, first);
+  return positions;
+}
+
+void PartialMemory::read(const Context& context, int layer, const QueryView& queries,
+                         std::vector<RowSet>& out) {
+  std::vector<RowSet> sets;
+  all_->read(context, layer, queries, sets);
+  auto& reading = reading_[static_cast<size_t>(layer)];
+  auto& question = question_[static_cast<size_t>(layer)];
+  if (everything_) {
+    reading = nullptr;
+    out.insert(out.end(), sets.begin(), sets.end());
+    return;
+  }
+  const StoredRows rows(*all_, frames_, std::move(sets), static_cast<int32_t>(first_));
+  if (continues_) {
+    reading = question;
+  } else if (visual_) {
+    reading = fetch(context, rows, {newest_rows(rows, options_.window), {}});
+  } else {
+    reading = fetch(context, rows, chooser_->choose(context, layer, rows, queries));
+    question = reading;
+  }
+  // Since the question there may have been forks, each of which begins a new set.
+  const size_t last = rows.sets().size() - 1;
+  if (rows.begin_of_set(last) > reading->end) {
+    reading = extend(context, rows, *reading);
+    if (!visual_) question = reading;
+  }
+  if (!reading->rows.ordinals.empty()) out.push_back(reading->rows.view());
+  if (!reading->stand_ins.ordinals.empty()) out.push_back(reading->stand_ins.view());
+  const RowSet& own = rows.sets()[last];
+  out.push_back(part_of(own, reading->end - rows.begin_of_set(last), own.count()));
+}
+
+std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context& context,
+                                                                   const StoredRows& rows,
+                                                                   const FrameRows& frames) const {
+  auto out = std::make_shared<Fetched>();
+  out->end = rows.count();
+  std::vector<int32_t> text, chosen;
+  for (const int32_t token : frames_.text()) {
+    if (token >= rows.first_token()) break;
+    text.push_back(static_cast<int32_t>(rows.row_of(token)));
+  }
+  std::set_union(text.begin(), text.end(), frames.rows.begin(), frames.rows.end(),
+                 std::back_inserter(chosen));
+  std::vector<int32_t> tokens;
+  for (const int32_t row : chosen) tokens.push_back(rows.ordinal(row));
+  if (!chosen.empty()) rows.copy(context, chosen, out->rows.keys, out->rows.values);
+
+  const FrameRows::StandIns& stand_ins = frames.stand_ins;
+  std::vector<int32_t> all;
+  std::merge(tokens.begin(), tokens.end(), stand_ins.tokens.begin(), stand_ins.tokens.end(),
+             std::back_inserter(all));
+  std::vector<Position> positions;
+  if (options_.positions == Placing::consecutive) {
+    positions = near_positions(*all_, frames_, all, rows.first_token());
+  } else {
+    for (const int32_t token : all) positions.push_back(all_->token(token).position);
+  }
+  std::vector<Position> moves, places;
+  bool moved = false;
+  for (size_t i = 0, next = 0; i < all.size(); ++i) {
+    if (next < stand_ins.tokens.size() && stand_ins.tokens[next] == all[i]) {
+      places.push_back(positions[i]);
+      ++next;
+      continue;
+    }
+    const Position& old = all_->token(all[i]).position;
+    moves.push_back({positions[i][0] - old[0], positions[i][1] - old[1], positions[i][2] - old[2]});
+    moved |= moves.back() != Position{};
+  }
+  if (moved) turn_by(context, layout(), moves, out->rows.keys);
+  out->rows.describe(*all_, std::move(tokens));
+  if (stand_ins.tokens.empty()) return out;
+
+  const auto count = static_cast<int64_t>(stand_ins.tokens.size());
+  const Shape shape{count, layout().kv_heads, layout().head_size};
+  const auto stored = [&](const Tensor& wide) {
+    Tensor narrow(layout().dtype, shape, device());
+    convert(context, wide, narrow);
+    return narrow;
+  };
+  Tensor keys = placed(stand_ins.keys, shape, device());
+  turn_by(context, layout(), places, keys);
+  out->stand_ins.keys = stored(keys);
+  out->stand_ins.values = stored(placed(stand_ins.values, shape, device()));
+  out->stand_ins.weights = placed(stand_ins.weights, Shape{count}, device());
+  out->stand_ins.describe(*all_, stand_ins.tokens);
+  return out;
+}
+
+std::shared_ptr<const PartialMemory::Fetched> PartialMemory::extend(const Context& context,
+                                                                    const StoredRows& rows,
+                                                                    const Fetched& old) const {
+  auto out = std::make_shared<Fetched>(old);
+  out->end = rows.begin_of_set(rows.sets().size() - 1);
+  std::vector<int32_t> more(static_cast<size_t>(out->end - old.end));
+  std::iota(more.begin(), more.end(), static_cast<int32_t>(old.end));
+  Tensor keys, values;
+  rows.copy(context, more, keys, values);
+  Fetched::Part& part = out->rows;
+  part.keys = part.keys.defined() ? joined(part.keys, keys) : keys;
+  part.values = part.values.defined() ? joined(part.values, values) : values;
+  std::vector<int32_t> tokens = std::move(part.ordinals);
+  for (const int32_t row : more) tokens.push_back(rows.ordinal(row));
+  part.modalities.clear();
+  part.times.clear();
+  part.describe(*all_, std::move(tokens));
+  return out;
+}
+
+void PartialMemory::after(const Context& context, int layer, const QueryView& queries) {
+  all_->after(context, layer, queries);
+  if (!visual_ || !chooser_->learns()) return;
+  std::vector<RowSet> sets;
+  all_->read(context, layer, queries, sets);
+  const auto end = static_cast<int32_t>(all_->token_count());
+  chooser_->learn(context, layer, StoredRows(*all_, frames_, std::move(sets), end));
+}
+
+void PartialMemory::accept(const Context& context, std::span<const int32_t> tokens) {
+  all_->accept(context, tokens);
+  frames_.update(*all_, first_, all_->token_count());
+}
+
+MemoryMark PartialMemory::mark() const {
+  MemoryMark mark = all_->mark();
+  auto saved = std::make_shared<Saved>();
+  saved->all = std::move(mark.more);
+  saved->chooser = chooser_->save();
+  saved->question = question_;
+  mark.more = std::move(saved);
+  return mark;
+}
+
+const PartialMemory::Saved& PartialMemory::saved_of(const MemoryMark& mark) {
+  if (mark.more == nullptr) throw Error(ErrorKind::internal, "a mark of another memory");
+  return *static_cast<const Saved*>(mark.more.get());
+}
+
+MemoryMark PartialMemory::inner_mark(const MemoryMark& mark) {
+  return {mark.tokens, mark.rows, saved_of(mark).all};
+}
+
+void PartialMemory::restore(const MemoryMark& mark) {
+  const Saved& saved = saved_of(mark);
+  frames_.update(*all_, mark.tokens, mark.tokens);
+  chooser_->restore(saved.chooser, mark.tokens);
+  question_ = saved.question;
+  reading_.assign(reading_.size(), nullptr);
+  first_ = mark.tokens;
+  visual_ = false;
+  everything_ = true;
+  continues_ = false;
+}
+
+void PartialMemory::rewind(const MemoryMark& mark) {
+  all_->rewind(inner_mark(mark));
+  restore(mark);
+}
+
+std::unique_ptr<Memory> PartialMemory::fork(const MemoryMark& mark) {
+  auto other =
+      std::make_unique<PartialMemory>(all_->fork(inner_mark(mark)), chooser_->clone(), options_);
+  other->frames_ = frames_;
+  other->restore(mark);
+  return other;
+}
+
+MemoryBytes PartialMemory::bytes() const {
+  MemoryBytes bytes = all_->bytes();
+  int64_t& here = device().is_cpu() ? bytes.host : bytes.device;
+  for (const auto& copies : question_) {
+    if (copies != nullptr) here += copies->rows.bytes() + copies->stand_ins.bytes();
+  }
+  bytes.host += chooser_->bytes();
+  return bytes;
+}
+
+}  // namespace kinora

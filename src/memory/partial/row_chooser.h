@@ -1,0 +1,60 @@
+// What decides which rows of frames a question reads, in a memory that keeps them all
+// (partial_memory.h). Sliding, uniform, frame-retrieval and mosaic are each one of these.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "memory/partial/stored_rows.h"
+
+namespace kinora {
+
+// What a reader gets of the frames before it, in one layer.
+struct FrameRows {
+  std::vector<int32_t> rows;  // places among the layer's rows, increasing
+  // Rows that stand for others: each at the place of a token, by increasing ordinal, none of which
+  // is the token of one of `rows`. Keys are not turned; a weight of w adds ln w to the score.
+  struct StandIns {
+    std::vector<int32_t> tokens;
+    std::vector<float> keys;     // [tokens, kv heads × head size]
+    std::vector<float> values;   // the same
+    std::vector<float> weights;  // [tokens]
+  } stand_ins;
+};
+
+class RowChooser {
+ public:
+  virtual ~RowChooser() = default;
+
+  // What is chosen depends on the reader's queries.
+  virtual bool needs_queries() const { return false; }
+  // It looks at new frames while they are read in.
+  virtual bool learns() const { return false; }
+  // A new group, before its rows are there: tokens as the memory has them, from `first` on.
+  virtual void begin(const Context& context, const MemoryGroup& group, const FrameTable& frames,
+                     int64_t first) {
+    (void)context, (void)group, (void)frames, (void)first;
+  }
+  // A layer has used a group with frames; `rows` counts the group as part of memory.
+  virtual void learn(const Context& context, int layer, const StoredRows& rows) {
+    (void)context, (void)layer, (void)rows;
+  }
+  virtual FrameRows choose(const Context& context, int layer, const StoredRows& rows,
+                           const QueryView& queries) = 0;
+
+  // All that it knows, to come back to; it may be shared and must not change any more.
+  virtual std::shared_ptr<const void> save() const { return nullptr; }
+  // What `save` gave when the memory had this many tokens.
+  virtual void restore(const std::shared_ptr<const void>& saved, int64_t tokens) {
+    (void)saved, (void)tokens;
+  }
+  virtual std::unique_ptr<RowChooser> clone() const = 0;
+  virtual int64_t bytes() const { return 0; }  // of the host, for what it knows
+};
+
+// Whole frames from the newest back, as many as `most` rows hold, then as many rows of the next
+// frame as still fit if there would be none otherwise. Increasing.
+std::vector<int32_t> newest_rows(const StoredRows& rows, int64_t most);
+
+}  // namespace kinora

@@ -1,0 +1,126 @@
+#include "memory/partial/stored_rows.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "memory/move_rows.h"
+#include "ops/elementwise.h"
+#include "ops/rope.h"
+
+namespace kinora {
+
+StoredRows::StoredRows(const Memory& memory, const FrameTable& frames, std::vector<RowSet> sets,
+                       int32_t first)
+    : memory_(memory), frames_(frames), sets_(std::move(sets)), begins_{0}, first_(first) {
+  for (const RowSet& set : sets_) begins_.push_back(begins_.back() + set.count());
+  count_ = row_of(first);
+}
+
+int32_t StoredRows::ordinal(int64_t row) const {
+  const auto past = std::upper_bound(begins_.begin() + 1, begins_.end() - 1, row);
+  const auto set = static_cast<size_t>(past - begins_.begin()) - 1;
+  return sets_[set].ordinals[static_cast<size_t>(row - begins_[set])];
+}
+
+int64_t StoredRows::row_of(int64_t token) const {
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    const auto ordinals = sets_[i].ordinals;
+    if (ordinals.empty() || ordinals.back() < token) continue;
+    // Without gaps the place is known.
+    const int64_t guess = token - ordinals.front();
+    if (guess >= 0 && guess < static_cast<int64_t>(ordinals.size()) &&
+        ordinals[static_cast<size_t>(guess)] == token) {
+      return begins_[i] + guess;
+    }
+    return begins_[i] +
+           (std::lower_bound(ordinals.begin(), ordinals.end(), token) - ordinals.begin());
+  }
+  return total();
+}
+
+Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows,
+                           ConstTensorView RowSet::*field) const {
+  const RowLayout& layout = memory_.layout();
+  Tensor out(layout.dtype,
+             Shape{static_cast<int64_t>(rows.size()), layout.kv_heads, layout.head_size},
+             memory_.device());
+  std::vector<int32_t> places;
+  size_t next = 0;
+  for (size_t set = 0; set < sets_.size() && next < rows.size(); ++set) {
+    places.clear();
+    const size_t first = next;
+    for (; next < rows.size() && rows[next] < begins_[set + 1]; ++next) {
+      places.push_back(static_cast<int32_t>(rows[next] - begins_[set]));
+    }
+    if (places.empty()) continue;
+    copy_rows(context, sets_[set].*field, places,
+              out.view().rows(static_cast<int64_t>(first), static_cast<int64_t>(places.size())));
+  }
+  if (next < rows.size()) throw Error(ErrorKind::internal, "there are no such rows in memory");
+  return out;
+}
+
+void StoredRows::copy(const Context& context, std::span<const int32_t> rows, Tensor& keys,
+                      Tensor& values) const {
+  keys = copy_of(context, rows, &RowSet::keys);
+  values = copy_of(context, rows, &RowSet::values);
+}
+
+std::vector<float> StoredRows::plain_keys(const Context& context,
+                                          std::span<const int32_t> rows) const {
+  if (rows.empty()) return {};
+  const Tensor stored = copy_of(context, rows, &RowSet::keys);
+  Tensor keys(DType::f32, stored.shape(), stored.device());
+  convert(context, stored, keys);
+  std::vector<Position> back;
+  back.reserve(rows.size());
+  for (const int32_t row : rows) {
+    const Position& at = token(row).position;
+    back.push_back({-at[0], -at[1], -at[2]});
+  }
+  turn_by(context, memory_.layout(), back, keys);
+  return floats_on_host(context, keys);
+}
+
+std::vector<float> StoredRows::values(const Context& context, std::span<const int32_t> rows) const {
+  if (rows.empty()) return {};
+  return floats_on_host(context, copy_of(context, rows, &RowSet::values));
+}
+
+void turn_by(const Context& context, const RowLayout& layout, std::span<const Position> differences,
+             TensorView rows) {
+  if (layout.rotary.frequencies.empty()) {
+    throw Error(ErrorKind::unsupported,
+                "this memory moves keys, and how this model turns them is not known");
+  }
+  std::vector<std::array<int64_t, 3>> turns(differences.size());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    for (size_t axis = 0; axis < 3; ++axis) turns[i][axis] = differences[i][axis];
+  }
+  rerotate(context, layout.rotary.frequencies, layout.rotary.axes, turns, rows);
+}
+
+std::vector<float> floats_on_host(const Context& context, ConstTensorView tensor) {
+  Tensor wide(DType::f32, tensor.shape(), tensor.device());
+  convert(context, tensor, wide);
+  std::vector<float> out(static_cast<size_t>(wide.elements()));
+  copy_bytes(out.data(), Device::cpu(), wide.view().raw(), wide.device(),
+             out.size() * sizeof(float));
+  return out;
+}
+
+std::vector<float> plain_queries(const Context& context, const Memory& memory,
+                                 const QueryView& queries) {
+  Tensor wide(DType::f32, queries.queries.shape(), queries.queries.device());
+  convert(context, queries.queries, wide);
+  std::vector<Position> back;
+  for (const int32_t ordinal : queries.ordinals) {
+    const Position& at = memory.token(ordinal).position;
+    back.push_back({-at[0], -at[1], -at[2]});
+  }
+  turn_by(context, memory.layout(), back, wide);
+  return floats_on_host(context, wide);
+}
+
+}  // namespace kinora
