@@ -106,6 +106,7 @@ class SessionState {
   MemoryBudget::Share share_;  // of what the engine's sessions may hold
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
+  std::shared_ptr<Drafter> drafter_;
   std::unique_ptr<PositionCounter> positions_;
   Conversation conversation_;            // turns answered so far
   std::vector<VisualSegment> segments_;  // in those turns, numbered as in the prompt

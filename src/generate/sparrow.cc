@@ -312,8 +312,15 @@ DraftPolicy sparrow_policy() {
              "guesses it goes on from, and followers of each; 1 drafts chains")
       .flag("adapt", &SparrowOptions::adapt,
             "draft as much as pays on this machine, at most the above; 0: always all of it")
-      .text("from", &SparrowOptions::from, "a directory",
-            "where the draft lies; otherwise draft/ in the model's directory");
+      .add(
+          "from", "a directory", "where the draft lies",
+          [](SparrowOptions& options, std::string_view text) {
+            options.from = text;
+            return !text.empty();
+          },
+          [](const SparrowOptions& options) {
+            return options.from.empty() ? "draft/ of the model" : options.from;
+          });
   DraftPolicy policy;
   policy.info = {"sparrow",
                  "a tree of guesses by a small trained draft that is fed the model's "
