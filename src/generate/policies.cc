@@ -42,6 +42,15 @@ DraftPolicy auto_policy() {
   return policy;
 }
 
+DraftPolicy::Make read_draft(std::string_view text) {
+  if (text.find('/') < text.find(':')) {  // a directory, whatever its name holds
+    const GivenSetting from{"from", std::string(text)};
+    return find_policy("sparrow", draft_policies()).make({&from, 1});
+  }
+  const PolicyText parts = split_policy(text);
+  return find_policy(parts.name, draft_policies()).make(parts.settings);
+}
+
 }  // namespace
 
 const std::vector<DraftPolicy>& draft_policies() {
@@ -54,24 +63,11 @@ const std::vector<DraftPolicy>& draft_policies() {
   return policies;
 }
 
-namespace {
-
-DraftPolicy::Make read_draft(std::string_view text) {
-  if (text.find('/') < text.find(':')) {  // a directory, whatever its name holds
-    const GivenSetting from{"from", std::string(text)};
-    return find_policy("sparrow", draft_policies()).make({&from, 1});
-  }
-  const PolicyText parts = split_policy(text);
-  return find_policy(parts.name, draft_policies()).make(parts.settings);
-}
-
-}  // namespace
-
 const PolicyPoint& draft_point() {
   static const PolicyPoint point{
       .name = "draft",
       .summary = "what proposes tokens that the model then verifies together",
-      .form = "NAME[:key=value,…]",
+      .form = "NAME[:key=value,…] or DIR",
       .initial = "none",
       .policies = infos_of(draft_policies()),
       .check = [](std::string_view text) { read_draft(text); }};
