@@ -11,7 +11,6 @@
 #include "model/weights/linear.h"
 #include "model/weights/weights_binder.h"
 #include "ops/elementwise.h"
-#include "ops/softmax.h"
 #include "ops/top_k.h"
 
 namespace kinora {
@@ -107,18 +106,14 @@ Tensor DraftModel::join(std::span<const int32_t> ids, ConstTensorView states) co
 
 std::vector<std::vector<Guess>> DraftModel::next(const Tensor& normed, int64_t count) const {
   const Tensor logits = (tokens_.empty() ? target_ : *decoder_).logits(context_, normed);
-  std::vector<std::vector<Guess>> result(static_cast<size_t>(logits.size(0)));
-  for (size_t row = 0; row < result.size(); ++row) {
-    const ConstTensorView values = logits.view()[static_cast<int64_t>(row)];
-    const std::vector<Candidate> best = top_k(context_, values, count);
-    if (best.empty()) continue;
-    const float highest = best[0].value;
-    const double mass = std::log(exp_sum(context_, values, highest, 1));
-    for (const Candidate& candidate : best) {
+  std::vector<std::vector<Guess>> result;
+  for (const RankedRow& row : top_k_rows(context_, logits, count)) {
+    result.emplace_back();
+    for (const Candidate& candidate : row.best) {
       const int32_t token =
           tokens_.empty() ? candidate.index : tokens_[static_cast<size_t>(candidate.index)];
-      result[row].push_back(
-          {token, static_cast<float>(double{candidate.value} - double{highest} - mass)});
+      const double below = double{candidate.value} - double{row.best[0].value};
+      result.back().push_back({token, static_cast<float>(below - std::log(row.mass))});
     }
   }
   return result;
