@@ -5,43 +5,44 @@
 namespace kinora {
 namespace {
 
-constexpr double fading = 0.97;      // of a measurement with each later one
-constexpr double draft_share = 0.2;  // of a plain pass: a draft's run, before one was measured
-constexpr double outlier = 3;        // times what was expected: something else took the time
+constexpr double fading = 0.97;  // of a measurement with each later one
+constexpr double outlier = 3;    // times what was expected: something else took the time
 constexpr int64_t trial_steps = 8;
 // Plain passes that drafting may lose before it rests: at first, and once it has shown its worth.
-constexpr double trial_patience = 2.5, patience = 5;
+constexpr double trial_patience = 2.5, patience = 4;
+constexpr double saved = 2;  // of gains
+// Steps until a plain one is measured, at first and later.
+constexpr int64_t first_plain = 2, next_plain = 64;
 // Of all time. After a loss, plain steps follow until it is that little.
 constexpr double allowed_loss = 0.015;
 
-void blend(double& value, double fresh) {
-  value = value == 0 ? fresh : value + 0.15 * (std::min(fresh, outlier * value) - value);
-}
-
 }  // namespace
 
-void DraftCosts::note_pass(int64_t tokens, double seconds) {
-  const auto add = [&](double count, double time) {
-    weight_ += 1;
-    tokens_ += count;
-    squares_ += count * count;
-    seconds_ += time;
-    products_ += count * time;
-  };
-  const auto count = static_cast<double>(tokens);
-  if (weight_ == 0) {  // two points on the line that is assumed
-    const double plain = seconds / (1 + token_share_ * (count - 1));
-    add(1, plain);
-    add(9, plain * (1 + 8 * token_share_));
-  } else {
-    seconds = std::min(seconds, outlier * pass(tokens));
-  }
-  for (double* sum : {&weight_, &tokens_, &squares_, &seconds_, &products_}) *sum *= fading;
-  add(count, seconds);
+double CostLine::share(int64_t tokens) const {
+  return 1 + token_share_ * static_cast<double>(tokens - 1);
 }
 
-double DraftCosts::pass(int64_t tokens) const {
-  if (weight_ == 0) return 0;
+void CostLine::add(double tokens, double seconds) {
+  weight_ += 1;
+  tokens_ += tokens;
+  squares_ += tokens * tokens;
+  seconds_ += seconds;
+  products_ += tokens * seconds;
+}
+
+void CostLine::note(int64_t tokens, double seconds) {
+  if (!known()) {  // two points on the line that was assumed
+    const double one = seconds / share(tokens);
+    add(1, one);
+    add(9, one * share(9));
+  } else {
+    seconds = std::min(seconds, outlier * at(tokens));
+  }
+  for (double* sum : {&weight_, &tokens_, &squares_, &seconds_, &products_}) *sum *= fading;
+  add(static_cast<double>(tokens), seconds);
+}
+
+double CostLine::at(int64_t tokens) const {
   const double mean_tokens = tokens_ / weight_, mean_seconds = seconds_ / weight_;
   const double spread = squares_ / weight_ - mean_tokens * mean_tokens;
   const double together = products_ / weight_ - mean_tokens * mean_seconds;
@@ -50,8 +51,18 @@ double DraftCosts::pass(int64_t tokens) const {
   return std::max(line, 0.1 * mean_seconds);
 }
 
-void DraftCosts::note_first(double seconds) { blend(first_, seconds); }
-void DraftCosts::note_level(double seconds) { blend(level_, seconds); }
+void DraftCosts::note_pass(int64_t tokens, double seconds) {
+  passes_.note(tokens, seconds);
+  ++since_plain_;
+  if (tokens > 1) return;
+  plain_ = plain_ == 0 ? seconds : plain_ + 0.3 * (std::min(seconds, outlier * plain_) - plain_);
+  since_plain_ = 0;
+}
+
+double DraftCosts::pass(int64_t tokens) const {
+  if (!passes_.known()) return 0;
+  return tokens == 1 && plain_ > 0 ? plain_ : passes_.at(tokens);
+}
 
 void DraftCosts::note_growth(double above, double below) {
   if (above > 0) growth_ += 0.1 * (std::min(1.0, below / above) - growth_);
@@ -60,26 +71,28 @@ void DraftCosts::note_growth(double above, double below) {
 void DraftCosts::note_step(double seconds, int64_t right, double promised) {
   justified_ = fading * justified_ + static_cast<double>(right);
   promised_ = fading * promised_ + promised;
-  const double most = outlier * (pass(16) + draft_seconds(first_, draft_share) +
-                                 4 * draft_seconds(level_, draft_share));
-  // Gains are not saved up: what it once brought does not excuse what it costs now.
-  loss_ =
-      std::max(0.0, loss_ + std::min(seconds, most) - (1 + static_cast<double>(right)) * pass(1));
+  // Gains are hardly saved up: what it once brought does not excuse what it costs now.
+  const double brought = (1 + static_cast<double>(right)) * pass(1);
+  loss_ = std::max(-saved * pass(1), loss_ + std::min(seconds, outlier * pass(64)) - brought);
   ++drafted_steps_;
 }
 
-double DraftCosts::draft_seconds(double measured, double share) const {
-  return measured > 0 ? measured : share * pass(1);
+// In seconds, or where there are none yet in plain passes.
+double DraftCosts::pass_or_share(int64_t tokens) const {
+  return passes_.known() ? pass(tokens) : passes_.share(tokens);
+}
+double DraftCosts::level_or_share(int64_t tokens) const {
+  if (passes_.known() && levels_.known()) return levels_.at(tokens);
+  return shares_.level * pass_or_share(1) * levels_.share(tokens);
 }
 
-double DraftCosts::rate(double tokens, int64_t checked, double drafting) const {
-  return (1 + std::clamp(justified_ / promised_, 0.1, 1.5) * tokens) /
-         (pass(1 + checked) + drafting);
+double DraftCosts::rate(double promised, int64_t checked, double drafting) const {
+  const double likely = std::clamp(justified_ / promised_, 0.1, 1.5) * promised;
+  return (1 + likely) / (pass_or_share(1 + checked) + drafting);
 }
 
-int64_t DraftCosts::worth_checking(std::span<const double> confidences) const {
-  if (weight_ == 0) return std::ssize(confidences);
-  const double drafting = draft_seconds(first_, draft_share) + draft_seconds(level_, draft_share);
+int64_t DraftCosts::worth_checking(std::span<const double> confidences, double spent) const {
+  const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
   double tokens = 0, best_rate = rate(0, 0, drafting);
   int64_t best = 0;
   for (int64_t i = 0; i < std::ssize(confidences); ++i) {
@@ -92,23 +105,23 @@ int64_t DraftCosts::worth_checking(std::span<const double> confidences) const {
   return best;
 }
 
-bool DraftCosts::worth_going_on(std::span<const double> frontier,
-                                std::span<const double> all) const {
-  if (weight_ == 0) return true;
-  const double level = draft_seconds(level_, draft_share);
-  const double sunk = draft_seconds(first_, draft_share);
-  const int64_t checked = worth_checking(all);
-  double tokens = 0, reach = 0;
+int64_t DraftCosts::worth_going_on(std::span<const double> deepest, std::span<const double> all,
+                                   int64_t along, double spent) const {
+  const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
+  const int64_t checked = worth_checking(all, spent);
+  double tokens = 0;
   for (const double confidence : all.first(static_cast<size_t>(checked))) tokens += confidence;
-  // Of the next level at most one guess below each of the frontier is counted.
-  double best = 0;
-  int64_t below = 0;
-  for (const double confidence : frontier) {
-    reach += growth_ * confidence;
-    ++below;
-    best = std::max(best, rate(tokens + reach, checked + below, sunk + level));
+  double best_rate = rate(tokens, checked, drafting);
+  int64_t best = 0;
+  for (int64_t i = 0; i < std::ssize(deepest); ++i) {
+    tokens += growth_ * deepest[static_cast<size_t>(i)];  // the best guess below each is counted
+    const double level = level_or_share(i == 0 ? 1 : i + 1 + along);
+    const double now = rate(tokens, checked + i + 1, drafting + level);
+    if (now <= best_rate) continue;
+    best_rate = now;
+    best = i + 1;
   }
-  return best > rate(tokens, checked, sunk);
+  return best;
 }
 
 bool DraftCosts::try_now() {
@@ -116,6 +129,7 @@ bool DraftCosts::try_now() {
     --rest_;
     return false;
   }
+  if (since_plain_ >= (plain_ == 0 ? first_plain : next_plain)) return false;
   const double plain = pass(1);
   if (loss_ <= (drafted_steps_ < trial_steps ? trial_patience : patience) * plain) return true;
   rest_ = static_cast<int64_t>(loss_ / (allowed_loss * plain));

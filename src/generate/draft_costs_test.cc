@@ -17,7 +17,6 @@ namespace {
 struct Machine {
   double plain = 0.01;
   double token = 0.001;  // one more in a pass
-  double first = 0.002;
   double level = 0.002;
   double right = 0.8;       // each guess of a chain
   double confidence = 0.8;  // what the draft believes
@@ -25,7 +24,7 @@ struct Machine {
 
 // Seconds of an answer, as sparrow.cc would make it with chains.
 double simulate(const Machine& machine, int64_t tokens, Random& random) {
-  DraftCosts costs(0.25);
+  DraftCosts costs({});
   double time = 0;
   while (tokens > 0) {
     std::vector<double> confidences;
@@ -33,17 +32,15 @@ double simulate(const Machine& machine, int64_t tokens, Random& random) {
     const bool tries = costs.try_now();
     int64_t checked = 0, right = 0;
     if (tries) {
-      drafting += machine.first;
-      costs.note_first(machine.first);
-      confidences.push_back(machine.confidence);
-      while (confidences.size() < 8 &&
-             costs.worth_going_on(std::span(confidences).last(1), confidences)) {
-        confidences.push_back(confidences.back() * machine.confidence);
+      do {
+        const double before = confidences.empty() ? 1 : confidences.back();
+        confidences.push_back(before * machine.confidence);
         drafting += machine.level;
-        costs.note_level(machine.level);
+        costs.note_level(1, machine.level);
         costs.note_growth(1, machine.confidence);
-      }
-      checked = costs.worth_checking(confidences);
+      } while (confidences.size() < 8 &&
+               costs.worth_going_on(std::span(confidences).last(1), confidences, 0, drafting) > 0);
+      checked = costs.worth_checking(confidences, drafting);
       while (right < checked && random.uniform() < machine.right) ++right;
     }
     const double pass = machine.plain + machine.token * static_cast<double>(checked);
@@ -59,7 +56,7 @@ double simulate(const Machine& machine, int64_t tokens, Random& random) {
 
 TEST(DraftCosts, PassesLieOnALine) {
   KINORA_FRESH_RANDOM(random);
-  DraftCosts costs(0.25);
+  DraftCosts costs({});
   EXPECT_EQ(costs.pass(1), 0);
   for (int i = 0; i < 200; ++i) {
     const int64_t tokens = 1 + random.below(30);
@@ -77,15 +74,13 @@ TEST(DraftCosts, PassesLieOnALine) {
 TEST(DraftCosts, ChecksAsManyAsBringTheMostTokensASecond) {
   KINORA_FRESH_RANDOM(random);
   for (int round = 0; round < 100; ++round) {
-    DraftCosts costs(0.1);
+    DraftCosts costs({});
     const double plain = 0.01, token = 0.01 * random.uniform();
     const double draft = 0.001;
     for (int i = 0; i < 300; ++i) {
       const int64_t tokens = 1 + random.below(40);
       costs.note_pass(tokens, plain + token * static_cast<double>(tokens - 1));
     }
-    costs.note_first(draft);
-    costs.note_level(draft);
     std::vector<double> confidences(30);
     for (double& confidence : confidences) confidence = random.uniform();
     std::sort(confidences.rbegin(), confidences.rend());
@@ -93,11 +88,41 @@ TEST(DraftCosts, ChecksAsManyAsBringTheMostTokensASecond) {
     std::vector<double> rates;
     for (size_t count = 0; count <= confidences.size(); ++count) {
       if (count > 0) sum += confidences[count - 1];
-      rates.push_back((1 + sum) / (plain + token * static_cast<double>(count) + 2 * draft));
+      rates.push_back((1 + sum) / (plain + token * static_cast<double>(count) + draft));
       best = std::max(best, rates.back());
     }
-    const int64_t chosen = costs.worth_checking(confidences);
+    const int64_t chosen = costs.worth_checking(confidences, draft);
     EXPECT_GT(rates[static_cast<size_t>(chosen)], 0.9 * best);
+  }
+}
+
+// Before anything was measured it begins with little where tokens are dear, with much where not.
+TEST(DraftCosts, FirstStepsFitTheMachine) {
+  const std::vector<double> confidences{0.9, 0.8, 0.6, 0.5, 0.3, 0.2, 0.1, 0.05, 0.05};
+  const DraftCosts dear({0.3, 0.2, 0.25}), cheap({0.005, 0.1, 0.01});
+  EXPECT_LE(dear.worth_checking(confidences, 0), 4);
+  EXPECT_GE(cheap.worth_checking(confidences, 0), 8);
+  const std::vector<double> level{0.8, 0.1, 0.05, 0.02};
+  EXPECT_LE(dear.worth_going_on(level, level, 2, 0), 1);
+  EXPECT_GE(cheap.worth_going_on(level, level, 2, 0), 3);
+  const std::vector<double> hopeless{0.02, 0.01};
+  EXPECT_EQ(dear.worth_going_on(hopeless, hopeless, 2, 0), 0);
+}
+
+// How wide a level is follows from what its tokens cost.
+TEST(DraftCosts, GoesOnFromAsManyAsPay) {
+  KINORA_FRESH_RANDOM(random);
+  for (const double token : {0.00002, 0.004}) {
+    DraftCosts costs({});
+    for (int i = 0; i < 200; ++i) {
+      const int64_t tokens = 1 + random.below(20);
+      costs.note_pass(tokens, 0.01 + token * static_cast<double>(tokens - 1));
+      costs.note_level(tokens, 0.001 + token * static_cast<double>(tokens - 1));
+    }
+    const std::vector<double> level{0.5, 0.2, 0.1, 0.08};
+    const int64_t width = costs.worth_going_on(level, level, 1, 0.001);
+    EXPECT_GE(width, token < 0.001 ? 4 : 0);
+    EXPECT_LE(width, token < 0.001 ? 4 : 1);
   }
 }
 
@@ -115,7 +140,7 @@ TEST(DraftCosts, ADraftThatDoesNotPayCostsNextToNothing) {
   wrong.right = 0;
   EXPECT_LT(simulate(wrong, 4000, random), 1.03 * plain);
   Machine slow;
-  slow.first = slow.level = 0.03;
+  slow.level = 0.03;
   EXPECT_LT(simulate(slow, 4000, random), 1.03 * plain);
   Machine narrow;  // a second token costs as much as a pass
   narrow.token = 0.01;

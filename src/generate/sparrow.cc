@@ -19,8 +19,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One more token in a pass costs a CPU about this much of a plain pass, a GPU next to nothing.
-double first_token_share(const Context& context) { return context.device.is_cpu() ? 0.25 : 0.01; }
+// One more token costs a CPU a good part of a plain pass, a GPU next to nothing.
+DraftCosts::Shares first_shares(const Context& context) {
+  return context.device.is_cpu() ? DraftCosts::Shares{0.25, 0.2, 0.25}
+                                 : DraftCosts::Shares{0.01, 0.2, 0.01};
+}
 
 void copy_rows(ConstTensorView from, TensorView to) {
   copy_bytes(to.raw(), to.device(), from.raw(), from.device(), static_cast<size_t>(from.bytes()));
@@ -56,7 +59,7 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
       options_(options),
       runner_(model_->runner()),
       memory_(model_->rows(), context_.device),
-      costs_(first_token_share(context_)),
+      costs_(first_shares(context_)),
       node_states_(DType::f32,
                    {1 + options.shape.depth * options.shape.width, model_->hidden_size()},
                    context_.device) {}
@@ -188,11 +191,14 @@ void SparrowDrafter::catch_up(std::span<const int32_t> text) {
   }
 }
 
-// Runs these leaves of the tree and says what may follow each. Where there are several, those above
-// them run along: each leaf must see its own ancestors and nobody else's.
+// Runs these leaves of the tree and says what may follow each. The rows of a chain stay until the
+// tree is complete. Where there are several leaves, those above them run along: each leaf must see
+// its own ancestors and nobody else's.
 std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
                                                           std::span<const int32_t> frontier) {
-  const bool chain = options_.shape.width == 1;  // rows stay until the tree is complete
+  const int32_t depth = tree.nodes()[static_cast<size_t>(frontier[0])].depth;
+  const bool chain = frontier.size() == 1 && chain_rows_ == depth - 1;
+  if (!chain) cut_rows(begin_ + rows() - std::exchange(chain_rows_, -1));
   const std::vector<int32_t> nodes = chain ? std::vector<int32_t>(frontier.begin(), frontier.end())
                                            : tree.with_ancestors(frontier);
   const auto count = static_cast<int64_t>(nodes.size()), leaves = std::ssize(frontier);
@@ -216,9 +222,13 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   sequence.attention = &attention_;
   sequence.hidden_rows = leaves;
   sequence.states = {0};
-  const int64_t rows = this->rows();
+  const double began = now();
   const Forwarded result = runner_->forward(sequence);
-  if (!chain) memory_.rewind({rows, {rows}, nullptr});
+  if (chain) {
+    ++chain_rows_;
+  } else {
+    cut_rows(begin_ + rows() - count);
+  }
   slots_.resize(tree.nodes().size(), -1);
   for (int64_t i = 0; i < leaves; ++i) {
     slots_[static_cast<size_t>(frontier[static_cast<size_t>(i)])] =
@@ -227,7 +237,9 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   copy_rows(result.states[0].view().rows(count - leaves, leaves),
             node_states_.view().rows(used_slots_, leaves));
   used_slots_ += leaves;
-  return model_->next(result.hidden, options_.shape.width);
+  auto guesses = model_->next(result.hidden, options_.shape.width);
+  costs_.note_level(count, now() - began);
+  return guesses;
 }
 
 void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
@@ -236,16 +248,19 @@ void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
   slots_.clear();
   copy_rows(newest_state_, node_states_.view().rows(0, 1));
   used_slots_ = 1;
+  chain_rows_ = 0;
   tree.add(-1, model_->next(newest_normed_, shape.width)[0]);
   for (int64_t level = 0; level < std::min(shape.depth, deepest - 1); ++level) {
-    const std::vector<int32_t> frontier = tree.frontier(shape.width);
-    const std::vector<double> above = probabilities(tree, frontier);
-    std::vector<double> leaves = above;
-    std::sort(leaves.rbegin(), leaves.rend());
-    if (options_.adapt && !costs_.worth_going_on(leaves, probabilities(tree, tree.ranked()))) {
-      break;
+    std::vector<int32_t> frontier = tree.frontier(shape.width);
+    if (options_.adapt) {
+      std::vector<double> leaves = probabilities(tree, frontier);
+      std::sort(leaves.rbegin(), leaves.rend());
+      const std::vector<double> all = probabilities(tree, tree.ranked());
+      const int64_t width = costs_.worth_going_on(leaves, all, level, now() - began_);
+      if (width == 0) break;
+      frontier = tree.frontier(width);
     }
-    const double began = now();
+    const std::vector<double> above = probabilities(tree, frontier);
     const auto guesses = run_level(tree, frontier);
     double below = 0;
     for (size_t i = 0; i < frontier.size(); ++i) {
@@ -253,9 +268,8 @@ void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
       if (!guesses[i].empty()) below += above[i] * std::exp(double{guesses[i][0].log_probability});
     }
     costs_.note_growth(std::accumulate(above.begin(), above.end(), 0.0), below);
-    costs_.note_level(now() - began);
   }
-  memory_.rewind({rows, {rows}, nullptr});
+  cut_rows(begin_ + rows);
 }
 
 Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
@@ -267,14 +281,13 @@ Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64
   Draft draft;
   if (tried_) {
     catch_up(text);
-    costs_.note_first(now() - began_);
     DraftTree tree;
     grow(tree, deepest);
     const std::vector<int32_t> ranking = tree.ranked();
     const std::vector<double> confidences = probabilities(tree, ranking);
     int64_t count = std::min({most, options_.shape.total - 1, std::ssize(ranking)});
     const auto allowed = std::span(confidences).first(static_cast<size_t>(count));
-    if (options_.adapt) count = costs_.worth_checking(allowed);
+    if (options_.adapt) count = costs_.worth_checking(allowed, now() - began_);
     draft = tree.best(ranking, count);
     drafted_ = count;
     promised_ = std::accumulate(confidences.begin(), confidences.begin() + count, 0.0);

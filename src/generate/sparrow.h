@@ -77,6 +77,7 @@ class SparrowDrafter final : public Drafter {
   Tensor newest_normed_;
   Tensor node_states_;  // ŝ of the nodes that the tree went on from
   int64_t used_slots_ = 0;
+  int64_t chain_rows_ = 0;      // of the tree under way, while it is a chain
   std::vector<int32_t> slots_;  // node → row of node_states_, −1: none
 
   // The proposal under way.
