@@ -15,6 +15,7 @@ constexpr double saved = 2;  // of gains
 constexpr int64_t first_plain = 2, next_plain = 64;
 // Of all time. After a loss, plain steps follow until it is that little.
 constexpr double allowed_loss = 0.015;
+constexpr int64_t longest_rest = 256;
 
 }  // namespace
 
@@ -68,13 +69,19 @@ void DraftCosts::note_growth(double above, double below) {
   if (above > 0) growth_ += 0.1 * (std::min(1.0, below / above) - growth_);
 }
 
-void DraftCosts::note_step(double seconds, int64_t right, double promised) {
+void DraftCosts::note_step(double drafting, double passing, int64_t tokens, int64_t right,
+                           double promised) {
   justified_ = fading * justified_ + static_cast<double>(right);
   promised_ = fading * promised_ + promised;
-  // Gains are hardly saved up: what it once brought does not excuse what it costs now.
-  const double brought = (1 + static_cast<double>(right)) * pass(1);
-  loss_ = std::max(-saved * pass(1), loss_ + std::min(seconds, outlier * pass(64)) - brought);
   ++drafted_steps_;
+  if (!passes_.known()) return;
+  // A machine that is busy with something else is so for plain passes too.
+  const double busy = std::clamp(passing / passes_.at(tokens), 1.0, outlier);
+  const double brought = (1 + static_cast<double>(right)) * pass(1) * busy;
+  const double took = drafting + std::min(passing, outlier * passes_.at(tokens));
+  const double lost = std::min(took - brought, trial_patience * pass(1));
+  // Gains are hardly saved up: what it once brought does not excuse what it costs now.
+  loss_ = std::max(-saved * pass(1), loss_ + lost);
 }
 
 // In seconds, or where there are none yet in plain passes.
@@ -132,7 +139,7 @@ bool DraftCosts::try_now() {
   if (since_plain_ >= (plain_ == 0 ? first_plain : next_plain)) return false;
   const double plain = pass(1);
   if (loss_ <= (drafted_steps_ < trial_steps ? trial_patience : patience) * plain) return true;
-  rest_ = static_cast<int64_t>(loss_ / (allowed_loss * plain));
+  rest_ = std::min(longest_rest, static_cast<int64_t>(loss_ / (allowed_loss * plain)));
   loss_ = 0;
   drafted_steps_ = 0;
   return rest_-- <= 0;

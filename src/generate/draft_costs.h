@@ -43,9 +43,9 @@ class DraftCosts {
   void note_level(int64_t tokens, double seconds) { levels_.note(tokens, seconds); }
   // A level below guesses of this total confidence had this total itself, the best of each counted.
   void note_growth(double above, double below);
-  // A whole step: seconds of draft and pass, guesses that were right, and how many the confidences
-  // had promised.
-  void note_step(double seconds, int64_t right, double promised);
+  // A whole step: seconds of the draft and of the pass, tokens in the pass, guesses that were
+  // right, and how many the confidences had promised. Before the pass itself is noted.
+  void note_step(double drafting, double passing, int64_t tokens, int64_t right, double promised);
 
   // Seconds of a pass; 0 before the first one.
   double pass(int64_t tokens) const;

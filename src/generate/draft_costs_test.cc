@@ -20,6 +20,7 @@ struct Machine {
   double level = 0.002;
   double right = 0.8;       // each guess of a chain
   double confidence = 0.8;  // what the draft believes
+  double busy = 0;          // share of steps in which everything takes three times as long
 };
 
 // Seconds of an answer, as sparrow.cc would make it with chains.
@@ -29,25 +30,26 @@ double simulate(const Machine& machine, int64_t tokens, Random& random) {
   while (tokens > 0) {
     std::vector<double> confidences;
     double drafting = 0;
+    const double slow = random.uniform() < machine.busy ? 3 : 1;
     const bool tries = costs.try_now();
     int64_t checked = 0, right = 0;
     if (tries) {
       do {
         const double before = confidences.empty() ? 1 : confidences.back();
         confidences.push_back(before * machine.confidence);
-        drafting += machine.level;
-        costs.note_level(1, machine.level);
+        drafting += slow * machine.level;
+        costs.note_level(1, slow * machine.level);
         costs.note_growth(1, machine.confidence);
       } while (confidences.size() < 8 &&
                costs.worth_going_on(std::span(confidences).last(1), confidences, 0, drafting) > 0);
       checked = costs.worth_checking(confidences, drafting);
       while (right < checked && random.uniform() < machine.right) ++right;
     }
-    const double pass = machine.plain + machine.token * static_cast<double>(checked);
-    costs.note_pass(1 + checked, pass);
+    const double pass = slow * (machine.plain + machine.token * static_cast<double>(checked));
     const double promised =
         std::accumulate(confidences.begin(), confidences.begin() + checked, 0.0);
-    if (tries) costs.note_step(drafting + pass, right, promised);
+    if (tries) costs.note_step(drafting, pass, 1 + checked, right, promised);
+    costs.note_pass(1 + checked, pass);
     time += drafting + pass;
     tokens -= 1 + right;
   }
@@ -131,6 +133,15 @@ TEST(DraftCosts, APayingDraftIsUsed) {
   Machine machine;
   const double plain = 6000 * machine.plain;
   EXPECT_LT(simulate(machine, 6000, random), 0.75 * plain);  // 0.65 with the best length
+}
+
+// Others on the machine slow plain passes down as well: no reason to rest.
+TEST(DraftCosts, ABusyMachineIsNoReasonToRest) {
+  KINORA_FRESH_RANDOM(random);
+  Machine machine;
+  machine.busy = 0.3;
+  const double plain = 6000 * machine.plain * (1 + 2 * machine.busy);
+  EXPECT_LT(simulate(machine, 6000, random), 0.85 * plain);
 }
 
 TEST(DraftCosts, ADraftThatDoesNotPayCostsNextToNothing) {

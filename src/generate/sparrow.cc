@@ -298,8 +298,11 @@ Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64
 
 void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tensor> states) {
   const double ended = now();
+  if (tried_) {
+    costs_.note_step(proposed_ - began_, ended - proposed_, 1 + drafted_, std::ssize(right),
+                     promised_);
+  }
   costs_.note_pass(1 + drafted_, ended - proposed_);
-  if (tried_) costs_.note_step(ended - began_, std::ssize(right), promised_);
   std::vector<int32_t> path{0};
   for (const int32_t place : right) path.push_back(place + 1);
   Tensor rows(DType::f32, {std::ssize(path), model_->hidden_size()}, context_.device);
