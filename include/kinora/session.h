@@ -139,9 +139,10 @@ struct Span {
 
 // How drafting went.
 struct DraftSummary {
-  int64_t passes = 0;   // of the model, one token each at the least
-  int64_t drafted = 0;  // tokens proposed
-  int64_t right = 0;    // of these, the model's own
+  int64_t passes = 0;        // of the model, one token each at the least
+  int64_t drafted = 0;       // tokens proposed
+  int64_t right = 0;         // of these, the model's own
+  double plain_seconds = 0;  // of a pass over one token, where it is known; else 0
 };
 
 // What sparse attention did for an answer.

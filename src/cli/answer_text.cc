@@ -44,11 +44,17 @@ std::string timing_line(const Answer& answer, double load, double open) {
       rate(static_cast<double>(answer.ids.size()), t.generate), human_bytes(peak_memory()));
 }
 
-std::string draft_text(const DraftSummary& draft, int64_t tokens) {
-  return fmt::format(
-      "draft: {} of {} proposed tokens were right, {:.2f} tokens a pass", draft.right,
-      draft.drafted,
-      static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(1, draft.passes)));
+std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds) {
+  const auto count = static_cast<double>(tokens);
+  std::string text = fmt::format(
+      "draft: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own included)",
+      draft.right, draft.drafted, count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
+  // One token at a time would have taken so many plain passes.
+  if (draft.plain_seconds > 0 && seconds > 0) {
+    text +=
+        fmt::format(", about {:.2f} x the speed without", count * draft.plain_seconds / seconds);
+  }
+  return text;
 }
 
 std::string attention_text(const AttentionSummary& summary) {
@@ -70,7 +76,8 @@ nlohmann::json draft_json(const Answer& answer) {
   if (!answer.draft) return nullptr;
   return {{"passes", answer.draft->passes},
           {"drafted", answer.draft->drafted},
-          {"right", answer.draft->right}};
+          {"right", answer.draft->right},
+          {"plain_seconds", answer.draft->plain_seconds}};
 }
 
 nlohmann::json evidence_json(const Answer& answer) {

@@ -99,7 +99,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     }
     if (answer.draft) {
       const auto tokens = static_cast<int64_t>(answer.ids.size());
-      fmt::print(stderr, "{}\n", draft_text(*answer.draft, tokens));
+      fmt::print(stderr, "{}\n", draft_text(*answer.draft, tokens, answer.timings.generate));
     }
     fmt::print(stderr, "{}\n", timing_line(answer, load, open));
   }

@@ -250,6 +250,7 @@ void add_bench(CommandLine& line) {
       "  kinora bench model --shape 3b --random-weights --tokens 1048576 --layers 2 --json");
   model->callback([&line, flags] { line.action = [flags] { return bench_model(*flags); }; });
   add_bench_overlap(line, *bench);
+  add_bench_draft(line, *bench);
 }
 
 }  // namespace kinora::cli

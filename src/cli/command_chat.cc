@@ -184,6 +184,10 @@ class Chat {
     fmt::print("{} answers, {} of keys and values, peak memory {}\n", questions_,
                human_bytes(last_.row_bytes), human_bytes(peak_memory()));
     fmt::print("last: {}\n", timing_line(last_, engine_.describe().load_seconds, 0));
+    if (last_.draft) {
+      const auto tokens = static_cast<int64_t>(last_.ids.size());
+      fmt::print("{}\n", draft_text(*last_.draft, tokens, last_.timings.generate));
+    }
   }
 
   SessionFlags& flags_;

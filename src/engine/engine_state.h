@@ -12,6 +12,7 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "base/threads.h"
+#include "engine/draft_choice.h"
 #include "engine/memory_budget.h"
 #include "engine/speed.h"
 #include "model/model.h"
@@ -38,6 +39,7 @@ struct EngineState {
   double load_seconds = 0;
   bool native_bf16 = false;
   mutable MemoryBudget rows;  // of all sessions; has a lock of its own
+  mutable DraftShelf drafts;  // has a lock of its own
 
  private:
   mutable std::once_flag measured_;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/scheduler.h"
 #include "model/decoder/input_rows.h"
+#include "ops/gather.h"
 
 namespace kinora {
 
@@ -19,15 +20,17 @@ GroupPrefill::GroupPrefill(const EngineState& engine, Memory& memory, Attention&
       attention_(attention),
       options_(std::move(options)),
       progress_(progress),
-      clock_(engine.context, spans, "prefill") {}
+      clock_(engine.context, spans, "prefill"),
+      text_tokens_(options_.text_tokens) {}
 
-void GroupPrefill::add(Tensor rows, std::vector<TokenInfo> tokens) {
+void GroupPrefill::add(Tensor rows, std::vector<TokenInfo> tokens, std::span<const int32_t> ids) {
   if (rows.size(0) != static_cast<int64_t>(tokens.size())) {
     throw Error(ErrorKind::internal, "tokens and embeddings of a group differ in number");
   }
   if (tokens.empty()) return;
   pieces_.push_back(std::move(rows));
   waiting_.insert(waiting_.end(), tokens.begin(), tokens.end());
+  waiting_ids_.insert(waiting_ids_.end(), ids.begin(), ids.end());
   if (static_cast<int64_t>(waiting_.size()) >= options_.max_tokens) run();
 }
 
@@ -69,6 +72,28 @@ void GroupPrefill::check_memory() const {
                   tokens_, options_.expected_tokens, bytes, allowed));
 }
 
+// The drafter gets the states of the group's text.
+void GroupPrefill::show_text(const Sequence& group, int64_t count, std::span<const Tensor> states) {
+  const std::vector<int32_t> ids = std::exchange(waiting_ids_, {});
+  std::vector<TokenInfo> tokens;
+  std::vector<int32_t> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    const TokenInfo& token = group.tokens[static_cast<size_t>(i)];
+    if (token.modality != Modality::text) continue;
+    tokens.push_back(token);
+    rows.push_back(static_cast<int32_t>(i));
+  }
+  if (!states.empty() && !ids.empty()) {
+    std::vector<Tensor> picked;
+    for (const Tensor& state : states) {
+      picked.emplace_back(DType::f32, Shape{std::ssize(rows), state.size(1)}, state.device());
+      gather_rows(engine_.context, state, rows, picked.back());
+    }
+    options_.drafter->read({text_tokens_, ids, tokens, picked});
+  }
+  text_tokens_ += std::ssize(ids);
+}
+
 void GroupPrefill::run() {
   options_.cancel.check();
   check_memory();
@@ -100,7 +125,12 @@ void GroupPrefill::run() {
     const int64_t first = memory_.token_count();
     group.observer->begin_group({first, count, first - tokens_ + options_.expected_tokens});
   }
-  hidden_ = engine_.scheduler->prefill(group).hidden;
+  if (options_.drafter != nullptr && !waiting_ids_.empty()) {
+    group.states = options_.drafter->states();
+  }
+  const Forwarded result = engine_.scheduler->prefill(group);
+  hidden_ = result.hidden;
+  show_text(group, count, result.states);
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;
   progress_.update("prefill", tokens_, options_.expected_tokens);

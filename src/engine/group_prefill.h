@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/cancel.h"
@@ -13,6 +14,7 @@
 #include "engine/engine_state.h"
 #include "engine/memory_budget.h"
 #include "engine/stage_clock.h"
+#include "generate/drafter.h"
 #include "model/model.h"
 
 namespace kinora {
@@ -29,6 +31,9 @@ struct GroupPrefillOptions {
   // What attention the last of the expected tokens gives is added here; may be null.
   RowMass* mass = nullptr;
   AttentionObserver* observer = nullptr;  // is shown every group
+  // May be null. One that wants states is shown the text, `text_tokens` of which came before.
+  Drafter* drafter = nullptr;
+  int64_t text_tokens = 0;
   CancelToken cancel;
 };
 
@@ -37,9 +42,9 @@ class GroupPrefill {
   GroupPrefill(const EngineState& engine, Memory& memory, Attention& attention,
                GroupPrefillOptions options, Progress& progress, SpanRecorder& spans);
 
-  // rows: f32 [tokens, hidden], of visual tokens [tokens, (1 + deep levels) × hidden]. Runs the
-  // group when it is full.
-  void add(Tensor rows, std::vector<TokenInfo> tokens);
+  // rows: f32 [tokens, hidden], of visual tokens [tokens, (1 + deep levels) × hidden]; the ids are
+  // those of the text tokens among them. Runs the group when it is full.
+  void add(Tensor rows, std::vector<TokenInfo> tokens, std::span<const int32_t> ids = {});
   // A group of frames ends here: it is run now if memory is pruned.
   void end_frames();
   // Runs what is left, so that memory holds all that was added.
@@ -59,6 +64,7 @@ class GroupPrefill {
   void run();
   void check_memory() const;
   void add_question(Sequence& group) const;
+  void show_text(const Sequence& group, int64_t count, std::span<const Tensor> states);
 
   const EngineState& engine_;
   Memory& memory_;
@@ -68,8 +74,10 @@ class GroupPrefill {
   StageClock clock_;
   std::vector<Tensor> pieces_;
   std::vector<TokenInfo> waiting_;
+  std::vector<int32_t> waiting_ids_;  // of the text among them
   Tensor hidden_;
   int64_t tokens_ = 0;
+  int64_t text_tokens_ = 0;
 };
 
 }  // namespace kinora

@@ -64,6 +64,8 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
   settings.share = &share_;
   settings.positions = positions_.get();
   settings.observer = observer_;
+  settings.drafter = drafter_.get();
+  settings.text_tokens = std::ssize(transcript_.text());
   settings.cancel = cancel;
   for (const PromptRun& run : prompt.runs) {  // what follows the last input is the question
     if (run.visual >= 0) settings.question.clear();
@@ -89,7 +91,8 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
       const auto read_text = [&](PromptRun text) {
         std::vector<TokenInfo> tokens;
         positions_->text(static_cast<int64_t>(text.ids.size()), tokens);
-        groups.add(model().decoder().embed(engine_->context, text.ids), std::move(tokens));
+        groups.add(model().decoder().embed(engine_->context, text.ids), std::move(tokens),
+                   text.ids);
         transcript_.add(text);
       };
       // A long text leaves places on its way, so that another question about it need not read it

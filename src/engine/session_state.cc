@@ -8,11 +8,11 @@
 #include "attention/report.h"
 #include "base/error.h"
 #include "engine/attention_choice.h"
+#include "engine/draft_choice.h"
 #include "engine/evidence_heads.h"
 #include "engine/scheduler.h"
 #include "engine/session_stream.h"
 #include "engine/stopwatch.h"
-#include "generate/policies.h"
 #include "memory/policies.h"
 
 namespace kinora {
@@ -77,7 +77,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   RowLayout layout = model().info().rows;
   layout.dtype = row_type(model(), options);
   memory_ = make_memory(options.memory, {layout, engine_->context.device, retention_});
-  make_drafter(options.draft);                           // refuses a wrong name at once
+  drafter_ = choose_drafter(*engine_, options.draft);    // refuses a wrong name at once
   attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
   positions_ = model().positions();
   places_.push_back(here());
@@ -219,7 +219,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     limited.max_tokens = answer_room(options.max_tokens, plan.budget.row_room);
     Generation generation(
         {model(), *memory_, *attention_, *positions_, transcript_.text(), watching}, limited,
-        make_drafter(options_.draft));
+        drafter_);
     engine_->scheduler->run(generation, hidden, options.cancel, on_piece, [&] {
       if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
     });
@@ -236,7 +236,8 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
       answer.stop = "budget-full";
     }
     if (generated.draft.drafted > 0) {
-      answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right};
+      answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right,
+                      generated.draft.plain_seconds};
     }
     transcript_.end_answer();
     if (mass) look(looking, *mass, answer);

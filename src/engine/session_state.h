@@ -129,6 +129,7 @@ class SessionState {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Attention> attention_;
   AttentionObserver* observer_ = nullptr;
+  std::shared_ptr<Drafter> drafter_;
   std::unique_ptr<PositionCounter> positions_;
   Asked asked_;
   Transcript transcript_;                // what is in memory, answers included

@@ -108,6 +108,8 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
   settings.max_row_bytes = row_room() - question_tokens * memory_->layout().bytes_per_token();
   settings.share = &share_;
   settings.observer = observer_;
+  settings.drafter = drafter_.get();
+  settings.text_tokens = std::ssize(transcript_.text());
   settings.cancel = cancel;
   int64_t read = 0;
   try {
@@ -116,7 +118,8 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
     if (first && !source.before.ids.empty()) {
       std::vector<TokenInfo> tokens;
       positions_->text(static_cast<int64_t>(source.before.ids.size()), tokens);
-      groups.add(model().decoder().embed(engine_->context, source.before.ids), std::move(tokens));
+      groups.add(model().decoder().embed(engine_->context, source.before.ids), std::move(tokens),
+                 source.before.ids);
       transcript_.add(source.before);
     }
     for (const TokenGroup& group : source.waiting) {

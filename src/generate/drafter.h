@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/tensor.h"
+#include "memory/token_info.h"
 
 namespace kinora {
 
@@ -17,12 +18,24 @@ struct Draft {
   std::vector<int32_t> parents;  // the place of each one's parent, before it; −1: the certain token
 };
 
+// Text of a prompt that has come into memory.
+struct ReadText {
+  int64_t first = 0;  // of all text tokens so far; what was known from there on is void
+  std::span<const int32_t> ids;
+  std::span<const TokenInfo> tokens;
+  std::span<const Tensor> states;  // of the wanted layers, f32 [ids, hidden]
+};
+
+// Belongs to one session and lives as long, so that it may keep what it knows of the text.
 class Drafter {
  public:
   virtual ~Drafter() = default;
 
   // Layers whose output the drafter learns from; none for most.
   virtual std::vector<int> states() const { return {}; }
+
+  // Called for all text of prompts if any states are wanted.
+  virtual void read(const ReadText& text) { (void)text; }
 
   // At most `most` tokens that may follow. `text` is every text token so far; the last one is the
   // newest token of the answer, not yet in memory. Chains no longer than `deepest`.
@@ -33,6 +46,9 @@ class Drafter {
   virtual void learn(std::span<const int32_t> right, std::span<const Tensor> states) {
     (void)right, (void)states;
   }
+
+  // Seconds that a pass over one token takes, for a drafter that measures it; else 0.
+  virtual double plain_seconds() const { return 0; }
 };
 
 // No guesses: one token per pass.

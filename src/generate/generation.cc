@@ -38,7 +38,7 @@ GenerateOptions checked(const GenerateOptions& options) {
 }  // namespace
 
 Generation::Generation(GenerationState state, const GenerateOptions& options,
-                       std::unique_ptr<Drafter> drafter)
+                       std::shared_ptr<Drafter> drafter)
     : state_(state),
       options_(checked(options)),
       drafter_(drafter ? std::move(drafter) : std::make_unique<NoDrafter>()),
@@ -164,6 +164,7 @@ void Generation::take(const Context& context, const Forwarded& result, TensorVie
   if (state_.mass != nullptr && !draft_.ids.empty()) state_.mass->accept(context, path);
   result_.draft.right += static_cast<int64_t>(right.size());
   drafter_->learn(right, result.states);
+  result_.draft.plain_seconds = drafter_->plain_seconds();
 }
 
 std::string Generation::take_text() {

@@ -19,14 +19,24 @@ using testing::Talk;
 constexpr int64_t vocabulary = 5;
 constexpr int64_t counted = 3;  // tokens of an answer
 constexpr int64_t answer = 5;   // so that trees are deep where tokens are counted
-constexpr int64_t samples = 25'000;
+constexpr int64_t samples = 100'000;
 
-std::vector<double> softmax(const std::vector<float>& logits) {
-  std::vector<double> out;
-  for (const float logit : logits) out.push_back(std::exp(double{logit}));
-  const double sum = std::accumulate(out.begin(), out.end(), 0.0);
-  for (double& value : out) value /= sum;
-  return out;
+// How tokens are chosen: everything that reshapes the distribution before a draft is accepted.
+struct Way {
+  const char* name;
+  SamplingOptions sampling;
+};
+std::vector<Way> all_ways() {
+  SamplingOptions plain, warm, narrow, scolded;
+  plain.temperature = 1;
+  warm.temperature = 1.7;
+  warm.top_k = 4;
+  warm.min_p = 0.1;
+  narrow.temperature = 0.8;
+  narrow.top_p = 0.85;
+  scolded.temperature = 1;
+  scolded.repetition_penalty = 1.5;
+  return {{"plain", plain}, {"top_k_min_p", warm}, {"top_p", narrow}, {"penalty", scolded}};
 }
 
 // The cell of a path of tokens.
@@ -38,7 +48,7 @@ size_t cell_of(std::span<const int32_t> ids) {
   return cell;
 }
 
-class SampledDrafts : public ::testing::Test {
+class SampledDrafts : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     uint64_t state = 0;
@@ -55,7 +65,14 @@ class SampledDrafts : public ::testing::Test {
       probabilities_.push_back(probability);
       return;
     }
-    const std::vector<double> next = softmax(model_.path().logits_after(state));
+    std::vector<int32_t> context = question_;
+    context.insert(context.end(), ids.begin(), ids.end());
+    std::vector<double> next(vocabulary);
+    std::vector<float> logits = model_.path().logits_after(state);
+    for (const Sampler::Candidate& candidate :
+         Sampler(GetParam().sampling).distribution(logits, context)) {
+      next[static_cast<size_t>(candidate.token)] = candidate.probability;
+    }
     const auto position = static_cast<int32_t>(question_.size() + ids.size());
     ids.push_back(0);
     for (int32_t id = 0; id < vocabulary; ++id) {
@@ -67,6 +84,11 @@ class SampledDrafts : public ::testing::Test {
 
   Draft any_tree(Random& random, int64_t deepest) const {
     return testing::random_tree(random, {}, 1 + random.below(12), deepest, vocabulary);
+  }
+  SamplingOptions sampling(Random& random) const {
+    SamplingOptions options = GetParam().sampling;
+    options.seed = random.next();
+    return options;
   }
 
   // Σ (observed − expected)² / expected over cells, rare ones together, and the value that it
@@ -84,7 +106,9 @@ class SampledDrafts : public ::testing::Test {
     };
     for (size_t i = 0; i < counts.size(); ++i) {
       const double expected = probabilities_[i] * static_cast<double>(samples);
-      if (expected >= 10) {
+      if (expected == 0 && counts[i] > 0) {
+        result.statistic = INFINITY;  // what must never be said
+      } else if (expected >= 10) {
         add(static_cast<double>(counts[i]), expected);
       } else {
         rare_expected += expected;
@@ -103,7 +127,7 @@ class SampledDrafts : public ::testing::Test {
   std::vector<double> probabilities_;
 };
 
-TEST_F(SampledDrafts, AreChosenAsTheModelChooses) {
+TEST_P(SampledDrafts, AreChosenAsTheModelChooses) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(1);
   const Context context(pool);
@@ -113,12 +137,11 @@ TEST_F(SampledDrafts, AreChosenAsTheModelChooses) {
   const Talk::Point asked = talk.here();
   std::vector<int64_t> counts(probabilities_.size());
   GenerateOptions options;
-  options.sampling.temperature = 1;
   options.max_tokens = answer;
   options.ignore_stop_tokens = true;
   int64_t right = 0;
   for (int64_t i = 0; i < samples; ++i) {
-    options.sampling.seed = random.next();
+    options.sampling = sampling(random);
     Generation generation(
         talk.state(), options,
         std::make_unique<testing::ScriptedDrafter>(
@@ -136,12 +159,9 @@ TEST_F(SampledDrafts, AreChosenAsTheModelChooses) {
 }
 
 // The test above would notice: here a drafted token is always believed.
-TEST_F(SampledDrafts, BelievingDraftsIsNoticed) {
+TEST_P(SampledDrafts, BelievingDraftsIsNoticed) {
   KINORA_FRESH_RANDOM(random);
-  SamplingOptions sampling;
-  sampling.temperature = 1;
-  sampling.seed = random.next();
-  Sampler sampler(sampling);
+  Sampler sampler(sampling(random));
   std::vector<int64_t> counts(probabilities_.size());
   for (int64_t i = 0; i < samples; ++i) {
     std::vector<int32_t> ids;
@@ -155,7 +175,9 @@ TEST_F(SampledDrafts, BelievingDraftsIsNoticed) {
         ids.push_back(draft.ids[static_cast<size_t>(node)]);
       } else {
         std::vector<float> logits = model_.path().logits_after(state);
-        ids.push_back(sampler.pick(logits, {}));
+        std::vector<int32_t> context = question_;
+        context.insert(context.end(), ids.begin(), ids.end());
+        ids.push_back(sampler.pick(logits, context));
         draft = any_tree(random, answer - static_cast<int64_t>(ids.size()) - 1);
         node = -1;
       }
@@ -169,7 +191,7 @@ TEST_F(SampledDrafts, BelievingDraftsIsNoticed) {
 }
 
 // Without drafts, by the same measure.
-TEST_F(SampledDrafts, TheMeasureItselfIsRight) {
+TEST_P(SampledDrafts, TheMeasureItselfIsRight) {
   KINORA_FRESH_RANDOM(random);
   std::vector<int64_t> counts(probabilities_.size());
   for (int64_t i = 0; i < samples; ++i) {
@@ -184,6 +206,39 @@ TEST_F(SampledDrafts, TheMeasureItselfIsRight) {
   const Fit found = fit(counts);
   EXPECT_LT(found.statistic, found.limit);
 }
+
+// Here a rejected sibling keeps its share: tried one after another, each with its own probability,
+// the first ones are said too seldom, or the last too often.
+TEST_P(SampledDrafts, SiblingsWithoutRenormalisingAreNoticed) {
+  KINORA_FRESH_RANDOM(random);
+  Sampler sampler(sampling(random));
+  std::vector<int64_t> counts(probabilities_.size());
+  for (int64_t i = 0; i < samples; ++i) {
+    std::vector<int32_t> ids, context = question_;
+    uint64_t state = begin_;
+    while (static_cast<int64_t>(ids.size()) < counted) {
+      std::vector<float> logits = model_.path().logits_after(state);
+      const auto likely = sampler.distribution(logits, context);
+      int32_t chosen = -1;
+      for (int32_t guess = 0; guess < 3 && chosen < 0; ++guess) {  // siblings 0, 1, 2
+        for (const Sampler::Candidate& candidate : likely) {
+          if (candidate.token == guess && random.uniform() < candidate.probability) chosen = guess;
+        }
+      }
+      logits = model_.path().logits_after(state);
+      ids.push_back(chosen >= 0 ? chosen : sampler.pick(logits, context));
+      context.push_back(ids.back());
+      state = PathDecoder::next_state(state, ids.back(),
+                                      static_cast<int32_t>(question_.size() + ids.size() - 1));
+    }
+    ++counts[cell_of(ids)];
+  }
+  const Fit found = fit(counts);
+  EXPECT_GT(found.statistic, found.limit);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, SampledDrafts, ::testing::ValuesIn(all_ways()),
+                         [](const auto& way) { return std::string(way.param.name); });
 
 }  // namespace
 }  // namespace kinora

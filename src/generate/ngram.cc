@@ -82,7 +82,9 @@ DraftPolicy ngram_policy() {
   policy.info = {"ngram", "what followed the last few tokens when they stood in the text before",
                  settings.info()};
   policy.make = [settings](std::span<const GivenSetting> given) {
-    return std::make_unique<NgramDrafter>(settings.read(given));
+    const NgramOptions options = settings.read(given);
+    NgramDrafter{options};  // refuses settings that do not go together
+    return [options](const OpenDraft&) { return std::make_unique<NgramDrafter>(options); };
   };
   return policy;
 }

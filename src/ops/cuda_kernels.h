@@ -54,6 +54,7 @@ void softmax(const Context& context, ConstTensorView x, TensorView out, float sc
 // −1 for a row in which every entry is NaN.
 std::vector<int64_t> argmax_rows(const Context& context, ConstTensorView x);
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
+std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k);
 double exp_sum(const Context& context, ConstTensorView x, float highest, double factor);
 
 void bilinear_pool(const Context& context, ConstTensorView x, TensorView out);

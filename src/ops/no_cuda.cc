@@ -33,6 +33,7 @@ void convert(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void softmax(const Context&, ConstTensorView, TensorView, float) { no_cuda(); }
 std::vector<int64_t> argmax_rows(const Context&, ConstTensorView) { no_cuda(); }
 std::vector<Candidate> top_k(const Context&, ConstTensorView, int64_t) { no_cuda(); }
+std::vector<RankedRow> top_k_rows(const Context&, ConstTensorView, int64_t) { no_cuda(); }
 double exp_sum(const Context&, ConstTensorView, float, double) { no_cuda(); }
 void bilinear_pool(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void window_pool(const Context&, ConstTensorView, int64_t, cpu::PoolKind, TensorView) { no_cuda(); }

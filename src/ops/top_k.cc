@@ -7,9 +7,12 @@
 #include "ops/checks.h"
 #include "ops/cpu_kernels.h"
 #include "ops/cuda_kernels.h"
+#include "ops/softmax.h"
 
 namespace kinora {
 namespace {
+
+constexpr int64_t most_ranked = 256;  // of each row
 
 void check_row(const Context& context, std::string_view op, ConstTensorView x) {
   const OpChecks checks(context, op, {{"x", x}});
@@ -73,6 +76,25 @@ std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t 
   }
   std::sort_heap(best.begin(), best.end(), better);
   return best;
+}
+
+std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k) {
+  const OpChecks checks(context, "top_k_rows", {{"x", x}});
+  checks.f32("x", x);
+  checks.rank("x", x, 2, 2);
+  checks.that(k >= 0 && k <= most_ranked, "x is ranked beyond its first 256 entries");
+  checks.that(x.size(1) <= INT32_MAX, "x has more entries than an index can name");
+  if (!context.device.is_cpu() && x.size(0) > 0 && x.size(1) > 0 && k > 0) {
+    return cuda::top_k_rows(context, x, std::min(k, x.size(1)));
+  }
+  std::vector<RankedRow> result(static_cast<size_t>(x.size(0)));
+  for (size_t i = 0; i < result.size() && k > 0; ++i) {
+    const ConstTensorView row = x[static_cast<int64_t>(i)];
+    result[i].best = top_k(context, row, k);
+    if (result[i].best.empty()) continue;
+    result[i].mass = exp_sum(context, row, result[i].best[0].value, 1);
+  }
+  return result;
 }
 
 }  // namespace kinora

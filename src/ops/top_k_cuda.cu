@@ -1,5 +1,6 @@
 // The largest entries of a row of logits, without moving the row to the host.
 #include <algorithm>
+#include <cstring>
 
 #include "ops/cuda_kernels.h"
 #include "ops/rows_cuda.h"
@@ -41,10 +42,14 @@ __global__ void argmax_kernel(const float* x, int64_t stride, int64_t count,
   atomicMax(best, own);
 }
 
-// One block. Finds the order of the k-th largest entry digit by digit, then takes all above it and
-// the first of those equal to it. found[0 … *taken) holds (index, value) in no order.
-__global__ void select_kernel(const float* x, int32_t count, int32_t k, int2* found,
+// One block a row. Finds the order of the k-th largest entry digit by digit, then takes all above
+// it and the first of those equal to it. found[0 … *taken) of the row's k holds (index, value) in
+// no order.
+__global__ void select_kernel(const float* x, int64_t stride, int32_t count, int32_t k, int2* found,
                               int32_t* taken) {
+  x += blockIdx.x * stride;
+  found += static_cast<int64_t>(blockIdx.x) * k;
+  taken += blockIdx.x;
   __shared__ uint32_t histogram[256];
   __shared__ uint32_t prefix, digit_left, equal_taken;
   __shared__ uint32_t warp_counts[32];
@@ -111,11 +116,48 @@ __global__ void select_kernel(const float* x, int32_t count, int32_t k, int2* fo
   }
 }
 
+// mass = Σ exp(x[i] − the largest of what select_kernel found). One block a row.
+__global__ void mass_kernel(const float* x, int64_t stride, int64_t count, int32_t k,
+                            const int2* found, const int32_t* taken, double* mass) {
+  __shared__ double parts[32];
+  x += blockIdx.x * stride;
+  found += static_cast<int64_t>(blockIdx.x) * k;
+  double highest = -INFINITY;
+  for (int32_t i = 0; i < taken[blockIdx.x]; ++i) {
+    highest = fmax(highest, static_cast<double>(__int_as_float(found[i].y)));
+  }
+  double own = 0;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const double value = x[i];
+    if (!isnan(value)) own += exp(value - highest);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    own += __shfl_xor_sync(0xffffffffu, own, distance);
+  }
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = own;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) own += parts[warp];
+  mass[blockIdx.x] = taken[blockIdx.x] > 0 ? own : 0;
+}
+
 void download(const Context& context, void* target, const Tensor& source, size_t bytes) {
   const cudaStream_t stream = enter(context);
   check(cudaMemcpyAsync(target, source.view().raw(), bytes, cudaMemcpyDeviceToHost, stream),
         "copying from a GPU");
   check(cudaStreamSynchronize(stream), "choosing the largest logits");
+}
+
+// (index, value) pairs, largest first.
+std::vector<Candidate> sorted(const int32_t* raw, int32_t count) {
+  std::vector<Candidate> best(static_cast<size_t>(count));
+  for (size_t i = 0; i < best.size(); ++i) {
+    best[i] = {raw[2 * i], std::bit_cast<float>(raw[2 * i + 1])};
+  }
+  std::sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
+    return a.value != b.value ? a.value > b.value : a.index < b.index;
+  });
+  return best;
 }
 
 }  // namespace
@@ -152,19 +194,43 @@ std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t 
   }
   Tensor found(DType::i32, {2 * wanted + 1}, context.device);
   auto* pairs = device_data<int2>(found.view());
-  launch({1, 1024, 0, enter(context)}, "top_k", select_kernel, device_data<float>(x),
+  launch({1, 1024, 0, enter(context)}, "top_k", select_kernel, device_data<float>(x), int64_t{0},
          static_cast<int32_t>(x.size(0)), static_cast<int32_t>(wanted), pairs,
          device_data<int32_t>(found.view()) + 2 * wanted);
   std::vector<int32_t> raw(static_cast<size_t>(2 * wanted + 1));
   download(context, raw.data(), found, raw.size() * sizeof(int32_t));
-  std::vector<Candidate> best(static_cast<size_t>(raw.back()));
-  for (size_t i = 0; i < best.size(); ++i) {
-    best[i] = {raw[2 * i], std::bit_cast<float>(raw[2 * i + 1])};
+  return sorted(raw.data(), raw.back());
+}
+
+std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k) {
+  const int64_t rows = x.size(0);
+  // The masses, then the pairs, then how many there are of each row.
+  const auto pairs_at = static_cast<size_t>(rows) * sizeof(double);
+  const size_t taken_at = pairs_at + static_cast<size_t>(rows * k) * sizeof(int2);
+  const size_t bytes = taken_at + static_cast<size_t>(rows) * sizeof(int32_t);
+  Tensor results(DType::u8, {static_cast<int64_t>(bytes)}, context.device);
+  std::byte* there = results.view().raw();
+  auto* mass = reinterpret_cast<double*>(there);
+  auto* pairs = reinterpret_cast<int2*>(there + pairs_at);
+  auto* taken = reinterpret_cast<int32_t*>(there + taken_at);
+  const auto blocks = static_cast<unsigned int>(rows);
+  launch({blocks, 1024, 0, enter(context)}, "top_k", select_kernel, device_data<float>(x),
+         x.stride(0), static_cast<int32_t>(x.size(1)), static_cast<int32_t>(k), pairs, taken);
+  launch({blocks, 1024, 0, enter(context)}, "top_k", mass_kernel, device_data<float>(x),
+         x.stride(0), x.size(1), static_cast<int32_t>(k), pairs, taken, mass);
+  std::vector<std::byte> raw(bytes);
+  download(context, raw.data(), results, bytes);
+  std::vector<RankedRow> result(static_cast<size_t>(rows));
+  for (size_t row = 0; row < result.size(); ++row) {
+    int32_t count = 0;
+    std::memcpy(&result[row].mass, raw.data() + row * sizeof(double), sizeof(double));
+    std::memcpy(&count, raw.data() + taken_at + row * sizeof(int32_t), sizeof(int32_t));
+    std::vector<int32_t> own(2 * static_cast<size_t>(k));
+    std::memcpy(own.data(), raw.data() + pairs_at + row * own.size() * sizeof(int32_t),
+                own.size() * sizeof(int32_t));
+    result[row].best = sorted(own.data(), count);
   }
-  std::sort(best.begin(), best.end(), [](const Candidate& a, const Candidate& b) {
-    return a.value != b.value ? a.value > b.value : a.index < b.index;
-  });
-  return best;
+  return result;
 }
 
 }  // namespace kinora::cuda

@@ -43,6 +43,41 @@ TEST(TopK, EqualsSortingWithTiesAndNaN) {
   }
 }
 
+TEST(TopK, OfManyRowsIsThatOfEachWithItsMass) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t rows : {1, 3, 31}) {
+    for (const int64_t n : {1, 65, 5001}) {
+      auto values = random_floats(random, rows * n, 3);
+      for (float& value : values) {
+        if (n > 1 && random.uniform() < 0.05) value = std::nanf("");
+      }
+      if (rows > 1) std::fill_n(values.begin() + n, n, std::nanf(""));  // nothing left of one row
+      auto x = TestTensor::of(values, {rows, n});
+      for_each_context([&](const Context& context) {
+        const ConstTensorView there = x.on(context);
+        for (const int64_t k : {0, 1, 8, 200}) {
+          const std::vector<RankedRow> ranked = top_k_rows(context, there, k);
+          ASSERT_EQ(std::ssize(ranked), rows);
+          for (int64_t row = 0; row < rows; ++row) {
+            const std::vector<float> own(values.begin() + row * n, values.begin() + (row + 1) * n);
+            auto wanted = sorted(own);
+            double mass = 0;
+            for (const Candidate& one : wanted) {
+              mass += std::exp(double{one.value} - double{wanted[0].value});
+            }
+            wanted.resize(std::min(wanted.size(), static_cast<size_t>(k)));
+            const RankedRow& actual = ranked[static_cast<size_t>(row)];
+            EXPECT_EQ(actual.best, wanted) << "k " << k << " of " << n;
+            if (k > 0) {
+              EXPECT_NEAR(actual.mass, mass, 1e-6 * mass);
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
 TEST(Argmax, OfManyRowsIsThatOfEach) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t rows : {1, 2, 31, 64}) {

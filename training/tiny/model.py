@@ -222,8 +222,11 @@ class Model(nn.Module):
         k = k.view(batch, -1, c.key_heads, 1, 64).expand(-1, -1, -1, c.heads // c.key_heads, -1)
         return k.reshape(batch, k.shape[1], c.heads, 64).transpose(1, 2)
 
-    def branches(self, visual, b, fast=False):
-        """visual [batch, tokens, hidden] at rows b["visual_rows"]; returns [batch * branch rows, hidden] before the last norm."""
+    def branches(self, visual, b, fast=False, taps=None):
+        """visual [batch, tokens, hidden] at rows b["visual_rows"]; returns [batch * branch rows, hidden] before the last norm.
+
+        taps: a dict whose keys are layers; their outputs [batch, prefix + branch rows, hidden] are put there, for a draft to learn from.
+        """
         before, after = self._compiled[2:] if fast else (layer_before, layer_after)
         batch, prefix = b["prefix_ids"].shape
         rows = b["ids"].shape[1]
@@ -234,7 +237,7 @@ class Model(nn.Module):
         positions = torch.cat([b["prefix_positions"], b["positions"].unsqueeze(0).expand(3, -1, -1)], 2)
         cos, sin = self.turns(positions.reshape(3, -1))
         mask = branch_mask(b, prefix).to(dtype).expand(batch, self.config.heads, rows, total)
-        for layer in self.model.layers:
+        for i, layer in enumerate(self.model.layers):
             q, k, v = self._before(before, layer, x, cos, sin)
             q = q.view(batch, total, -1, 64).transpose(1, 2)
             k, v = self._spread(k, batch), self._spread(v, batch)
@@ -242,6 +245,8 @@ class Model(nn.Module):
             o2 = F.scaled_dot_product_attention(q[:, :, prefix:], k, v, attn_mask=mask)
             o = torch.cat([o1, o2], 2).transpose(1, 2).reshape(batch * total, width)
             x = self._after(after, layer, x, o)
+            if taps is not None and i in taps:
+                taps[i] = x.view(batch, total, width)
         return x.view(batch, total, width)[:, prefix:].reshape(batch * rows, width)
 
     # -- one conversation with a cache

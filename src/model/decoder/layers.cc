@@ -73,13 +73,16 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
     return placed;
   }
   try_a_product(context);
-  placed.embeddings = stacked(context, {&weights.embeddings}, activations);
+  const auto table = [&](const Tensor& tensor) {  // a draft has none, or uses its target's
+    return tensor.defined() ? stacked(context, {&tensor}, activations) : Tensor();
+  };
+  placed.embeddings = table(weights.embeddings);
   for (const DecoderLayerWeights& layer : weights.layers) {
     placed.layers.push_back(placed_on_gpu(context, layer, activations));
   }
   placed.norm = weights.norm.to(context.device);
   const bool tied = weights.head.view().raw() == weights.embeddings.view().raw();
-  placed.head = tied ? placed.embeddings : stacked(context, {&weights.head}, activations);
+  placed.head = tied ? placed.embeddings : table(weights.head);
   return placed;
 }
 

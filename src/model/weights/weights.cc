@@ -7,7 +7,6 @@
 #include "model/weights/weights_binder.h"
 
 namespace kinora {
-namespace {
 
 DecoderLayerWeights take_decoder_layer(WeightsBinder& binder, const DecoderConfig& config,
                                        const std::string& name) {
@@ -32,8 +31,6 @@ DecoderLayerWeights take_decoder_layer(WeightsBinder& binder, const DecoderConfi
       binder.take(name + "mlp.down_proj.weight", Shape{config.hidden, config.intermediate});
   return layer;
 }
-
-}  // namespace
 
 DecoderWeights take_decoder(WeightsBinder& binder, const DecoderConfig& config) {
   const std::string prefix = "model.language_model.";

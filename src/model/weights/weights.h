@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/tensor.h"
@@ -52,5 +53,8 @@ struct WeightCount {
 
 // What does not fit is noted in the binder, whose finish() throws it.
 DecoderWeights take_decoder(WeightsBinder& binder, const DecoderConfig& config);
+// One layer, whose tensors' names begin with `name`.
+DecoderLayerWeights take_decoder_layer(WeightsBinder& binder, const DecoderConfig& config,
+                                       const std::string& name);
 
 }  // namespace kinora

@@ -1,0 +1,114 @@
+// A draft with weights through whole sessions: frames and text, later turns, a conversation begun
+// anew, questions that fail, and drafts that do not fit.
+#include <gtest/gtest.h>
+#include <kinora/session.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "engine/engine_state.h"
+#include "generate/draft_files.h"
+#include "support/film.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora {
+namespace {
+
+const std::string model = KINORA_FIXTURES "/models/qwen2_5_vl_tied_new";
+
+EngineOptions on_cpu(const std::string& directory = model) {
+  EngineOptions options;
+  options.model = directory;
+  options.device = "cpu";
+  options.threads = 1;
+  return options;
+}
+
+AnswerOptions greedy(int64_t tokens) {
+  AnswerOptions options;
+  options.temperature = 0;
+  options.max_tokens = tokens;
+  options.ignore_stop_tokens = true;
+  return options;
+}
+
+// The same answers, word by word, as without it.
+TEST(DraftSession, ChangesNoAnswer) {
+  Random random(31);  // near ties of a small random model would be decided by rounding
+  const testing::TempDir films;
+  const std::string film = testing::write_film(films.file("film"), random, 6);
+  testing::DraftFiles draft(random, model);
+  const Engine engine(on_cpu());
+  const InputOptions as_is;
+  const auto talk = [&](const std::string& name) {
+    SessionOptions options;
+    options.row_type = "f32";
+    options.draft = name;
+    Session session(engine, options);
+    std::vector<Answer> answers;
+    answers.push_back(session.ask("Who are you?", greedy(12)));
+    session.add(film, as_is);
+    for (const char* question : {"What is it?", "And then?"}) {
+      answers.push_back(session.ask(question, greedy(20)));
+    }
+    AnswerOptions stopped = greedy(20);
+    stopped.cancel.cancel();
+    EXPECT_THROW(session.ask("Never?", stopped), Error);
+    answers.push_back(session.ask("Why?", greedy(20)));
+    session.clear();
+    for (const double temperature : {0.0, 1.0}) {
+      AnswerOptions options_now = greedy(20);
+      options_now.temperature = temperature;
+      options_now.seed = 5;
+      answers.push_back(session.ask("Where is the house?", options_now));
+    }
+    return answers;
+  };
+  const std::vector<Answer> plain = talk("none");
+  for (const std::string& name :
+       {draft.write(), "sparrow:adapt=0,from=" + draft.write(),
+        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + draft.write()}) {
+    const std::vector<Answer> drafted = talk(name);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(drafted[i].ids, plain[i].ids) << name << ", answer " << i;
+      EXPECT_EQ(drafted[i].text, plain[i].text);
+      EXPECT_EQ(drafted[i].row_bytes, plain[i].row_bytes);
+      EXPECT_EQ(drafted[i].prompt_tokens, plain[i].prompt_tokens);
+      if (name.find("adapt=0") == std::string::npos) continue;
+      ASSERT_TRUE(drafted[i].draft.has_value());
+      EXPECT_GT(drafted[i].draft->drafted, 0);
+      EXPECT_GT(drafted[i].draft->plain_seconds, 0);
+      EXPECT_EQ(1 + drafted[i].draft->passes + drafted[i].draft->right, std::ssize(plain[i].ids));
+    }
+  }
+}
+
+TEST(DraftSession, ThatCameWithTheModelIsFoundAndADamagedOneIsPassedOver) {
+  Random random(3);
+  const testing::TempDir place;
+  const std::string copy = place.file("model");
+  std::filesystem::copy(model, copy, std::filesystem::copy_options::recursive);
+  const Engine engine(on_cpu(copy));
+  const auto drafted = [&](const std::string& name) {
+    SessionOptions options;
+    options.draft = name;
+    Session session(engine, options);
+    return session.ask("What?", greedy(6)).draft.has_value();
+  };
+  EXPECT_FALSE(drafted("auto"));
+  EXPECT_THROW(drafted("sparrow"), Error);
+  testing::DraftFiles draft(random, model);
+  std::filesystem::copy(draft.write(), copy + "/draft", std::filesystem::copy_options::recursive);
+  std::filesystem::resize_file(copy + "/draft/model.safetensors", 1000);
+  EXPECT_FALSE(drafted("auto"));
+  EXPECT_THROW(drafted("sparrow"), Error);
+  std::filesystem::copy(draft.file(), copy + "/draft/model.safetensors",
+                        std::filesystem::copy_options::overwrite_existing);
+  EXPECT_TRUE(drafted("auto"));
+  EXPECT_TRUE(drafted("sparrow:adapt=0"));
+  EXPECT_FALSE(drafted("none"));
+}
+
+}  // namespace
+}  // namespace kinora

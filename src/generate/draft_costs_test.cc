@@ -1,0 +1,162 @@
+// Drafting economics on made-up machines: simulated time, no clock.
+#include "generate/draft_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+// A machine and a draft: seconds of everything, and how often the best guess is right.
+struct Machine {
+  double plain = 0.01;
+  double token = 0.001;  // one more in a pass
+  double level = 0.002;
+  double right = 0.8;       // each guess of a chain
+  double confidence = 0.8;  // what the draft believes
+  double busy = 0;          // share of steps in which everything takes three times as long
+};
+
+// Seconds of an answer, as sparrow.cc would make it with chains.
+double simulate(const Machine& machine, int64_t tokens, Random& random) {
+  DraftCosts costs({});
+  double time = 0;
+  while (tokens > 0) {
+    std::vector<double> confidences;
+    double drafting = 0;
+    const double slow = random.uniform() < machine.busy ? 3 : 1;
+    const bool tries = costs.try_now();
+    int64_t checked = 0, right = 0;
+    if (tries) {
+      do {
+        const double before = confidences.empty() ? 1 : confidences.back();
+        confidences.push_back(before * machine.confidence);
+        drafting += slow * machine.level;
+        costs.note_level(1, slow * machine.level);
+        costs.note_growth(1, machine.confidence);
+      } while (confidences.size() < 8 &&
+               costs.worth_going_on(std::span(confidences).last(1), confidences, 0, drafting) > 0);
+      checked = costs.worth_checking(confidences, drafting);
+      while (right < checked && random.uniform() < machine.right) ++right;
+    }
+    const double pass = slow * (machine.plain + machine.token * static_cast<double>(checked));
+    const double promised =
+        std::accumulate(confidences.begin(), confidences.begin() + checked, 0.0);
+    if (tries) costs.note_step(drafting, pass, 1 + checked, right, promised);
+    costs.note_pass(1 + checked, pass);
+    time += drafting + pass;
+    tokens -= 1 + right;
+  }
+  return time;
+}
+
+TEST(DraftCosts, PassesLieOnALine) {
+  KINORA_FRESH_RANDOM(random);
+  DraftCosts costs({});
+  EXPECT_EQ(costs.pass(1), 0);
+  for (int i = 0; i < 200; ++i) {
+    const int64_t tokens = 1 + random.below(30);
+    costs.note_pass(tokens, 0.02 + 0.003 * static_cast<double>(tokens));
+  }
+  for (const int64_t tokens : {1, 8, 30}) {
+    EXPECT_NEAR(costs.pass(tokens), 0.02 + 0.003 * static_cast<double>(tokens), 1e-3);
+  }
+  // One that something else delayed changes little.
+  const double before = costs.pass(4);
+  costs.note_pass(4, 100);
+  EXPECT_LT(costs.pass(4), 1.3 * before);
+}
+
+TEST(DraftCosts, ChecksAsManyAsBringTheMostTokensASecond) {
+  KINORA_FRESH_RANDOM(random);
+  for (int round = 0; round < 100; ++round) {
+    DraftCosts costs({});
+    const double plain = 0.01, token = 0.01 * random.uniform();
+    const double draft = 0.001;
+    for (int i = 0; i < 300; ++i) {
+      const int64_t tokens = 1 + random.below(40);
+      costs.note_pass(tokens, plain + token * static_cast<double>(tokens - 1));
+    }
+    std::vector<double> confidences(30);
+    for (double& confidence : confidences) confidence = random.uniform();
+    std::sort(confidences.rbegin(), confidences.rend());
+    double best = 0, sum = 0;
+    std::vector<double> rates;
+    for (size_t count = 0; count <= confidences.size(); ++count) {
+      if (count > 0) sum += confidences[count - 1];
+      rates.push_back((1 + sum) / (plain + token * static_cast<double>(count) + draft));
+      best = std::max(best, rates.back());
+    }
+    const int64_t chosen = costs.worth_checking(confidences, draft);
+    EXPECT_GT(rates[static_cast<size_t>(chosen)], 0.9 * best);
+  }
+}
+
+// Before anything was measured it begins with little where tokens are dear, with much where not.
+TEST(DraftCosts, FirstStepsFitTheMachine) {
+  const std::vector<double> confidences{0.9, 0.8, 0.6, 0.5, 0.3, 0.2, 0.1, 0.05, 0.05};
+  const DraftCosts dear({0.3, 0.2, 0.25}), cheap({0.005, 0.1, 0.01});
+  EXPECT_LE(dear.worth_checking(confidences, 0), 4);
+  EXPECT_GE(cheap.worth_checking(confidences, 0), 8);
+  const std::vector<double> level{0.8, 0.1, 0.05, 0.02};
+  EXPECT_LE(dear.worth_going_on(level, level, 2, 0), 1);
+  EXPECT_GE(cheap.worth_going_on(level, level, 2, 0), 3);
+  const std::vector<double> hopeless{0.02, 0.01};
+  EXPECT_EQ(dear.worth_going_on(hopeless, hopeless, 2, 0), 0);
+}
+
+// How wide a level is follows from what its tokens cost.
+TEST(DraftCosts, GoesOnFromAsManyAsPay) {
+  KINORA_FRESH_RANDOM(random);
+  for (const double token : {0.00002, 0.004}) {
+    DraftCosts costs({});
+    for (int i = 0; i < 200; ++i) {
+      const int64_t tokens = 1 + random.below(20);
+      costs.note_pass(tokens, 0.01 + token * static_cast<double>(tokens - 1));
+      costs.note_level(tokens, 0.001 + token * static_cast<double>(tokens - 1));
+    }
+    const std::vector<double> level{0.5, 0.2, 0.1, 0.08};
+    const int64_t width = costs.worth_going_on(level, level, 1, 0.001);
+    EXPECT_GE(width, token < 0.001 ? 4 : 0);
+    EXPECT_LE(width, token < 0.001 ? 4 : 1);
+  }
+}
+
+TEST(DraftCosts, APayingDraftIsUsed) {
+  KINORA_FRESH_RANDOM(random);
+  Machine machine;
+  const double plain = 6000 * machine.plain;
+  EXPECT_LT(simulate(machine, 6000, random), 0.75 * plain);  // 0.65 with the best length
+}
+
+// Others on the machine slow plain passes down as well: no reason to rest.
+TEST(DraftCosts, ABusyMachineIsNoReasonToRest) {
+  KINORA_FRESH_RANDOM(random);
+  Machine machine;
+  machine.busy = 0.3;
+  const double plain = 6000 * machine.plain * (1 + 2 * machine.busy);
+  EXPECT_LT(simulate(machine, 6000, random), 0.85 * plain);
+}
+
+TEST(DraftCosts, ADraftThatDoesNotPayCostsNextToNothing) {
+  KINORA_FRESH_RANDOM(random);
+  const double plain = 4000 * Machine().plain;
+  Machine wrong;  // sure of itself, and never right
+  wrong.right = 0;
+  EXPECT_LT(simulate(wrong, 4000, random), 1.03 * plain);
+  Machine slow;
+  slow.level = 0.03;
+  EXPECT_LT(simulate(slow, 4000, random), 1.03 * plain);
+  Machine narrow;  // a second token costs as much as a pass
+  narrow.token = 0.01;
+  EXPECT_LT(simulate(narrow, 4000, random), 1.03 * plain);
+}
+
+}  // namespace
+}  // namespace kinora

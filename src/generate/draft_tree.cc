@@ -1,0 +1,60 @@
+#include "generate/draft_tree.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kinora {
+
+void DraftTree::add(int32_t parent, std::span<const Guess> guesses) {
+  const Node above = parent < 0 ? Node{0, -1, 0, 0} : nodes_[static_cast<size_t>(parent)];
+  for (const Guess& guess : guesses) {
+    // A probability is at most 1, whatever rounding says.
+    nodes_.push_back({guess.token, parent, above.depth + 1,
+                      above.confidence + std::min(0.0f, guess.log_probability)});
+  }
+}
+
+std::vector<int32_t> DraftTree::ranked() const {
+  std::vector<int32_t> order(nodes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return nodes_[static_cast<size_t>(a)].confidence > nodes_[static_cast<size_t>(b)].confidence;
+  });
+  return order;
+}
+
+std::vector<int32_t> DraftTree::frontier(int64_t width) const {
+  std::vector<int32_t> level;
+  for (const int32_t node : ranked()) {
+    if (static_cast<int64_t>(level.size()) == width) break;
+    if (nodes_[static_cast<size_t>(node)].depth == nodes_.back().depth) level.push_back(node);
+  }
+  std::sort(level.begin(), level.end());
+  return level;
+}
+
+std::vector<int32_t> DraftTree::with_ancestors(std::span<const int32_t> nodes) const {
+  std::vector<int32_t> all;
+  for (int32_t node : nodes) {
+    for (; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) all.push_back(node);
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+Draft DraftTree::best(std::span<const int32_t> ranking, int64_t count) const {
+  std::vector<int32_t> kept(ranking.begin(),
+                            ranking.begin() + std::min<int64_t>(count, std::ssize(ranking)));
+  std::sort(kept.begin(), kept.end());
+  Draft draft;
+  for (const int32_t place : kept) {
+    const Node& node = nodes_[static_cast<size_t>(place)];
+    const auto parent = std::lower_bound(kept.begin(), kept.end(), node.parent);
+    draft.ids.push_back(node.token);
+    draft.parents.push_back(node.parent < 0 ? -1 : static_cast<int32_t>(parent - kept.begin()));
+  }
+  return draft;
+}
+
+}  // namespace kinora

@@ -1,0 +1,359 @@
+#include "generate/sparrow.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "generate/policies.h"
+#include "ops/gather.h"
+
+namespace kinora {
+namespace {
+
+constexpr int64_t chunk = 512;  // rows made at once, and states held at most
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// One more token costs a CPU a good part of a plain pass, a GPU next to nothing.
+DraftCosts::Shares first_shares(const Context& context) {
+  return context.device.is_cpu() ? DraftCosts::Shares{0.25, 0.2, 0.25}
+                                 : DraftCosts::Shares{0.01, 0.2, 0.01};
+}
+
+void copy_rows(ConstTensorView from, TensorView to) {
+  copy_bytes(to.raw(), to.device(), from.raw(), from.device(), static_cast<size_t>(from.bytes()));
+}
+
+Tensor rows_of(const Tensor& tensor, int64_t begin, int64_t count) {
+  Tensor out(DType::f32, {count, tensor.size(1)}, tensor.device());
+  copy_rows(tensor.view().rows(begin, count), out);
+  return out;
+}
+
+std::vector<double> probabilities(const DraftTree& tree, std::span<const int32_t> nodes) {
+  std::vector<double> out;
+  for (const int32_t node : nodes) {
+    out.push_back(std::exp(double{tree.nodes()[static_cast<size_t>(node)].confidence}));
+  }
+  return out;
+}
+
+TokenInfo text_at(Position position, int32_t further) {
+  for (int32_t& axis : position) axis += further;
+  TokenInfo token;
+  token.position = position;
+  return token;
+}
+
+}  // namespace
+
+SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
+                               const SparrowOptions& options)
+    : context_(model->context()),
+      model_(std::move(model)),
+      options_(options),
+      runner_(model_->runner()),
+      memory_(model_->rows(), context_.device),
+      costs_(first_shares(context_)),
+      node_states_(DType::f32,
+                   {1 + options.shape.depth * options.shape.width, model_->hidden_size()},
+                   context_.device) {}
+
+SparrowDrafter::~SparrowDrafter() = default;
+
+void SparrowDrafter::cut_rows(int64_t end) {
+  const int64_t left = std::max<int64_t>(0, end - begin_);
+  if (left < rows()) memory_.rewind({left, {left}, nullptr});
+}
+
+// Text tokens from `end` on are not what they were.
+void SparrowDrafter::cut(int64_t end) {
+  if (end < begin_) return start_at(end);
+  cut_rows(end);
+  const auto left = static_cast<size_t>(end - begin_);
+  ids_.resize(std::min(ids_.size(), left));
+  positions_.resize(std::min(positions_.size(), left));
+  while (!pieces_.empty() && pieces_.back().end() > end) {
+    Piece& last = pieces_.back();
+    if (end > last.first) {
+      last.rows = rows_of(last.rows, 0, end - last.first);
+    } else {
+      pieces_.pop_back();
+    }
+  }
+  edges_.erase(edges_.upper_bound(end), edges_.end());
+}
+
+void SparrowDrafter::start_at(int64_t first) {
+  memory_.rewind({0, {0}, nullptr});
+  begin_ = first;
+  ids_.clear();
+  positions_.clear();
+  pieces_.clear();
+  edges_.clear();
+}
+
+void SparrowDrafter::add_states(int64_t first, Tensor rows) {
+  const int64_t count = rows.size(0);
+  edges_[first + count] = rows_of(rows, count - 1, 1);
+  pieces_.push_back({first, std::move(rows)});
+}
+
+// The states of the tokens before [first, first + count); zeros where they are not known.
+Tensor SparrowDrafter::states_before(int64_t first, int64_t count) const {
+  Tensor out = Tensor::zeros(DType::f32, {count, model_->hidden_size()}, context_.device);
+  if (const auto edge = edges_.find(first); edge != edges_.end()) {
+    copy_rows(edge->second, out.view().rows(0, 1));
+  }
+  for (const Piece& piece : pieces_) {
+    const int64_t from = std::max(piece.first, first - 1);
+    const int64_t to = std::min(piece.end(), first + count - 1);
+    if (from >= to) continue;
+    copy_rows(piece.rows.view().rows(from - piece.first, to - from),
+              out.view().rows(from - (first - 1), to - from));
+  }
+  return out;
+}
+
+// Makes the next rows. States that no later row needs are forgotten.
+void SparrowDrafter::run_rows(int64_t count, bool last) {
+  const int64_t at = rows(), first = begin_ + at;
+  const auto ids = std::span(ids_).subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+  Sequence sequence;
+  sequence.embeddings = model_->join(ids, states_before(first, count));
+  for (int64_t i = at; i < at + count; ++i) {
+    sequence.tokens.push_back(text_at(positions_[static_cast<size_t>(i)], 0));
+  }
+  sequence.memory = &memory_;
+  sequence.attention = &attention_;
+  sequence.hidden_rows = last ? 1 : 0;
+  if (last) sequence.states = {0};
+  Forwarded result = runner_->forward(sequence);
+  if (last) {
+    newest_state_ = rows_of(result.states[0], count - 1, 1);
+    newest_normed_ = std::move(result.hidden);
+  }
+  // A state is used by the row after it.
+  std::erase_if(pieces_, [&](const Piece& piece) { return piece.end() < first + count; });
+}
+
+void SparrowDrafter::read(const ReadText& text) {
+  const auto count = static_cast<int64_t>(text.ids.size());
+  if (count == 0) return;
+  const Tensor& states = text.states[0];
+  if (count != states.size(0)) {
+    throw Error(ErrorKind::internal, "text that was read has one state for each token");
+  }
+  if (text.first > known_end()) {
+    start_at(text.first);
+  } else {
+    cut(text.first);
+  }
+  const auto before = static_cast<size_t>(text.first - begin_);
+  ids_.resize(before);
+  ids_.insert(ids_.end(), text.ids.begin(), text.ids.end());
+  positions_.resize(before);
+  for (const TokenInfo& token : text.tokens) positions_.push_back(token.position);
+  add_states(text.first, states);
+  // Rows are made with the first guess, unless that would hold many states until then.
+  while (known_end() - begin_ - rows() > chunk) run_rows(chunk, false);
+}
+
+// Rows for all of the text; the newest token is the last of them.
+void SparrowDrafter::catch_up(std::span<const int32_t> text) {
+  const int64_t before = std::ssize(text) - 1;  // tokens whose states are or should be known
+  if (before > known_end() || before < begin_) start_at(before);
+  if (known_end() > before) cut(before);
+  auto own = text.subspan(static_cast<size_t>(begin_));
+  const auto made = ids_.begin() + std::min(rows(), std::ssize(ids_));
+  const auto same = std::mismatch(ids_.begin(), made, own.begin(), own.end()).first;
+  // The newest token is run again even if it has a row: what follows it is wanted.
+  cut_rows(begin_ + std::min<int64_t>(same - ids_.begin(), std::ssize(own) - 1));
+  if (begin_ + rows() < (pieces_.empty() ? before : pieces_.front().first)) {
+    start_at(before);  // the text is another one, and its states were never shown
+    own = own.last(1);
+  }
+  ids_.assign(own.begin(), own.end());
+  positions_.resize(std::min(positions_.size(), own.size()));
+  while (positions_.size() < own.size()) {  // what is generated follows text
+    const auto place = static_cast<int32_t>(begin_);
+    positions_.push_back(positions_.empty() ? Position{place, place, place}
+                                            : text_at(positions_.back(), 1).position);
+  }
+  while (rows() < std::ssize(own)) {
+    const int64_t left = std::ssize(own) - rows(), step = std::min(left, chunk);
+    run_rows(step, step == left);
+  }
+}
+
+// Runs these leaves of the tree and says what may follow each. The rows of a chain stay until the
+// tree is complete. Where there are several leaves, those above them run along: each leaf must see
+// its own ancestors and nobody else's.
+std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
+                                                          std::span<const int32_t> frontier) {
+  const int32_t depth = tree.nodes()[static_cast<size_t>(frontier[0])].depth;
+  const bool chain = frontier.size() == 1 && chain_rows_ == depth - 1;
+  if (!chain) cut_rows(begin_ + rows() - std::exchange(chain_rows_, -1));
+  const std::vector<int32_t> nodes = chain ? std::vector<int32_t>(frontier.begin(), frontier.end())
+                                           : tree.with_ancestors(frontier);
+  const auto count = static_cast<int64_t>(nodes.size()), leaves = std::ssize(frontier);
+  Sequence sequence;
+  std::vector<int32_t> ids, slots;
+  for (const int32_t place : nodes) {
+    const DraftTree::Node& node = tree.nodes()[static_cast<size_t>(place)];
+    ids.push_back(node.token);
+    slots.push_back(node.parent < 0 ? 0 : slots_[static_cast<size_t>(node.parent)]);
+    sequence.tokens.push_back(text_at(positions_.back(), node.depth));
+    const auto parent = std::lower_bound(nodes.begin(), nodes.end(), node.parent);
+    if (!chain) {
+      sequence.parents.push_back(node.parent < 0 ? -1
+                                                 : static_cast<int32_t>(parent - nodes.begin()));
+    }
+  }
+  Tensor before(DType::f32, {count, model_->hidden_size()}, context_.device);
+  gather_rows(context_, node_states_, slots, before);
+  sequence.embeddings = model_->join(ids, before);
+  sequence.memory = &memory_;
+  sequence.attention = &attention_;
+  sequence.hidden_rows = leaves;
+  sequence.states = {0};
+  const double began = now();
+  const Forwarded result = runner_->forward(sequence);
+  if (chain) {
+    ++chain_rows_;
+  } else {
+    cut_rows(begin_ + rows() - count);
+  }
+  slots_.resize(tree.nodes().size(), -1);
+  for (int64_t i = 0; i < leaves; ++i) {
+    slots_[static_cast<size_t>(frontier[static_cast<size_t>(i)])] =
+        static_cast<int32_t>(used_slots_ + i);
+  }
+  copy_rows(result.states[0].view().rows(count - leaves, leaves),
+            node_states_.view().rows(used_slots_, leaves));
+  used_slots_ += leaves;
+  auto guesses = model_->next(result.hidden, options_.shape.width);
+  costs_.note_level(count, now() - began);
+  return guesses;
+}
+
+void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
+  const TreeShape& shape = options_.shape;
+  const int64_t rows = this->rows();
+  slots_.clear();
+  copy_rows(newest_state_, node_states_.view().rows(0, 1));
+  used_slots_ = 1;
+  chain_rows_ = 0;
+  tree.add(-1, model_->next(newest_normed_, shape.width)[0]);
+  for (int64_t level = 0; level < std::min(shape.depth, deepest - 1); ++level) {
+    std::vector<int32_t> frontier = tree.frontier(shape.width);
+    if (options_.adapt) {
+      std::vector<double> leaves = probabilities(tree, frontier);
+      std::sort(leaves.rbegin(), leaves.rend());
+      const std::vector<double> all = probabilities(tree, tree.ranked());
+      const int64_t width = costs_.worth_going_on(leaves, all, level, now() - began_);
+      if (width == 0) break;
+      frontier = tree.frontier(width);
+    }
+    const std::vector<double> above = probabilities(tree, frontier);
+    const auto guesses = run_level(tree, frontier);
+    double below = 0;
+    for (size_t i = 0; i < frontier.size(); ++i) {
+      tree.add(frontier[i], guesses[i]);
+      if (!guesses[i].empty()) below += above[i] * std::exp(double{guesses[i][0].log_probability});
+    }
+    costs_.note_growth(std::accumulate(above.begin(), above.end(), 0.0), below);
+  }
+  cut_rows(begin_ + rows);
+}
+
+Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
+  began_ = now();
+  text_count_ = std::ssize(text);
+  drafted_ = 0;
+  promised_ = 0;
+  tried_ = !options_.adapt || costs_.try_now();
+  Draft draft;
+  if (tried_) {
+    catch_up(text);
+    DraftTree tree;
+    grow(tree, deepest);
+    const std::vector<int32_t> ranking = tree.ranked();
+    const std::vector<double> confidences = probabilities(tree, ranking);
+    int64_t count = std::min({most, options_.shape.total - 1, std::ssize(ranking)});
+    const auto allowed = std::span(confidences).first(static_cast<size_t>(count));
+    if (options_.adapt) count = costs_.worth_checking(allowed, now() - began_);
+    draft = tree.best(ranking, count);
+    drafted_ = count;
+    promised_ = std::accumulate(confidences.begin(), confidences.begin() + count, 0.0);
+  }
+  proposed_ = now();
+  return draft;
+}
+
+void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tensor> states) {
+  const double ended = now();
+  if (tried_) {
+    costs_.note_step(proposed_ - began_, ended - proposed_, 1 + drafted_, std::ssize(right),
+                     promised_);
+  }
+  costs_.note_pass(1 + drafted_, ended - proposed_);
+  std::vector<int32_t> path{0};
+  for (const int32_t place : right) path.push_back(place + 1);
+  Tensor rows(DType::f32, {std::ssize(path), model_->hidden_size()}, context_.device);
+  gather_rows(context_, states[0], path, rows);
+  const int64_t first = text_count_ - 1;
+  if (first <= known_end()) {
+    if (first < known_end()) cut(first);
+    add_states(first, std::move(rows));
+  }
+}
+
+DraftPolicy sparrow_policy() {
+  Settings<SparrowOptions> settings;
+  const auto shape = [](auto field) {
+    return [field](auto& options) -> auto& { return options.shape.*field; };
+  };
+  settings
+      .count("total", shape(&TreeShape::total), {2, 64},
+             "the most tokens checked together, the newest one included")
+      .count("depth", shape(&TreeShape::depth), {0, 16},
+             "how often the draft goes on from its own guesses")
+      .count("width", shape(&TreeShape::width), {1, 32},
+             "guesses it goes on from, and followers of each; 1 drafts chains")
+      .flag("adapt", &SparrowOptions::adapt,
+            "draft as much as pays on this machine, at most the above; 0: always all of it")
+      .add(
+          "from", "a directory", "where the draft lies",
+          [](SparrowOptions& options, std::string_view text) {
+            options.from = text;
+            return !text.empty();
+          },
+          [](const SparrowOptions& options) {
+            return options.from.empty() ? "draft/ of the model" : options.from;
+          });
+  DraftPolicy policy;
+  policy.info = {"sparrow",
+                 "a tree of guesses by a small trained draft that is fed the model's "
+                 "states of the text",
+                 settings.info()};
+  policy.make = [settings](std::span<const GivenSetting> given) {
+    return [options = settings.read(given)](const OpenDraft& open) {
+      std::shared_ptr<const DraftModel> model = open ? open(options.from) : nullptr;
+      if (model == nullptr) {
+        throw Error(ErrorKind::not_found,
+                    "the model came without a draft; give the directory of one, or train it "
+                    "(training/draft)");
+      }
+      return std::make_unique<SparrowDrafter>(std::move(model), options);
+    };
+  };
+  return policy;
+}
+
+}  // namespace kinora

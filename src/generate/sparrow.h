@@ -1,0 +1,91 @@
+// Drafts with a small model that is fed the target's states (draft_model.h): a tree of guesses that
+// grows where it is confident. It keeps K/V rows of text only, however long the video is; they are
+// cut back when the text is. Belongs to one session.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attention/policies/dense.h"
+#include "generate/draft_costs.h"
+#include "generate/draft_model.h"
+#include "generate/draft_tree.h"
+#include "generate/drafter.h"
+#include "memory/flat_memory.h"
+
+namespace kinora {
+
+struct SparrowOptions {
+  TreeShape shape;
+  bool adapt = true;  // draft as much as pays, at most the shape; else always the whole shape
+  std::string from;   // the draft's directory; empty: the one that came with the model
+};
+
+class SparrowDrafter final : public Drafter {
+ public:
+  explicit SparrowDrafter(std::shared_ptr<const DraftModel> model,
+                          const SparrowOptions& options = {});
+  ~SparrowDrafter() override;
+
+  std::vector<int> states() const override { return {model_->state_layer()}; }
+  void read(const ReadText& text) override;
+  Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
+  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
+  double plain_seconds() const override { return costs_.pass(1); }
+
+  // Text tokens that have a row, for tests.
+  int64_t rows() const { return memory_.token_count(); }
+
+ private:
+  // States of the target for text tokens [first, first + rows).
+  struct Piece {
+    int64_t first = 0;
+    Tensor rows;
+    int64_t end() const { return first + rows.size(0); }
+  };
+
+  void cut_rows(int64_t end);
+  void cut(int64_t end);
+  void start_at(int64_t first);
+  int64_t known_end() const { return pieces_.empty() ? begin_ + rows() : pieces_.back().end(); }
+  void add_states(int64_t first, Tensor rows);
+  Tensor states_before(int64_t first, int64_t count) const;
+  void run_rows(int64_t count, bool last);
+  void catch_up(std::span<const int32_t> text);
+  void grow(DraftTree& tree, int64_t deepest);
+  std::vector<std::vector<Guess>> run_level(const DraftTree& tree,
+                                            std::span<const int32_t> frontier);
+
+  Context context_;
+  std::shared_ptr<const DraftModel> model_;
+  SparrowOptions options_;
+  std::unique_ptr<DecoderRunner> runner_;
+  FlatMemory memory_;
+  DenseAttention attention_;
+  DraftCosts costs_;
+
+  int64_t begin_ = 0;                // the first text token that has a row
+  std::vector<int32_t> ids_;         // of text tokens from there on, the rows' before the others'
+  std::vector<Position> positions_;  // of the same
+  std::vector<Piece> pieces_;        // states that rows still have to be made from
+  std::map<int64_t, Tensor> edges_;  // state [1, hidden] of the last token before such an end
+  Tensor newest_state_;              // ŝ and the normed output of the newest row, [1, hidden]
+  Tensor newest_normed_;
+  Tensor node_states_;  // ŝ of the nodes that the tree went on from
+  int64_t used_slots_ = 0;
+  int64_t chain_rows_ = 0;      // of the tree under way, while it is a chain
+  std::vector<int32_t> slots_;  // node → row of node_states_, −1: none
+
+  // The proposal under way.
+  int64_t text_count_ = 0;
+  int64_t drafted_ = 0;
+  double promised_ = 0;
+  bool tried_ = false;
+  double began_ = 0, proposed_ = 0;  // on the clock
+};
+
+}  // namespace kinora

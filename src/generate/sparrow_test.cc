@@ -1,0 +1,305 @@
+#include "generate/sparrow.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "generate/draft_case.h"
+#include "generate/draft_files.h"
+#include "generate/policies.h"
+#include "model/reference_case.h"
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+using testing::DraftFiles;
+using testing::model_directory;
+using testing::Outcome;
+using testing::Talk;
+
+class Sparrow : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::shared_ptr<const DraftModel> random_draft(Random& random, int64_t own = 0) {
+    files_.push_back(std::make_unique<DraftFiles>(random, directory_, own));
+    return std::make_shared<DraftModel>(context_, real_files(), files_.back()->write(), *target_);
+  }
+  Tensor random_states(Random& random, int64_t count) const {
+    Tensor states(DType::f32, {count, target_->decoder().hidden_size()});
+    for (int64_t i = 0; i < states.elements(); ++i) {
+      states.data<float>()[i] = static_cast<float>(random.normal());
+    }
+    return states;
+  }
+  std::vector<int32_t> random_ids(Random& random, int64_t count) const {
+    return testing::random_ids(random, count, target_->decoder().vocabulary());
+  }
+
+  const std::string directory_ = model_directory(GetParam());
+  const ThreadPool pool_{1};
+  const Context context_{pool_};
+  const std::unique_ptr<Model> target_ = load_model(context_, real_files(), directory_);
+  std::vector<std::unique_ptr<DraftFiles>> files_;
+};
+
+std::vector<TokenInfo> text_tokens(int64_t first, int64_t count) {
+  std::vector<TokenInfo> tokens(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    tokens[static_cast<size_t>(i)].position.fill(static_cast<int32_t>(first + i));
+  }
+  return tokens;
+}
+
+// What may follow a path, computed anew from the first token on, one row at a time.
+class SlowDraft {
+ public:
+  SlowDraft(const DraftModel& model, std::vector<int32_t> text, const Tensor& states)
+      : model_(model), text_(std::move(text)), states_(states) {}
+
+  std::vector<Guess> after(const std::vector<int32_t>& path, int64_t count) const {
+    FlatMemory memory(model_.rows());
+    DenseAttention attention;
+    const auto runner = model_.runner();
+    Tensor before = Tensor::zeros(DType::f32, {1, model_.hidden_size()});
+    Forwarded result;
+    const auto known = static_cast<int64_t>(text_.size());
+    for (int64_t i = 0; i < known + std::ssize(path); ++i) {
+      const int32_t id =
+          i < known ? text_[static_cast<size_t>(i)] : path[static_cast<size_t>(i - known)];
+      Sequence sequence;
+      sequence.embeddings = model_.join({&id, 1}, before);
+      sequence.tokens = text_tokens(i, 1);
+      sequence.memory = &memory;
+      sequence.attention = &attention;
+      sequence.states = {0};
+      result = runner->forward(sequence);
+      before = i + 1 < known ? row(states_, i) : result.states[0];
+    }
+    return model_.next(result.hidden, count)[0];
+  }
+
+ private:
+  static Tensor row(const Tensor& tensor, int64_t index) {
+    Tensor out(DType::f32, {1, tensor.size(1)});
+    std::copy_n(tensor.view().row<float>(index), tensor.size(1), out.data<float>());
+    return out;
+  }
+
+  const DraftModel& model_;
+  std::vector<int32_t> text_;
+  Tensor states_;  // of all but the last token of the text
+};
+
+// The drafted paths' confidences and those that the slow draft would have kept, both sorted.
+void expect_best_paths(const Draft& draft, const SlowDraft& slow, const TreeShape& shape,
+                       int64_t most, int64_t deepest) {
+  DraftTree tree;
+  tree.add(-1, slow.after({}, shape.width));
+  const auto path_of = [&](int32_t node) {
+    std::vector<int32_t> path;
+    for (; node >= 0; node = tree.nodes()[static_cast<size_t>(node)].parent) {
+      path.insert(path.begin(), tree.nodes()[static_cast<size_t>(node)].token);
+    }
+    return path;
+  };
+  for (int64_t level = 0; level < std::min(shape.depth, deepest - 1); ++level) {
+    for (const int32_t node : tree.frontier(shape.width)) {
+      tree.add(node, slow.after(path_of(node), shape.width));
+    }
+  }
+  std::vector<double> expected;
+  for (const int32_t node : tree.ranked()) {
+    expected.push_back(double{tree.nodes()[static_cast<size_t>(node)].confidence});
+  }
+  expected.resize(
+      static_cast<size_t>(std::min<int64_t>({std::ssize(expected), shape.total - 1, most})));
+  std::vector<double> actual;
+  for (size_t i = 0; i < draft.ids.size(); ++i) {
+    std::vector<int32_t> path;
+    for (auto at = static_cast<int32_t>(i); at >= 0; at = draft.parents[static_cast<size_t>(at)]) {
+      path.insert(path.begin(), draft.ids[static_cast<size_t>(at)]);
+    }
+    for (int32_t node = 0; node < std::ssize(tree.nodes()); ++node) {
+      if (path_of(node) != path) continue;
+      actual.push_back(double{tree.nodes()[static_cast<size_t>(node)].confidence});
+    }
+  }
+  std::sort(actual.rbegin(), actual.rend());
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-3);
+}
+
+TEST_P(Sparrow, GrowsTheTreeThatTheDraftModelMeans) {
+  KINORA_FRESH_RANDOM(random);
+  for (int round = 0; round < 3; ++round) {
+    const auto model = random_draft(random, round == 1 ? 200 : 0);
+    SparrowOptions options;
+    options.adapt = false;
+    options.shape = {2 + random.below(30), random.below(4), 1 + random.below(4)};
+    SparrowDrafter drafter(model, options);
+    // Two readings, then steps whose guesses are partly right.
+    std::vector<int32_t> text = random_ids(random, 9);
+    Tensor states = random_states(random, 64);
+    const auto rows = [&](int64_t begin, int64_t count) {
+      Tensor out(DType::f32, {count, states.size(1)});
+      std::copy_n(states.view().row<float>(begin), count * states.size(1), out.data<float>());
+      return std::vector<Tensor>{out};
+    };
+    drafter.read({0, std::span(text).first(5), text_tokens(0, 5), rows(0, 5)});
+    drafter.read({5, std::span(text).subspan(5), text_tokens(5, 4), rows(5, 4)});
+    for (int step = 0; step < 3; ++step) {
+      text.push_back(random_ids(random, 1)[0]);
+      const int64_t most = 1 + random.below(40), deepest = 1 + random.below(6);
+      const Draft draft = drafter.propose(text, most, deepest);
+      ASSERT_LE(std::ssize(draft.ids), most);
+      expect_best_paths(draft, SlowDraft(*model, text, states), options.shape, most, deepest);
+      EXPECT_EQ(drafter.rows(), std::ssize(text));  // none of the tree's
+      // A random path of the draft is right; the target's states of it come back.
+      std::vector<int32_t> right;
+      int32_t at = -1;
+      for (size_t i = 0; i < draft.ids.size(); ++i) {
+        if (draft.parents[i] != at || random.uniform() < 0.3) continue;
+        at = static_cast<int32_t>(i);
+        right.push_back(at);
+      }
+      Tensor checked = random_states(random, 1 + std::ssize(draft.ids));
+      drafter.learn(right, std::vector<Tensor>{checked});
+      const auto keep = [&](int64_t row) {
+        std::copy_n(checked.view().row<float>(row), states.size(1),
+                    states.view().row<float>(std::ssize(text) - 1));
+      };
+      keep(0);
+      for (const int32_t place : right) {
+        text.push_back(draft.ids[static_cast<size_t>(place)]);
+        keep(1 + place);
+      }
+    }
+  }
+}
+
+TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
+  KINORA_FRESH_RANDOM(random);
+  const auto model = random_draft(random);
+  SparrowOptions options;
+  options.adapt = false;
+  options.shape = {12, 2, 3};
+  const std::vector<int32_t> first = random_ids(random, 700), second = random_ids(random, 20);
+  Tensor states = random_states(random, 700), others = random_states(random, 20);
+  SparrowDrafter drafter(model, options), fresh(model, options);
+  const auto read = [](SparrowDrafter& to, int64_t at, std::span<const int32_t> ids,
+                       const Tensor& from) {
+    to.read({at, ids, text_tokens(at, std::ssize(ids)), std::vector<Tensor>{from}});
+  };
+  Tensor begin(DType::f32, {600, states.size(1)});
+  std::copy_n(states.data<float>(), begin.elements(), begin.data<float>());
+  Tensor rest(DType::f32, {100, states.size(1)});
+  std::copy_n(states.view().row<float>(600), rest.elements(), rest.data<float>());
+  for (SparrowDrafter* one : {&drafter, &fresh}) {
+    read(*one, 0, std::span(first).first(600), begin);
+  }
+  // An answer goes on after more text; then all of it is undone.
+  read(drafter, 600, std::span(first).subspan(600), rest);
+  std::vector<int32_t> text = first;
+  text.push_back(3);
+  drafter.propose(text, 63, 8);
+  drafter.learn({}, std::vector<Tensor>{random_states(random, 12)});
+  read(drafter, 600, second, others);
+  read(fresh, 600, second, others);
+  text.resize(600);
+  text.insert(text.end(), second.begin(), second.end());
+  text.push_back(11);
+  const Draft actual = drafter.propose(text, 63, 8), expected = fresh.propose(text, 63, 8);
+  EXPECT_EQ(actual.ids, expected.ids);
+  EXPECT_EQ(actual.parents, expected.parents);
+  EXPECT_EQ(drafter.rows(), 621);
+  // Text that nobody showed it: it goes on from the newest token.
+  text = random_ids(random, 50);
+  EXPECT_FALSE(drafter.propose(text, 63, 8).ids.empty());
+  EXPECT_EQ(drafter.rows(), 1);
+}
+
+// Byte for byte, whatever the tree: at T = 0, and with a seed at any other temperature.
+TEST_P(Sparrow, ChangesNoAnswer) {
+  KINORA_FRESH_RANDOM(random);
+  const auto runner = target_->decoder().runner(context_);
+  for (int round = 0; round < 6; ++round) {
+    const auto model = random_draft(random, round % 3 == 2 ? 300 : 0);
+    const std::vector<int32_t> question = random_ids(random, 3 + random.below(20));
+    GenerateOptions options;
+    options.max_tokens = 30;
+    options.ignore_stop_tokens = true;
+    options.sampling.seed = random.next();
+    if (round % 2 == 1) {
+      options.sampling.temperature = 0.5;
+      options.sampling.top_k = 20;
+      options.sampling.top_p = 0.9;
+      options.sampling.min_p = 0.01;
+      options.sampling.repetition_penalty = 1.1;
+    }
+    const Outcome plain = Talk(context_, *target_).ask(*runner, question, options);
+    for (const TreeShape shape :
+         {TreeShape{}, TreeShape{48, 5, 10}, TreeShape{6, 4, 1},
+          TreeShape{2 + random.below(62), random.below(5), 1 + random.below(8)}}) {
+      for (const bool adapt : {false, true}) {
+        const Outcome drafted =
+            Talk(context_, *target_)
+                .ask(*runner, question, options,
+                     std::make_unique<SparrowDrafter>(model, SparrowOptions{shape, adapt, ""}));
+        expect_same(drafted, plain);
+        if (!adapt) {
+          EXPECT_GT(drafted.generated.draft.drafted, 0);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Sparrow, ::testing::Values("qwen2_tied", "llama3", "qwen3"),
+                         [](const auto& model) { return model.param; });
+
+TEST(SparrowPolicy, IsMadeByNameAndByDirectory) {
+  Random random(3);
+  const ThreadPool pool(1);
+  const Context context(pool);
+  const std::string directory = model_directory("qwen2_tied");
+  const auto target = load_model(context, real_files(), directory);
+  DraftFiles files(random, directory);
+  const std::string written = files.write();
+  std::vector<std::string> asked;
+  const OpenDraft open = [&](const std::string& from) -> std::shared_ptr<const DraftModel> {
+    asked.push_back(from);
+    if (from.empty()) return nullptr;
+    return std::make_shared<DraftModel>(context, real_files(), from, *target);
+  };
+  const std::vector<int32_t> text{1, 2, 3};
+  EXPECT_EQ(make_drafter("sparrow:total=5,depth=2,adapt=0,from=" + written, open)
+                ->propose(text, 63, 63)
+                .ids.size(),
+            4u);
+  EXPECT_FALSE(make_drafter(written, open)->propose(text, 63, 63).ids.empty());
+  EXPECT_EQ(asked, (std::vector<std::string>{written, written}));
+  EXPECT_TRUE(make_drafter("auto", open)->propose(text, 63, 63).ids.empty());
+  const auto problem = [&](const std::string& name) -> std::string {
+    try {
+      make_drafter(name, open);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(problem("sparrow").find("came without a draft"), std::string::npos);
+  EXPECT_NE(problem("sparrow:total=1").find("total"), std::string::npos);
+  EXPECT_NE(problem("./absent").find("absent"), std::string::npos);
+  // One that came with the model and is damaged is passed over, unless it was asked for.
+  const OpenDraft damaged = [](const std::string&) -> std::shared_ptr<const DraftModel> {
+    throw Error(ErrorKind::bad_input, "half a file");
+  };
+  EXPECT_TRUE(make_drafter("auto", damaged)->propose(text, 63, 63).ids.empty());
+  EXPECT_THROW(make_drafter("sparrow", damaged), Error);
+}
+
+}  // namespace
+}  // namespace kinora

@@ -1,0 +1,1 @@
+"""Drafts: small models that guess what a large one will say, trained on its states."""

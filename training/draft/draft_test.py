@@ -1,0 +1,131 @@
+"""The steps of training against drafting one guess at a time, files, and the whole road in a minute on a CPU."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+from training.draft import model as drafts, steps, tiny
+from training.tiny.tokenizer import MODEL, Text
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+        self.target = tiny.Tiny(MODEL, "cpu", torch.float32)
+        self.draft = self.target.draft(MODEL)
+        shape = tiny.S(16, (4, 4), 2, 200, passages=100)
+        b = {k: torch.from_numpy(v) for k, v in tiny.make("test", shape, Text()).items()}
+        self.rows = self.target.rows(shape, b)
+
+    def slow(self, n, t, ahead, see):
+        """Logits of `ahead` guesses of sample n after its branch row t was confirmed: one row at a time, as kinora drafts."""
+        r, d = self.rows, self.draft
+        first = r.beginning
+        seen = [i for i in range(int(r.limit[n, t])) if see or not r.visual[n, i]]
+        own = [first + i for i in range(t + 1) if r.branch[n, i] == r.branch[n, t]]
+        read = seen + own
+        z = []
+        for i in read:
+            before = int(r.before[n, i])
+            state = r.high[n, before] if before >= 0 else torch.zeros_like(r.high[n, 0])
+            z.append(r.bridge[n, i] if r.visual[n, i] else d.join(r.embeddings[n, i], state))
+        z, out = torch.stack(z)[None], []
+        cos, sin = d.turns(r.positions[:, n:n + 1, read])
+        k, v = d.keys(z, cos, sin)
+        last, last_cos, last_sin = z[:, -1:], cos[:, -1:], sin[:, -1:]
+        for step in range(ahead):
+            s = d.run(last, last_cos, last_sin, k, v, torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool))
+            out.append(d.logits(s[0], self.target.head)[0])
+            i = first + t + step + 1
+            if step + 1 == ahead or i >= r.high.shape[1]:
+                break
+            last = d.join(r.embeddings[n, i], s[0, 0])[None, None]
+            last_cos, last_sin = d.turns(r.positions[:, n:n + 1, i:i + 1])
+            more = d.keys(last, last_cos, last_sin)
+            k, v = torch.cat([k, more[0]], 2), torch.cat([v, more[1]], 2)
+        return out
+
+    @torch.no_grad()
+    def test_steps_equal_one_guess_at_a_time(self):
+        r, ahead, checked = self.rows, 4, 0
+        place = torch.full(r.wanted.shape, -1)
+        place[r.wanted] = torch.arange(int(r.wanted.sum()))
+        for see in (True, False):
+            results = steps.run(self.draft, r, self.target.head, ahead, see)
+            for n, t in r.wanted.nonzero()[::11].tolist():
+                for step, expected in enumerate(self.slow(n, t, ahead, see)):
+                    if t + step >= r.branch.shape[1] or not r.wanted[n, t + step] or r.branch[n, t + step] != r.branch[n, t]:
+                        break
+                    logits, counts = results[step]
+                    at = place[n, t + step]
+                    self.assertTrue(counts[at])
+                    torch.testing.assert_close(logits[at], expected, atol=2e-3, rtol=1e-3)
+                    checked += 1
+        self.assertGreater(checked, 40)
+
+    @torch.no_grad()
+    def test_unseen_visual_rows_do_not_matter(self):
+        def logits(see):
+            return steps.run(self.draft, self.rows, self.target.head, 2, see)[1][0]
+        hidden, shown = logits(False), logits(True)
+        self.rows.bridge = self.rows.bridge + 1
+        torch.testing.assert_close(logits(False), hidden)
+        self.assertFalse(torch.allclose(logits(True), shown))
+
+    def test_it_learns(self):
+        optimizer = torch.optim.AdamW(self.draft.parameters(), 1e-3)
+        losses = []
+        for _ in range(12):
+            loss, hit = steps.loss_of(self.draft, self.rows, self.target.head, 2, True)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        self.assertLess(losses[-1], 0.6 * losses[0])
+        self.assertTrue((hit[:, 0] <= hit[:, 1]).all())
+
+    def test_lengths_of_chains(self):
+        self.assertAlmostEqual(steps.chain_length(torch.tensor([[8., 10.], [4., 8.], [0., 4.]])), 1 + .8 + .4)
+
+
+class Files(unittest.TestCase):
+    def test_saved_and_loaded(self):
+        for own in (0, 40):
+            draft = drafts.Draft(drafts.config_of(MODEL, own))
+            draft.sizes = (0.25, 8.0)
+            with tempfile.TemporaryDirectory() as folder:
+                drafts.save(draft, folder)
+                again = drafts.load(folder)
+                self.assertLess(sum(f.stat().st_size for f in pathlib.Path(folder).iterdir()), 4_000_000)
+            self.assertEqual(again.config, draft.config)
+            for (name, a), b in zip(draft.named_parameters(), again.parameters()):
+                if name != "fc.weight":
+                    torch.testing.assert_close(a.bfloat16().float(), b, msg=name)
+            e, s = torch.randn(2, 5, draft.config.hidden)
+            torch.testing.assert_close(again.join(e, s), draft.join(e, s), atol=0.2, rtol=0.02)
+
+
+class Road(unittest.TestCase):
+    def test_smoke(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def run(*more):
+                return subprocess.run([sys.executable, "-m", "training.draft.train", "--smoke", "--out", folder, *more], cwd=ROOT,
+                                      env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True)
+            done = run()
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            for words in ("text step", "visual step", "held out"):
+                self.assertIn(words, done.stdout)
+            self.assertEqual(sorted(f.name for f in pathlib.Path(folder, "draft").iterdir()), ["config.json", "model.safetensors"])
+            resumed = run("--resume", "--visual", "raw", "--ahead", "1")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr[-2000:])
+            self.assertIn("resumed after 6 steps", resumed.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
