@@ -13,7 +13,8 @@ namespace kinora::cli {
 namespace {
 
 TEST(Sizes, AreReadInEveryUsualForm) {
-  EXPECT_EQ(parse_size("100"), 100);
+  EXPECT_EQ(parse_size("2000000"), 2000000);
+  EXPECT_EQ(parse_size("1048576"), 1 << 20);
   EXPECT_EQ(parse_size("6GiB"), int64_t{6} << 30);
   EXPECT_EQ(parse_size("6 GB"), int64_t{6} << 30);
   EXPECT_EQ(parse_size("1.5g"), int64_t{3} << 29);
@@ -23,8 +24,9 @@ TEST(Sizes, AreReadInEveryUsualForm) {
   EXPECT_EQ(parse_size("0.5kb"), 512);
   EXPECT_EQ(parse_size("100000 B"), 100000);
   EXPECT_EQ(parse_size("1.5G"), int64_t{3} << 29);
-  for (const char* wrong : {"", "GiB", "0", "-1", "6 parsecs", "1e3", "6GiBs", "inf", "9999999T",
-                            "nan", "1..5G", "6 G B", "0x10", "0.1", "6-", "+6G"}) {
+  for (const char* wrong :
+       {"", "GiB", "0", "-1", "6 parsecs", "1e3", "6GiBs", "inf", "9999999T", "nan", "1..5G",
+        "6 G B", "0x10", "0.1", "6-", "+6G", "100", "1048575"}) {
     EXPECT_THROW(parse_size(wrong), Error) << wrong;
   }
 }
