@@ -71,7 +71,7 @@ Result measure(const Context& context, const std::string& name, const InputShape
                const Settings& settings) {
   const Input input(shape, 1);
   const QueryView queries = input.queries(shape.tokens);
-  const RowsView rows = input.rows(shape.tokens);
+  const RowSet rows = input.rows(shape.tokens);
   AttentionOptions options;
   options.sparse.dense_below = 0;
   options.frame_stride = static_cast<int32_t>(shape.frame);

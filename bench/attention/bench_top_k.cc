@@ -33,7 +33,7 @@ int run(const Settings& settings) {
   const Context context(pool);
   const Input input({settings.tokens, 6, 2, 64, 16}, 1);  // the bundled model
   const QueryView queries = input.queries(settings.tokens);
-  const RowsView rows = input.rows(settings.tokens);
+  const RowSet rows = input.rows(settings.tokens);
   AttentionOptions options;
   options.sparse.dense_below = 0;
   const std::vector<int> sizes = {8, 16, 32, 64, 128, 256, 512};

@@ -40,7 +40,7 @@ QueryView Input::queries(int64_t count) const {
           std::span(modalities_).first(static_cast<size_t>(count))};
 }
 
-RowsView Input::rows(int64_t count) const {
+RowSet Input::rows(int64_t count) const {
   const Shape size{count, shape_.kv_heads, shape_.head_size};
   return {ConstTensorView::of(keys_.data(), size), ConstTensorView::of(values_.data(), size),
           std::span(ordinals_).first(static_cast<size_t>(count)),

@@ -24,7 +24,7 @@ class Input {
   const InputShape& shape() const { return shape_; }
   // The first `count` tokens as one group.
   QueryView queries(int64_t count) const;
-  RowsView rows(int64_t count) const;
+  RowSet rows(int64_t count) const;
   float scale() const;
 
  private:

@@ -78,7 +78,7 @@ class Bench {
     ordinals_.resize(static_cast<size_t>(tokens));
     for (size_t i = 0; i < ordinals_.size(); ++i) ordinals_[i] = static_cast<int32_t>(i);
     const QueryView query_view{queries.view(), ordinals_, {}};
-    const RowsView rows{keys.view(), values.view(), ordinals_, {}};
+    const RowSet rows{keys.view(), values.view(), ordinals_, {}};
     const float scale = 0.0883883f;
 
     DenseAttention dense;
@@ -237,7 +237,7 @@ class Bench {
 
   // One tile of 128 queries a kv head, the keys that `fill` picks before it, and its own block.
   template <class Fill>
-  Plan make_plan(const QueryView& queries, const RowsView& rows, const Fill& fill) {
+  Plan make_plan(const QueryView& queries, const RowSet& rows, const Fill& fill) {
     PlanBuilder builder(queries, rows);
     const auto group = static_cast<int>(settings_.heads / settings_.kv_heads);
     for (int64_t begin = 0; begin < queries.count(); begin += block) {

@@ -18,7 +18,7 @@ struct AttentionReport;
 
 // Key and value rows of one layer, as attention sees them. Rows are not positions: pruned memory
 // has gaps. The ordinal is the place of a row's token in the whole sequence and decides causality.
-struct RowsView {
+struct RowSet {
   ConstTensorView keys;                  // [rows, kv heads, head size], f32 or bf16
   ConstTensorView values;                // the same shape and type
   std::span<const int32_t> ordinals;     // [rows], strictly increasing
@@ -33,7 +33,6 @@ struct RowsView {
   bool weighted() const { return weights.raw() != nullptr; }
   bool listed() const { return list.raw() != nullptr; }
 };
-using RowSet = RowsView;
 constexpr int most_row_sets = 4;  // the most that one query may read
 
 // Queries of the group under way. Their own keys and values are already the last rows of memory.
@@ -59,7 +58,7 @@ class Attention {
   // query i of head h read, never one with ordinals[r] > the query's ordinal.
   // out: [count, heads, head size], f32 (on a GPU also bf16).
   virtual void attend(const Context& context, int layer, const QueryView& queries,
-                      const RowsView& rows, float scale, TensorView out) = 0;
+                      const RowSet& rows, float scale, TensorView out) = 0;
 
   // What else it can do; callers ask this and never which class it is.
 

@@ -9,10 +9,10 @@ namespace kinora {
 // queries [count, 1, d], rows [rows, 1, d]
 struct HeadViews {
   QueryView queries;
-  RowsView rows;
+  RowSet rows;
 };
 
-inline HeadViews view_head(const QueryView& queries, const RowsView& rows, int head) {
+inline HeadViews view_head(const QueryView& queries, const RowSet& rows, int head) {
   const ConstTensorView& q = queries.queries;
   const int64_t kv_head = head / (q.size(1) / rows.keys.size(1));
   const auto cut = [](const ConstTensorView& view, int64_t at) {

@@ -22,10 +22,10 @@ class Planner {
 
   // The plans that Attention::attend would run for this input, fall-back aside.
   virtual std::vector<LabelledPlan> plans(const Context& context, int layer,
-                                          const QueryView& queries, const RowsView& rows,
+                                          const QueryView& queries, const RowSet& rows,
                                           float scale) = 0;
   // Whether the input would be read densely instead.
-  virtual bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const = 0;
+  virtual bool falls_back(int layer, const QueryView& queries, const RowSet& rows) const = 0;
 };
 
 }  // namespace kinora

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(RowSets, DealtRows,
                                             ::testing::Values(DType::f32, DType::bf16)));
 
 // Rows [begin, begin + count) of a set without a list.
-RowSet piece(const RowsView& all, int64_t begin, int64_t count) {
+RowSet piece(const RowSet& all, int64_t begin, int64_t count) {
   const auto first = static_cast<size_t>(begin), size = static_cast<size_t>(count);
   RowSet part{all.keys.rows(begin, count), all.values.rows(begin, count),
               all.ordinals.subspan(first, size), all.modalities.subspan(first, size)};

@@ -167,7 +167,7 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
 
 }  // namespace
 
-void check_attention(const Context& context, const QueryView& queries, const RowsView& rows,
+void check_attention(const Context& context, const QueryView& queries, const RowSet& rows,
                      const TensorView& out, const RunOptions& options) {
   const Device device = context.device;
   check(queries.queries.device() == device && rows.keys.device() == device &&
@@ -211,7 +211,7 @@ void check_attention(const Context& context, const QueryView& queries, const Row
 }
 
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
-              const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
   check_attention(context, queries, rows, out, options);
   validate(plan, queries, rows);
   int32_t last_pass = 0;

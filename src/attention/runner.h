@@ -44,6 +44,6 @@ struct RunOptions {
 // On a GPU queries and output may be bf16 too, the state lies in device memory, and the call
 // returns before the work is done; with bf16 rows queries are rounded to bf16.
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
-              const RowsView& rows, float scale, TensorView out, const RunOptions& options = {});
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options = {});
 
 }  // namespace kinora

@@ -7,7 +7,7 @@ namespace kinora {
 
 // Throws an internal error that names the first fault of devices, types and shapes, and an
 // unsupported error where the device cannot do what the options ask for.
-void check_attention(const Context& context, const QueryView& queries, const RowsView& rows,
+void check_attention(const Context& context, const QueryView& queries, const RowSet& rows,
                      const TensorView& out, const RunOptions& options);
 
 }  // namespace kinora

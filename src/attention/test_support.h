@@ -40,14 +40,14 @@ struct Problem {
     return {ConstTensorView::of(query_data.data(), {shape.queries, shape.heads, shape.head_size}),
             query_ordinals, query_modalities};
   }
-  RowsView memory() const {
+  RowSet memory() const {
     const Shape size{rows(), shape.kv_heads, shape.head_size};
     const auto view = [&](const std::vector<float>& wide, const std::vector<bf16>& narrow) {
       return shape.dtype == DType::f32 ? ConstTensorView::of(wide.data(), size)
                                        : ConstTensorView::of(narrow.data(), size);
     };
-    RowsView memory{view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
-                    row_modalities};
+    RowSet memory{view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
+                  row_modalities};
     if (!weights.empty()) memory.weights = ConstTensorView::of(weights.data(), {rows()});
     return memory;
   }

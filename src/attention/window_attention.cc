@@ -30,7 +30,7 @@ void attend_windows(const Context& context, ConstTensorView q, ConstTensorView k
                     std::span<const int32_t> offsets, float scale, TensorView out) {
   check_offsets(offsets, q.size(0));
   const QueryView queries{.queries = q, .ordinals = {}, .modalities = {}};
-  const RowsView rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
+  const RowSet rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
   if (!context.device.is_cpu()) {
     check_attention(context, queries, rows, out, {});
     return cuda_attention::run_windows(context, q, k, v, offsets, scale, out);

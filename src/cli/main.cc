@@ -2,9 +2,11 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -35,7 +37,32 @@ int fail_for(int argc, char** argv, const std::string& message, ErrorKind kind) 
   return fail(message, kind);
 }
 
+struct Command {
+  std::string_view name;
+  void (*add)(CommandLine& line);
+};
+constexpr Command commands[] = {
+    {"ask", add_ask},     {"bench", add_bench},   {"chat", add_chat}, {"eval", add_eval},
+    {"info", add_info},   {"frames", add_frames}, {"help", add_help}, {"inspect", add_inspect},
+    {"probe", add_probe}, {"tune", add_tune}};
+
+// The options of all commands take longer to set up than most commands to begin: where the first
+// word names one, only that one is. Help and a word that is none need them all.
+void add_commands(CommandLine& line, std::string_view word) {
+  const bool alone =
+      word != "help" && std::any_of(std::begin(commands), std::end(commands),
+                                    [&](const Command& c) { return c.name == word; });
+  for (const Command& command : commands) {
+    if (!alone || command.name == word) command.add(line);
+  }
+}
+
 int run(int argc, char** argv) {
+  const std::string version = std::string("kinora ") + KINORA_VERSION;
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    fmt::print("{}\n", version);
+    return 0;
+  }
   CommandLine line;
   CLI::App& app = line.app;
   app.name("kinora");
@@ -49,18 +76,9 @@ int run(int argc, char** argv) {
       "  kinora probe talk.mp4\n"
       "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"
       "'kinora COMMAND --help' explains a command. Exit codes are listed in docs/exit-codes.md.");
-  app.set_version_flag("--version", std::string("kinora ") + KINORA_VERSION);
+  app.set_version_flag("--version", version);
   app.require_subcommand(1);
-  add_ask(line);
-  add_bench(line);
-  add_chat(line);
-  add_eval(line);
-  add_info(line);
-  add_frames(line);
-  add_help(line);
-  add_inspect(line);
-  add_probe(line);
-  add_tune(line);
+  add_commands(line, argc > 1 ? argv[1] : "");
 
   ::signal(SIGPIPE, SIG_DFL);
 

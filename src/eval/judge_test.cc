@@ -29,7 +29,7 @@ struct Input {
     }
   }
   QueryView query_view() const { return {queries, ordinals, modalities}; }
-  RowsView rows_view() const { return {keys, values, ordinals, modalities}; }
+  RowSet rows_view() const { return {keys, values, ordinals, modalities}; }
 
   Tensor queries, keys, values;
   std::vector<int32_t> ordinals;

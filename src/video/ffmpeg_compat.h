@@ -1,17 +1,14 @@
 // The differences between FFmpeg 5.1 and 7.x, and between C and C++, in one place.
 #pragma once
 
-extern "C" {
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-}
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+
+#include "video/ffmpeg_functions.h"
 
 namespace kinora {
 

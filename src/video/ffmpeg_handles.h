@@ -1,20 +1,12 @@
 // Owning handles for FFmpeg's objects. No other file of video/ frees anything by hand.
 #pragma once
 
-extern "C" {
-#include <libavcodec/avcodec.h>
-#include <libavcodec/bsf.h>
-#include <libavformat/avformat.h>
-#include <libavutil/dict.h>
-#include <libavutil/frame.h>
-#include <libavutil/log.h>
-}
-
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "base/error.h"
+#include "video/ffmpeg_functions.h"
 
 namespace kinora {
 

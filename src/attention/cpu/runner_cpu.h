@@ -29,7 +29,7 @@ struct Partials {
 struct Run {
   const Plan& plan;
   const QueryView& queries;
-  const RowsView& rows;
+  const RowSet& rows;
   float scale;
   TensorView out;
   RunOptions options;

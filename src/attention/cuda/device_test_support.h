@@ -73,8 +73,8 @@ class PlacedProblem {
   QueryView queries() const {
     return {queries_.view(), problem_.query_ordinals, problem_.query_modalities};
   }
-  RowsView memory() const {
-    RowsView memory{keys_.view(), values_.view(), problem_.row_ordinals, problem_.row_modalities};
+  RowSet memory() const {
+    RowSet memory{keys_.view(), values_.view(), problem_.row_ordinals, problem_.row_modalities};
     if (weights_.defined()) memory.weights = weights_.view();
     return memory;
   }

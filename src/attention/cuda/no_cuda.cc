@@ -6,11 +6,11 @@
 
 namespace kinora {
 
-void cuda_attention::run_plan(const Context&, const Plan&, const QueryView&, const RowsView&, float,
+void cuda_attention::run_plan(const Context&, const Plan&, const QueryView&, const RowSet&, float,
                               TensorView, const RunOptions&) {
   no_cuda();
 }
-void cuda_attention::run_dense(const Context&, const QueryView&, const RowsView&, float, TensorView,
+void cuda_attention::run_dense(const Context&, const QueryView&, const RowSet&, float, TensorView,
                                const RunOptions&) {
   no_cuda();
 }

@@ -146,7 +146,7 @@ bool in_pieces(const ConstTensorView& view) {
          view.stride(1) * size % 16 == 0;
 }
 
-Kernel choose(const Context& context, const ConstTensorView& queries, const RowsView& rows,
+Kernel choose(const Context& context, const ConstTensorView& queries, const RowSet& rows,
               const TensorView& out) {
   const int64_t head_size = queries.size(2);
   const bool pieces = rows.count() > 0 && rows.keys.dtype() == DType::bf16 && head_size % 8 == 0 &&
@@ -174,7 +174,7 @@ CudaCut cut_for(const Context& context, Kernel kernel) {
   return cut;
 }
 
-Problem describe(const ConstTensorView& queries, const RowsView& rows, float scale,
+Problem describe(const ConstTensorView& queries, const RowSet& rows, float scale,
                  const TensorView& out, const RunOptions& options) {
   Problem problem;
   problem.queries = queries.raw();
@@ -241,7 +241,7 @@ void launch_simple(cudaStream_t stream, const Problem& problem, int32_t repeats)
 }
 
 void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, const CudaPlan& plan,
-                 const Problem& problem, const RowsView& rows) {
+                 const Problem& problem, const RowSet& rows) {
   if (problem.plan.job_count == 0) return;
   const bool weighted = problem.weights != nullptr;
   if (kernel == Kernel::hopper) {
@@ -256,7 +256,7 @@ void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, con
 }
 
 void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem problem,
-         const RowsView& rows, int64_t query_count) {
+         const RowSet& rows, int64_t query_count) {
   const cudaStream_t stream = cuda::enter(context);
   const DevicePlan device = upload(context, stream, plan);
   problem.plan = device.view;
@@ -306,7 +306,7 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
 }  // namespace
 
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
-              const RowsView& rows, float scale, TensorView out, const RunOptions& options) {
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
   const Kernel kernel = choose(context, queries.queries, rows, out);
   const CudaPlan compiled =
       compile_plan(plan, queries.ordinals, rows.ordinals, cut_for(context, kernel));
@@ -314,7 +314,7 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
       queries.count());
 }
 
-void run_dense(const Context& context, const QueryView& queries, const RowsView& rows, float scale,
+void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
                TensorView out, const RunOptions& options) {
   if (queries.count() == 0) return;
   const Kernel kernel = choose(context, queries.queries, rows, out);
@@ -328,7 +328,7 @@ void run_dense(const Context& context, const QueryView& queries, const RowsView&
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,
                  std::span<const int32_t> offsets, float scale, TensorView out) {
   if (q.size(0) == 0) return;
-  const RowsView rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
+  const RowSet rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
   const Kernel kernel = choose(context, q, rows, out);
   const CudaPlan compiled = compile_windows({q.size(1), k.size(1), q.size(0), q.size(0)}, offsets,
                                             cut_for(context, kernel));

@@ -15,10 +15,10 @@ namespace kinora::cuda_attention {
 
 // The plan is valid; options.state points into device memory.
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
-              const RowsView& rows, float scale, TensorView out, const RunOptions& options);
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options);
 
 // Every query reads every row that is not later than itself.
-void run_dense(const Context& context, const QueryView& queries, const RowsView& rows, float scale,
+void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
                TensorView out, const RunOptions& options = {});
 
 // Rows [offsets[w], offsets[w + 1]) read one another.

@@ -347,7 +347,7 @@ TEST_F(CudaRunner, OffsetsDoNotOverflow) {
   for (size_t i = 0; i < ordinals.size(); ++i) ordinals[i] = static_cast<int32_t>(i);
   const std::vector<int32_t> query_ordinals(ordinals.end() - 3, ordinals.end());
   const QueryView queries{placed.queries().queries, query_ordinals, {}};
-  const RowsView memory{keys.view(), values.view(), ordinals, {}};
+  const RowSet memory{keys.view(), values.view(), ordinals, {}};
   const Expected expected = testing::reference(
       problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
   const auto check = [&](const char* what) {

@@ -75,7 +75,7 @@ bool runs_on(int device) {
   return attributes.binaryVersion == 90;
 }
 
-void launch(const Context& context, const cuda_attention::Problem& problem, const RowsView& rows,
+void launch(const Context& context, const cuda_attention::Problem& problem, const RowSet& rows,
             bool row_lists) {
   Arguments arguments{describe_rows(rows.keys), describe_rows(rows.values), problem};
   if (row_lists) {

@@ -18,7 +18,7 @@ bool runs_on(int device);
 
 // One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight
 // elements. `row_lists`: some segment is strided or gathered.
-void launch(const Context& context, const cuda_attention::Problem& problem, const RowsView& rows,
+void launch(const Context& context, const cuda_attention::Problem& problem, const RowSet& rows,
             bool row_lists);
 
 }  // namespace kinora::hopper

@@ -45,7 +45,7 @@ struct Choosable {
   int64_t end = 0;
 };
 
-Choosable choosable(const QueryView& queries, const RowsView& rows, const BlockLayout& layout,
+Choosable choosable(const QueryView& queries, const RowSet& rows, const BlockLayout& layout,
                     int64_t tile) {
   return {layout.sink_end(rows.count()) / layout.block,
           layout.window_begin(queries, rows, tile) / layout.block};
@@ -63,14 +63,14 @@ int64_t BlockLayout::sink_end(int64_t rows) const {
   return std::min(rows, (sink + block - 1) / block * block);
 }
 
-int64_t BlockLayout::window_begin(const QueryView& queries, const RowsView& rows,
+int64_t BlockLayout::window_begin(const QueryView& queries, const RowSet& rows,
                                   int64_t tile_index) const {
   const int32_t first = queries.ordinals[static_cast<size_t>(tile_index * tile)];
   const int64_t seen = visible_rows(rows.ordinals, first);
   return std::max<int64_t>(0, seen - window) / block * block;
 }
 
-void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowsView& rows,
+void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowSet& rows,
                      const BlockLayout& layout, int head,
                      const std::function<std::span<const int32_t>(int64_t)>& choose) {
   const int64_t sink_end = layout.sink_end(rows.count());
@@ -101,7 +101,7 @@ void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowsV
   }
 }
 
-Plan block_plan(const QueryView& queries, const RowsView& rows, const BlockLayout& layout,
+Plan block_plan(const QueryView& queries, const RowSet& rows, const BlockLayout& layout,
                 const BlockChoice& choice) {
   PlanBuilder builder(queries, rows);
   const int64_t tiles = layout.tiles(queries.count());
@@ -127,7 +127,7 @@ std::vector<int32_t> strongest_blocks(std::vector<BlockScore> scores, int64_t co
   return blocks;
 }
 
-BlockChoice oracle_blocks(const Context& context, const QueryView& queries, const RowsView& rows,
+BlockChoice oracle_blocks(const Context& context, const QueryView& queries, const RowSet& rows,
                           float scale, const BlockLayout& layout, int64_t count) {
   const int64_t heads = queries.queries.size(1);
   const int64_t blocks = (rows.count() + layout.block - 1) / layout.block;
@@ -162,7 +162,7 @@ BlockChoice oracle_blocks(const Context& context, const QueryView& queries, cons
   return choice;
 }
 
-BlockChoice mean_pool_blocks(const Context& context, const QueryView& queries, const RowsView& rows,
+BlockChoice mean_pool_blocks(const Context& context, const QueryView& queries, const RowSet& rows,
                              const BlockLayout& layout, int64_t count) {
   const ConstTensorView& q = queries.queries;
   const ConstTensorView& k = rows.keys;

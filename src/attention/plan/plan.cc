@@ -84,7 +84,7 @@ std::span<const Segment> tile_segments(const Plan& plan, const Tile& tile) {
 
 }  // namespace
 
-void validate(const Plan& plan, const QueryView& queries, const RowsView& rows) {
+void validate(const Plan& plan, const QueryView& queries, const RowSet& rows) {
   if (plan.query_count != queries.count() || plan.row_count != rows.count()) {
     refuse(fmt::format("made for {} queries and {} rows, given {} and {}", plan.query_count,
                        plan.row_count, queries.count(), rows.count()));
@@ -131,7 +131,7 @@ void validate(const Plan& plan, const QueryView& queries, const RowsView& rows) 
   }
 }
 
-int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowsView& rows) {
+int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows) {
   int64_t total = 0;
   std::vector<int32_t> ordinals;
   for (const Tile& tile : plan.tiles) {
@@ -158,13 +158,13 @@ int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowsVie
   return total;
 }
 
-int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowsView& rows) {
+int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowSet& rows) {
   int64_t pairs = 0;
   for (const int32_t ordinal : queries.ordinals) pairs += visible_rows(rows.ordinals, ordinal);
   return pairs * heads;
 }
 
-std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowsView& rows,
+std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowSet& rows,
                             int head) {
   std::vector<uint8_t> mask(static_cast<size_t>(plan.query_count * plan.row_count));
   for (const Tile& tile : plan.tiles) {
@@ -213,7 +213,7 @@ QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {
           queries.modalities.subspan(first, size)};
 }
 
-PlanBuilder::PlanBuilder(const QueryView& queries, const RowsView& rows)
+PlanBuilder::PlanBuilder(const QueryView& queries, const RowSet& rows)
     : queries_(queries), rows_(rows) {
   plan_.heads = static_cast<int32_t>(queries.queries.size(1));
   plan_.kv_heads = static_cast<int32_t>(rows.keys.size(1));

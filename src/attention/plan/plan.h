@@ -44,25 +44,25 @@ struct Plan {
   int32_t heads = 0;
   int32_t kv_heads = 0;
   int64_t query_count = 0;          // of the QueryView it was made for
-  int64_t row_count = 0;            // of the RowsView it was made for
+  int64_t row_count = 0;            // of the RowSet it was made for
   std::vector<int32_t> query_rows;  // indexes into the QueryView, in tile order (the permutation)
   std::vector<Tile> tiles;
   std::vector<Segment> segments;
-  std::vector<int32_t> gathered;  // indexes into the RowsView
+  std::vector<int32_t> gathered;  // indexes into the RowSet
 };
 
 // Throws a bad_input error that names the first fault: a count that does not match, a tile that
 // crosses kv heads, a list or row outside its array, a query of a head twice in one pass.
-void validate(const Plan& plan, const QueryView& queries, const RowsView& rows);
+void validate(const Plan& plan, const QueryView& queries, const RowSet& rows);
 
 // Number of (query, head, row) triples that the plan computes, causality taken into account.
-int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowsView& rows);
+int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows);
 // The same for dense causal attention.
-int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowsView& rows);
+int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowSet& rows);
 
 // mask[query * rows + row] = how often the query of this head reads the row; for tests and
 // pictures.
-std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowsView& rows,
+std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const RowSet& rows,
                             int head);
 
 // Adds the tiles of a plan for the same queries and rows.
@@ -78,7 +78,7 @@ QueryView slice(const QueryView& queries, int64_t begin, int64_t count);
 // Appends tiles to a plan piece by piece.
 class PlanBuilder {
  public:
-  PlanBuilder(const QueryView& queries, const RowsView& rows);
+  PlanBuilder(const QueryView& queries, const RowSet& rows);
 
   // Starts a list of query rows, to be shared by any tiles added until the next call.
   void begin_queries();
@@ -103,7 +103,7 @@ class PlanBuilder {
   void add_segment(int64_t begin, int64_t count, int32_t stride, bool masked);
 
   QueryView queries_;
-  RowsView rows_;
+  RowSet rows_;
   Plan plan_;
   int64_t query_begin_ = 0;
   int64_t segment_begin_ = 0;

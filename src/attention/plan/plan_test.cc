@@ -128,7 +128,7 @@ TEST(Plan, RefusesWhatDoesNotFit) {
       },
       "gathered rows");
   Plan unplaced = good;
-  RowsView bare = problem.memory();
+  RowSet bare = problem.memory();
   bare.ordinals = {};
   EXPECT_THROW(validate(unplaced, problem.queries(), bare), Error);
   PlanBuilder builder(problem.queries(), problem.memory());

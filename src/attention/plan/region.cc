@@ -26,7 +26,7 @@ std::vector<int32_t> of_modality(std::span<const Modality> modalities, Modality 
 }
 
 // Coordinates from ordinals, or from places among the region's own rows.
-void place(Region& region, const QueryView& queries, const RowsView& rows, bool by_place) {
+void place(Region& region, const QueryView& queries, const RowSet& rows, bool by_place) {
   const size_t count = region.rows.size();
   region.row_coordinates.resize(count);
   std::vector<int32_t> ordinals(count);
@@ -160,7 +160,7 @@ int64_t Region::place_of(int64_t coordinate) const {
          row_coordinates.begin();
 }
 
-std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowsView& rows) {
+std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowSet& rows) {
   const bool by_key = boundary == Boundary::key || boundary == Boundary::both;
   const bool by_query = boundary == Boundary::query || boundary == Boundary::both;
   std::vector<Region> regions;

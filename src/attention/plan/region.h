@@ -29,7 +29,7 @@ struct Region {
   Modality key_modality = Modality::text;    // of a key or both boundary
   int pass = 0;                              // regions that share queries differ in it
   std::vector<int32_t> queries;              // indexes into the QueryView, increasing
-  std::vector<int32_t> rows;                 // indexes into the RowsView, increasing
+  std::vector<int32_t> rows;                 // indexes into the RowSet, increasing
   std::vector<int32_t> query_coordinates;    // one per query, never decreasing; −1: sees nothing
   std::vector<int32_t> row_coordinates;      // one per row, strictly increasing
   std::vector<int32_t> run_ends;  // per place: the place after the run of adjacent rows it is in
@@ -41,7 +41,7 @@ struct Region {
 };
 
 // All regions of a boundary; only those that have queries and rows.
-std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowsView& rows);
+std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowSet& rows);
 
 // Keys that one tile reads, in coordinates of its region.
 struct TileReads {

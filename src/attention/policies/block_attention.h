@@ -18,7 +18,7 @@ class BlockAttention final : public SparseAttention {
 
  protected:
   std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
-                                         const QueryView& queries, const RowsView& rows,
+                                         const QueryView& queries, const RowSet& rows,
                                          float scale) override;
 
  private:

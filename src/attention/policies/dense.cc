@@ -38,7 +38,7 @@ AttentionPolicy dense_policy() {
   return policy;
 }
 
-Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows) {
+Plan dense_plan(const QueryView& queries, const RowSet& rows, int64_t tile_rows) {
   PlanBuilder builder(queries, rows);
   const auto heads = static_cast<int>(queries.queries.size(1));
   const auto kv_heads = static_cast<int>(rows.keys.size(1));
@@ -55,7 +55,7 @@ Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_row
 }
 
 void DenseAttention::attend(const Context& context, int, const QueryView& queries,
-                            const RowsView& rows, float scale, TensorView out) {
+                            const RowSet& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
     check_attention(context, queries, rows, out, {});
     return cuda_attention::run_dense(context, queries, rows, scale, out);

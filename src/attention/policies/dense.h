@@ -9,13 +9,13 @@ namespace kinora {
 
 // A tile has up to `tile_rows` rows in units of (query, head): enough to pay for staging a block of
 // keys, few enough that packed queries and scores stay in the first-level caches.
-Plan dense_plan(const QueryView& queries, const RowsView& rows, int64_t tile_rows = 256);
+Plan dense_plan(const QueryView& queries, const RowSet& rows, int64_t tile_rows = 256);
 
 class DenseAttention final : public Attention {
  public:
   std::string_view name() const override { return "dense"; }
   bool reads_all() const override { return true; }
-  void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
+  void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
               float scale, TensorView out) override;
 };
 

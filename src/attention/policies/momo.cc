@@ -19,7 +19,7 @@ namespace {
 // Feeds every measured query's block scores to its own top-k.
 class TopKObserver final : public BlockObserver {
  public:
-  TopKObserver(const MomoOptions& options, const QueryView& queries, const RowsView& rows,
+  TopKObserver(const MomoOptions& options, const QueryView& queries, const RowSet& rows,
                int64_t samples, int64_t heads)
       : block_(options.layout.block),
         heads_(heads),
@@ -62,7 +62,7 @@ class TopKObserver final : public BlockObserver {
 
 // Dense attention of few queries: tiles so small that every thread gets some. A query's result does
 // not depend on its tile.
-Plan measuring_plan(const Context& context, const QueryView& queries, const RowsView& rows) {
+Plan measuring_plan(const Context& context, const QueryView& queries, const RowSet& rows) {
   const int64_t share =
       queries.count() * queries.queries.size(1) / (2 * context.threads->threads());
   return dense_plan(queries, rows, std::clamp<int64_t>(share, 48, 256));
@@ -138,7 +138,7 @@ MomoAttention::MomoAttention(MomoOptions momo, SparseOptions options)
 }
 
 BlockChoice MomoAttention::measure(const Context& context, const QueryView& queries,
-                                   const RowsView& rows, float scale, TensorView exact) const {
+                                   const RowSet& rows, float scale, TensorView exact) const {
   const SampledQueries sampled(queries, momo_.query_stride);
   const QueryView view = sampled.view();
   const int64_t samples = view.count(), heads = queries.queries.size(1);
@@ -167,8 +167,8 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
 }
 
 std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, int,
-                                                      const QueryView& queries,
-                                                      const RowsView& rows, float scale) {
+                                                      const QueryView& queries, const RowSet& rows,
+                                                      float scale) {
   const SampledQueries sampled(queries, momo_.query_stride);
   Tensor exact(DType::f32, sampled.view().queries.shape());
   const BlockChoice choice = measure(context, queries, rows, scale, exact);
@@ -178,7 +178,7 @@ std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, in
 }
 
 void MomoAttention::attend_sparsely(const Context& context, int, const QueryView& queries,
-                                    const RowsView& rows, float scale, TensorView out) {
+                                    const RowSet& rows, float scale, TensorView out) {
   const RunTimer watch;
   const SampledQueries sampled(queries, momo_.query_stride);
   const QueryView view = sampled.view();

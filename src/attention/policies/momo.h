@@ -49,14 +49,14 @@ class MomoAttention final : public SparseAttention {
 
  protected:
   std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
-                                         const QueryView& queries, const RowsView& rows,
+                                         const QueryView& queries, const RowSet& rows,
                                          float scale) override;
   void attend_sparsely(const Context& context, int layer, const QueryView& queries,
-                       const RowsView& rows, float scale, TensorView out) override;
+                       const RowSet& rows, float scale, TensorView out) override;
 
  private:
   // Runs the measured queries densely into `exact` and returns the chosen blocks.
-  BlockChoice measure(const Context& context, const QueryView& queries, const RowsView& rows,
+  BlockChoice measure(const Context& context, const QueryView& queries, const RowSet& rows,
                       float scale, TensorView exact) const;
 
   MomoOptions momo_;

@@ -28,7 +28,7 @@ std::string label_of(const HeadChoice& choice) {
 }
 
 LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
-                         const QueryView& queries, const RowsView& rows, int head, float scale) {
+                         const QueryView& queries, const RowSet& rows, int head, float scale) {
   const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
   Probe probe;
   if (spec.kind->needs_probe) probe = probe_region(context, queries, rows, region, head, scale);
@@ -39,7 +39,7 @@ LineIndex resolve_region(const Context& context, const HeadChoice& choice, const
 
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
                                     const std::vector<Region>& regions, const QueryView& queries,
-                                    const RowsView& rows, int head, float scale) {
+                                    const RowSet& rows, int head, float scale) {
   std::vector<LineIndex> indexes;
   for (const Region& region : regions) {
     indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale));
@@ -64,7 +64,7 @@ const HeadChoice& PatternAttention::choice(int layer, int head) const {
 
 std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context, int layer,
                                                          const QueryView& queries,
-                                                         const RowsView& rows, float scale) {
+                                                         const RowSet& rows, float scale) {
   const auto heads = static_cast<int>(queries.queries.size(1));
   const int group = heads / static_cast<int>(rows.keys.size(1));
   if (table_ && (heads != table_->shape.heads || layer >= table_->shape.layers)) {

@@ -14,7 +14,7 @@ namespace kinora {
 // online. `regions` are those of the choice's boundary.
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
                                     const std::vector<Region>& regions, const QueryView& queries,
-                                    const RowsView& rows, int head, float scale);
+                                    const RowSet& rows, int head, float scale);
 
 class PatternAttention final : public SparseAttention {
  public:
@@ -27,7 +27,7 @@ class PatternAttention final : public SparseAttention {
 
  protected:
   std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
-                                         const QueryView& queries, const RowsView& rows,
+                                         const QueryView& queries, const RowSet& rows,
                                          float scale) override;
 
  private:

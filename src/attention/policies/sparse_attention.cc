@@ -41,7 +41,7 @@ int64_t last_text(const QueryView& queries, int64_t most) {
   return count;
 }
 
-bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowsView& rows) const {
+bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowSet& rows) const {
   const auto& layers = options_.dense_layers;
   return queries.count() - last_text(queries, options_.dense_last) < least_queries ||
          rows.count() < options_.dense_below ||
@@ -49,7 +49,7 @@ bool SparseAttention::falls_back(int layer, const QueryView& queries, const Rows
 }
 
 std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int layer,
-                                                 const QueryView& queries, const RowsView& rows,
+                                                 const QueryView& queries, const RowSet& rows,
                                                  float scale) {
   const int64_t last = last_text(queries, options_.dense_last);
   const int64_t first = queries.count() - last;
@@ -75,7 +75,7 @@ std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int lay
 }
 
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
-                             const RowsView& rows, float scale, TensorView out) {
+                             const RowSet& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("the attention '{}' does not run on a GPU yet; use dense attention or "
@@ -99,7 +99,7 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
 }
 
 void SparseAttention::attend_densely(const Context& context, int layer, const char* label,
-                                     const QueryView& queries, const RowsView& rows, float scale,
+                                     const QueryView& queries, const RowSet& rows, float scale,
                                      TensorView out) {
   const RunTimer watch;
   dense_.attend(context, layer, queries, rows, scale, out);
@@ -114,7 +114,7 @@ void SparseAttention::attend_densely(const Context& context, int layer, const ch
 }
 
 void SparseAttention::attend_sparsely(const Context& context, int layer, const QueryView& queries,
-                                      const RowsView& rows, float scale, TensorView out) {
+                                      const RowSet& rows, float scale, TensorView out) {
   const RunTimer index_watch;
   std::vector<LabelledPlan> planned = sparse_plans(context, layer, queries, rows, scale);
   report_.index_seconds += index_watch.seconds();
@@ -137,7 +137,7 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
 
 // All plans in one go: with many cores each by itself would have too few tiles for them.
 void SparseAttention::run(const Context& context, std::vector<LabelledPlan> planned,
-                          const QueryView& queries, const RowsView& rows, float scale,
+                          const QueryView& queries, const RowSet& rows, float scale,
                           TensorView out) {
   const RunTimer watch;
   struct Share {

@@ -35,7 +35,7 @@ class SparseAttention : public Attention, public Planner {
 
   explicit SparseAttention(SparseOptions options) : options_(std::move(options)) {}
 
-  void attend(const Context& context, int layer, const QueryView& queries, const RowsView& rows,
+  void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
               float scale, TensorView out) final;
 
   const AttentionReport* report() const override { return &report_; }
@@ -44,27 +44,27 @@ class SparseAttention : public Attention, public Planner {
 
   // Dense last queries are among the plans.
   std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
-                                  const RowsView& rows, float scale) override;
-  bool falls_back(int layer, const QueryView& queries, const RowsView& rows) const override;
+                                  const RowSet& rows, float scale) override;
+  bool falls_back(int layer, const QueryView& queries, const RowSet& rows) const override;
 
  protected:
   // The policy itself. Its queries are without those that always read everything.
   virtual std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
-                                                 const QueryView& queries, const RowsView& rows,
+                                                 const QueryView& queries, const RowSet& rows,
                                                  float scale) = 0;
   // Everything but fall-back and last queries; the default runs the plans, then corrects.
   virtual void attend_sparsely(const Context& context, int layer, const QueryView& queries,
-                               const RowsView& rows, float scale, TensorView out);
+                               const RowSet& rows, float scale, TensorView out);
   // Runs plans that together cover all heads and books their time and pairs.
   void run(const Context& context, std::vector<LabelledPlan> planned, const QueryView& queries,
-           const RowsView& rows, float scale, TensorView out);
+           const RowSet& rows, float scale, TensorView out);
 
   SparseOptions options_;
   AttentionReport report_;
 
  private:
   void attend_densely(const Context& context, int layer, const char* label,
-                      const QueryView& queries, const RowsView& rows, float scale, TensorView out);
+                      const QueryView& queries, const RowSet& rows, float scale, TensorView out);
 
   DenseAttention dense_;
 };

@@ -47,7 +47,7 @@ HeadMaps::HeadMaps(int64_t tokens, int side) : tokens_(tokens), side_(side) {
   queries_.resize(static_cast<size_t>(side));
 }
 
-void HeadMaps::add_attention(const Context& context, const QueryView& queries, const RowsView& rows,
+void HeadMaps::add_attention(const Context& context, const QueryView& queries, const RowSet& rows,
                              float scale) {
   const Plan plan = dense_plan(queries, rows);
   const auto add = [&](int64_t block, int32_t query, float share) {
@@ -63,8 +63,7 @@ void HeadMaps::add_attention(const Context& context, const QueryView& queries, c
   for (const int32_t ordinal : queries.ordinals) ++queries_[static_cast<size_t>(bucket(ordinal))];
 }
 
-void HeadMaps::add_plan(const Plan& plan, const QueryView& queries, const RowsView& rows,
-                        int head) {
+void HeadMaps::add_plan(const Plan& plan, const QueryView& queries, const RowSet& rows, int head) {
   const auto row_of = [&](int32_t query) {
     return bucket(queries.ordinals[static_cast<size_t>(query)]);
   };

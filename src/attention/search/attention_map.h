@@ -30,10 +30,10 @@ class HeadMaps {
   HeadMaps(int64_t tokens, int side);
 
   // What the queries of a group attend to. 32 rows count together, where their middle one is.
-  void add_attention(const Context& context, const QueryView& queries, const RowsView& rows,
+  void add_attention(const Context& context, const QueryView& queries, const RowSet& rows,
                      float scale);
   // What a plan computes of it for this head.
-  void add_plan(const Plan& plan, const QueryView& queries, const RowsView& rows, int head);
+  void add_plan(const Plan& plan, const QueryView& queries, const RowSet& rows, int head);
 
   // Share of the attention of a bucket's queries that lies on a bucket's keys; every row that sees
   // anything sums to 1.

@@ -9,7 +9,7 @@
 namespace kinora {
 
 std::vector<float> log_sums(const Context& context, const Plan& plan, const QueryView& queries,
-                            const RowsView& rows, float scale) {
+                            const RowSet& rows, float scale) {
   const auto pairs = static_cast<size_t>(queries.count() * queries.queries.size(1));
   std::vector<float> max(pairs), sum(pairs);
   Tensor out(DType::f32, queries.queries.shape());
@@ -19,7 +19,7 @@ std::vector<float> log_sums(const Context& context, const Plan& plan, const Quer
 }
 
 double captured_mass(const Context& context, const Plan& plan, const QueryView& queries,
-                     const RowsView& rows, float scale) {
+                     const RowSet& rows, float scale) {
   const auto sparse = log_sums(context, plan, queries, rows, scale);
   const auto dense = log_sums(context, dense_plan(queries, rows), queries, rows, scale);
   double total = 0;

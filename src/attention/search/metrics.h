@@ -10,11 +10,11 @@ namespace kinora {
 
 // Mean over queries and heads of the share of dense attention that the plan's keys hold (recall).
 double captured_mass(const Context& context, const Plan& plan, const QueryView& queries,
-                     const RowsView& rows, float scale);
+                     const RowSet& rows, float scale);
 
 // log Σ exp(score) of every query and head under a plan, [count, heads]; −∞ where nothing is read.
 std::vector<float> log_sums(const Context& context, const Plan& plan, const QueryView& queries,
-                            const RowsView& rows, float scale);
+                            const RowSet& rows, float scale);
 
 // ‖actual − expected‖ / ‖expected‖ of one head of two outputs [count, heads, d].
 double output_error(ConstTensorView actual, ConstTensorView expected, int head);

@@ -9,7 +9,7 @@ namespace kinora {
 namespace {
 
 // Keys of one kv head as a matrix [rows, head size].
-ConstTensorView keys_of(const RowsView& rows, int64_t kv_head) {
+ConstTensorView keys_of(const RowSet& rows, int64_t kv_head) {
   const ConstTensorView& keys = rows.keys;
   return {keys.raw() + kv_head * keys.stride(1) * dtype_size(keys.dtype()),
           keys.dtype(),
@@ -20,7 +20,7 @@ ConstTensorView keys_of(const RowsView& rows, int64_t kv_head) {
 
 }  // namespace
 
-Probe probe_region(const Context& context, const QueryView& queries, const RowsView& rows,
+Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
                    const Region& region, int head, float scale, int64_t count) {
   Probe probe;
   probe.columns.assign(region.rows.size(), 0.0f);

@@ -17,7 +17,7 @@ struct Probe {
 };
 
 // The last `count` queries of the region that see any of its rows.
-Probe probe_region(const Context& context, const QueryView& queries, const RowsView& rows,
+Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
                    const Region& region, int head, float scale, int64_t count = 64);
 
 }  // namespace kinora

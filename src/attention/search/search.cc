@@ -261,7 +261,7 @@ std::vector<PatternSpec> search_space(int32_t frame_stride) {
   return space;
 }
 
-void check_sample(const QueryView& queries, const RowsView& rows) {
+void check_sample(const QueryView& queries, const RowSet& rows) {
   if (queries.count() < 2 * SparseAttention::least_queries) {
     throw Error(ErrorKind::usage,
                 fmt::format("the sample has {} tokens; a search needs at least {}", queries.count(),
@@ -278,7 +278,7 @@ void check_sample(const QueryView& queries, const RowsView& rows) {
   }
 }
 
-double measure_budget(const Context& context, const QueryView& queries, const RowsView& rows,
+double measure_budget(const Context& context, const QueryView& queries, const RowSet& rows,
                       float scale, int head, const SearchOptions& options) {
   const HeadViews views = view_head(queries, rows, head);
   const std::vector<Region> regions = cut_regions(Boundary::none, views.queries, views.rows);
@@ -296,7 +296,7 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
   return by_share ? options.dense_share * best : best;
 }
 
-HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
+HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
                        float scale, int head, double budget_seconds, const SearchOptions& given) {
   if (queries.count() < SparseAttention::least_queries) check_sample(queries, rows);
   SearchOptions options = given;

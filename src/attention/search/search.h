@@ -40,13 +40,13 @@ std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& ca
 
 // Throws a usage error when the sample cannot be searched: too short, or a modality among the rows
 // that no query has.
-void check_sample(const QueryView& queries, const RowsView& rows);
+void check_sample(const QueryView& queries, const RowSet& rows);
 
 // The budget of one head in seconds, measured.
-double measure_budget(const Context& context, const QueryView& queries, const RowsView& rows,
+double measure_budget(const Context& context, const QueryView& queries, const RowSet& rows,
                       float scale, int head, const SearchOptions& options);
 
-HeadChoice search_head(const Context& context, const QueryView& queries, const RowsView& rows,
+HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
                        float scale, int head, double budget_seconds, const SearchOptions& options);
 
 // Searches the heads of every layer that it is shown and does not yet find in the table. Let it

@@ -185,7 +185,7 @@ void check_pruning(const std::string& rule, DType dtype, Device device, int64_t 
     std::vector<RowSet> sets;
     memory.read(context, 0, memory.queries(), sets);
     ASSERT_EQ(sets.size(), 1u);
-    const RowsView& left = sets[0];
+    const RowSet& left = sets[0];
     EXPECT_EQ(std::vector<int32_t>(left.ordinals.begin(), left.ordinals.end()), expected)
         << "of " << count << " rows at " << to_string(retention);
     ASSERT_EQ(left.count(), static_cast<int64_t>(expected.size()));

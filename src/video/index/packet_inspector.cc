@@ -1,13 +1,10 @@
 #include "video/index/packet_inspector.h"
 
-extern "C" {
-#include <libavcodec/avcodec.h>
-}
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "video/ffmpeg_functions.h"
 #include "video/index/av1_inspector.h"
 #include "video/index/bit_reader.h"
 

@@ -152,7 +152,7 @@ class SubtitleReader {
     const std::string_view format = format_->iformat->name;
     std::vector<Subtitle> found;
     const PacketPtr packet = make_packet();
-    const int64_t stopped = avio_tell(format_->pb);  // all is read when a file is opened
+    const int64_t stopped = avio_seek(format_->pb, 0, SEEK_CUR);  // all is read when opened
     auto first = static_cast<int64_t>(content_.size()), last = int64_t{0};  // places in the file
     while (av_read_frame(format_.get(), packet.get()) >= 0) {
       first = std::min(first, packet->pos);
