@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   add_ask(line);
   add_bench(line);
+  add_calibrate(line);
   add_chat(line);
   add_eval(line);
   add_info(line);

@@ -45,12 +45,20 @@ class PrefixSession {
     const InputOptions options = input_options(source, cancel);
     for (const EvalPart& part : source.parts) {
       if (!part.source.empty()) {
-        frames_ += static_cast<int64_t>(session_.add(part.source, options).times.size());
+        const InputInfo input = session_.add(part.source, options);
+        frames_ += static_cast<int64_t>(input.times.size());
+        // The last frame lasts as long as the one before it.
+        if (input.times.size() < 2) continue;
+        begin_ = input.times.front();
+        end_ = 2 * input.times.back() - input.times[input.times.size() - 2];
       }
     }
   }
 
   int64_t frames() const { return frames_; }
+  // What the frames of the last video cover.
+  double begin() const { return begin_; }
+  double end() const { return end_; }
 
   Answer ask(const EvalItem& item, const AnswerOptions& options) {
     session_.clear();
@@ -66,6 +74,7 @@ class PrefixSession {
   Session session_;
   const EvalItem& source_;
   int64_t frames_ = 0;
+  double begin_ = 0, end_ = 0;
 };
 
 }  // namespace
@@ -73,8 +82,9 @@ class PrefixSession {
 EvalOutcome run_eval(const Engine& engine, const EvalData& data,
                      const std::vector<EvalPolicy>& policies, const EvalOptions& options) {
   const ModelDescription model = engine.describe();
-  const std::string setting = fmt::format("{} {} {} {}", model.name, model.parameters,
-                                          options.max_tokens, options.wrong_video ? "wrong" : "");
+  const std::string setting =
+      fmt::format("{} {} {} {}{}", model.name, model.parameters, options.max_tokens,
+                  options.wrong_video ? "wrong" : "", options.evidence ? "evidence" : "");
   ResultsFile results(options.results, setting);
   EvalOutcome outcome;
   outcome.records = results.earlier();
@@ -87,6 +97,7 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
   AnswerOptions answering;
   answering.temperature = 0;
   answering.max_tokens = options.max_tokens;
+  answering.evidence = options.evidence;
   answering.cancel = options.cancel;
 
   const auto started = std::chrono::steady_clock::now();
@@ -134,6 +145,10 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
           record.answer = answer.text;
           record.seconds = answer.timings.generate;
           record.depth = item->depth.value_or(-1);
+          if (options.evidence) {
+            record.evidence =
+                score_evidence(*item, answer.evidence, session->begin(), session->end());
+          }
           if (first) {
             record.prefill = answer.timings.total - answer.timings.generate;
             record.share = answer.attention_report ? answer.attention_report->computed_share : 1.0;
