@@ -29,6 +29,8 @@ class Samples {
 
 // Seconds that body took.
 double seconds_of(const std::function<void()>& body);
+// CPU seconds of the process: what other programs take does not count.
+double cpu_seconds_of(const std::function<void()>& body);
 
 // Lets the waiting threads of other libraries, which spin for a while, go to sleep.
 void settle();

@@ -31,6 +31,7 @@ struct Settings {
   int threads = 0;
   int mass_layers = 0;  // in the middle, whose mass of rows is measured
   int mass_heads = 0;   // of each of them; 0: all
+  bool cpu_time = false;
   bool native_bf16 = false;
   bool json = false;
 };
@@ -117,6 +118,8 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(0, 1000));
   app.add_option("--mass-heads", settings.mass_heads, "heads of each of these layers (0: all)")
       ->check(CLI::Range(0, 63));
+  app.add_flag("--cpu-time", settings.cpu_time,
+               "compare these by CPU time, on a busy machine with one thread");
   app.add_flag("--native-bf16", settings.native_bf16, "use the CPU's bf16 matrix instructions");
   app.add_flag("--json", settings.json, "print JSON");
   CLI11_PARSE(app, argc, argv);
@@ -157,10 +160,11 @@ int run(int argc, char** argv) {
     // Token by token in turns; both read as many rows.
     RowMass mass(context.device, middle_layers(config, settings), config.heads);
     double with = 0, without = 0;
+    const auto& time = settings.cpu_time ? cpu_seconds_of : seconds_of;
     for (int64_t i = 0; i < settings.tokens; ++i) {
       for (const bool wanted : {i % 2 == 0, i % 2 != 0}) {
         const MemoryMark before = session.memory().mark();
-        (wanted ? with : without) += seconds_of([&] {
+        (wanted ? with : without) += time([&] {
           session.feed({&next, 1}, wanted ? &mass : nullptr);
         });
         session.memory().rewind(before);

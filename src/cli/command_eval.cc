@@ -124,6 +124,7 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   const std::string title = fmt::format("{} on {}{}", engine.describe().name, flags.data,
                                         flags.run.wrong_video ? " (wrong-video control)" : "");
   auto tables = report_tables(outcome, flags.policies);
+  if (flags.run.evidence) tables.push_back(evidence_table(outcome, flags.policies));
   if (flags.recall > 0) {
     RecallOptions options{flags.recall, flags.recall_every, cancel, {}};
     options.progress = [&](int64_t done, int64_t total) { progress.update("recall", done, total); };
@@ -201,6 +202,8 @@ void add_eval(CommandLine& line) {
   command->add_option("--max-tokens", flags->run.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command->add_flag("--evidence", flags->run.evidence,
+                    "Judge the times that answers name (questions with known times)");
   command->add_flag("--wrong-video", flags->run.wrong_video,
                     "Ask about another video of the set: what guessing gives");
   command

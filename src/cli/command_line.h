@@ -19,6 +19,7 @@ void add_ask(CommandLine& line);
 void add_bench(CommandLine& line);
 void add_bench_overlap(CommandLine& line, CLI::App& bench);
 void add_bench_draft(CommandLine& line, CLI::App& bench);  // part of it
+void add_calibrate(CommandLine& line);
 void add_chat(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_info(CommandLine& line);

@@ -107,6 +107,20 @@ FrameChoice read_frames(const json& object) {
                        number_field(object, "end", choice.end));
 }
 
+std::vector<TimeStretch> read_times(const json& object) {
+  std::vector<TimeStretch> times;
+  if (!object.contains("times")) return times;
+  const json& list = object.at("times");
+  if (!list.is_array()) refuse("'times' is not a list");
+  for (const json& pair : list) {
+    const bool two =
+        pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number();
+    if (!two || pair[0] > pair[1]) refuse("'times' holds something that is not [start, end]");
+    times.push_back({pair[0].get<double>(), pair[1].get<double>()});
+  }
+  return times;
+}
+
 EvalItem read_item(const json& object, const std::string& directory, int64_t line) {
   if (!object.is_object()) refuse("the line is not a JSON object");
   EvalItem item;
@@ -130,6 +144,11 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
   if (object.contains("depth")) {
     item.depth = number_field(object, "depth", 0);
     if (!(*item.depth >= 0 && *item.depth <= 1)) refuse("'depth' is not between 0 and 1");
+  }
+  item.times = read_times(object);
+  if (object.contains("all_times")) {
+    if (!object.at("all_times").is_boolean()) refuse("'all_times' is not true or false");
+    item.all_times = object.at("all_times").get<bool>();
   }
   return item;
 }
@@ -202,6 +221,8 @@ std::string eval_line(const EvalItem& item) {
   if (frames.way == Way::all) out["all_frames"] = true;
   if (item.length) out["length"] = *item.length;
   if (item.depth) out["depth"] = *item.depth;
+  for (const TimeStretch& time : item.times) out["times"].push_back({time.start, time.end});
+  if (item.all_times) out["all_times"] = true;
   return out.dump();
 }
 

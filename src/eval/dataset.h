@@ -20,6 +20,12 @@ struct EvalPart {
   std::string text;
 };
 
+// Seconds of a video.
+struct TimeStretch {
+  double start = 0;
+  double end = 0;
+};
+
 struct EvalItem {
   int64_t line = 0;  // in its file, from 1
   std::string id;    // unique in its file; the line number when none is given
@@ -29,9 +35,11 @@ struct EvalItem {
   std::vector<std::string> answers;  // accepted ones; with options, exactly one of them
   std::vector<std::string> events;   // for captions: what the answer should mention, in sentences
   std::string type;
-  FrameChoice frames;             // of every video in front of the question
-  std::optional<int64_t> length;  // that reports group by; absent: the number of frames
-  std::optional<double> depth;    // of a needle, from 0 to 1
+  FrameChoice frames;              // of every video in front of the question
+  std::optional<int64_t> length;   // that reports group by; absent: the number of frames
+  std::optional<double> depth;     // of a needle, from 0 to 1
+  std::vector<TimeStretch> times;  // where the answer can be seen; empty: not known
+  bool all_times = false;          // all of them are needed; else any of them will do
 
   // Items with the same key can share one prefill.
   std::string prefix_key() const;

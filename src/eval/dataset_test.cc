@@ -73,6 +73,32 @@ TEST(EvalData, NamesBadLinesAndKeepsTheRest) {
   EXPECT_EQ(lines, (std::vector<int64_t>{1, 3, 4, 5, 6, 7, 8, 9, 10}));
 }
 
+TEST(EvalData, ReadsTheTimesOfFacts) {
+  const EvalData data = read_text(
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [[1, 2.5], [4, 4]]})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [[1, 2]], "all_times": true})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": 3})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [[2, 1]]})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [[1, "2"]]})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [1, 2]})"
+      "\n"
+      R"({"video": "a.mp4", "question": "?", "answer": "x", "times": [[1, 2]], "all_times": 1})");
+  ASSERT_EQ(data.items.size(), 2u);
+  EXPECT_EQ(data.problems.size(), 5u);
+  ASSERT_EQ(data.items[0].times.size(), 2u);
+  EXPECT_EQ(data.items[0].times[0].end, 2.5);
+  EXPECT_FALSE(data.items[0].all_times);
+  EXPECT_TRUE(data.items[1].all_times);
+  const EvalItem again = read_text(eval_line(data.items[1])).items.at(0);
+  EXPECT_EQ(again.times.size(), 1u);
+  EXPECT_TRUE(again.all_times);
+}
+
 TEST(EvalData, RefusesAFileWithoutAnyQuestion) {
   EXPECT_THROW(read_text(""), Error);
   EXPECT_THROW(read_text("nothing\n"), Error);

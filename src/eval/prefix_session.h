@@ -24,13 +24,21 @@ class PrefixSession {
     input.cancel = cancel;
     for (const EvalPart& part : source.parts) {
       if (!part.source.empty()) {
-        frames_ += static_cast<int64_t>(session_.add(part.source, input).times.size());
+        const std::vector<double> times = session_.add(part.source, input).times;
+        frames_ += static_cast<int64_t>(times.size());
+        // The last frame lasts as long as the one before it.
+        if (times.size() < 2) continue;
+        begin_ = times.front();
+        end_ = 2 * times.back() - times[times.size() - 2];
       }
     }
   }
 
   Session& session() { return session_; }
   int64_t frames() const { return frames_; }
+  // What the frames of the last video cover.
+  double begin() const { return begin_; }
+  double end() const { return end_; }
 
   Answer ask(const EvalItem& item, const AnswerOptions& options) {
     session_.clear();
@@ -46,6 +54,7 @@ class PrefixSession {
   Session session_;
   const EvalItem& source_;
   int64_t frames_ = 0;
+  double begin_ = 0, end_ = 0;
 };
 
 }  // namespace kinora

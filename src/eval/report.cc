@@ -146,6 +146,49 @@ std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
   return tables;
 }
 
+ReportTable evidence_table(const EvalOutcome& outcome, const std::vector<std::string>& policies) {
+  struct Sums {
+    int64_t count = 0, right = 0;
+    double found = 0, found_of_right = 0, guessed = 0, length = 0;
+
+    void add(const EvalRecord& record) {
+      const EvidenceScore& evidence = record.evidence;
+      ++count;
+      found += evidence.found;
+      guessed += evidence.guessed;
+      length += evidence.length;
+      if (record.score < 1) return;
+      ++right;
+      found_of_right += evidence.found;
+    }
+  };
+  ReportTable table{"Times that answers name",
+                    {"policy", "facts", "length", "questions", "named, %", "95 % interval",
+                     "of right answers, %", "uniform guess, %", "span, % of the video"},
+                    {}};
+  for (const std::string& policy : policies) {
+    std::map<std::pair<bool, int64_t>, Sums> groups;  // −1: all lengths
+    for (const EvalRecord& record : outcome.records) {
+      if (record.policy != policy || !record.evidence.judged) continue;
+      for (const int64_t length : {record.length, int64_t{-1}}) {
+        groups[{record.evidence.several, length}].add(record);
+      }
+    }
+    for (const auto& [key, sums] : groups) {
+      const auto count = static_cast<double>(sums.count);
+      const ConfidenceInterval interval = wilson_interval(sums.found, sums.count);
+      table.rows.push_back(
+          {policy, key.first ? "several, recall" : "one",
+           key.second < 0 ? "all" : std::to_string(key.second), std::to_string(sums.count),
+           percent(sums.found / count),
+           fmt::format("{}–{}", percent(interval.low), percent(interval.high)),
+           sums.right > 0 ? percent(sums.found_of_right / static_cast<double>(sums.right)) : "–",
+           percent(sums.guessed / count), percent(sums.length / count)});
+    }
+  }
+  return table;
+}
+
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens) {
   ReportTable table{fmt::format("Attention captured, {} tokens", tokens),
                     {"policy", "recall, %", "output error, %", "attention FLOPs, %",

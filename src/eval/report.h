@@ -19,6 +19,9 @@ struct ReportTable {
 std::vector<ReportTable> report_tables(const EvalOutcome& outcome,
                                        const std::vector<std::string>& policies);
 
+// How well the times that answers name fit the facts; for runs that judged them.
+ReportTable evidence_table(const EvalOutcome& outcome, const std::vector<std::string>& policies);
+
 // What `kinora eval --recall` measured.
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens);
 

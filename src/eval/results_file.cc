@@ -19,6 +19,12 @@ json to_json(const EvalRecord& record, const std::string& setting) {
             {"tokens", record.tokens},  {"answer", record.answer}, {"score", record.score},
             {"seconds", record.seconds}};
   if (record.depth >= 0) line["depth"] = record.depth;
+  if (record.evidence.judged) {
+    line["evidence"] = {{"several", record.evidence.several},
+                        {"found", record.evidence.found},
+                        {"guessed", record.evidence.guessed},
+                        {"length", record.evidence.length}};
+  }
   if (record.prefill > 0) {
     line["prefill"] = record.prefill;
     line["share"] = record.share;
@@ -39,6 +45,11 @@ EvalRecord from_json(const json& line) {
   record.seconds = line.at("seconds");
   record.length = line.value("length", record.frames);
   record.depth = line.value("depth", record.depth);
+  if (line.contains("evidence")) {
+    const json& evidence = line.at("evidence");
+    record.evidence = {true, evidence.at("several"), evidence.at("found"), evidence.at("guessed"),
+                       evidence.at("length")};
+  }
   record.prefill = line.value("prefill", record.prefill);
   record.share = line.value("share", record.share);
   record.row_bytes = line.value("row_bytes", record.row_bytes);

@@ -35,8 +35,9 @@ std::vector<Prefix> group_by_prefix(const EvalData& data) {
 EvalOutcome run_eval(const Engine& engine, const EvalData& data,
                      const std::vector<EvalPolicy>& policies, const EvalOptions& options) {
   const ModelDescription model = engine.describe();
-  const std::string setting = fmt::format("{} {} {} {}", model.name, model.parameters,
-                                          options.max_tokens, options.wrong_video ? "wrong" : "");
+  const std::string setting =
+      fmt::format("{} {} {} {}{}", model.name, model.parameters, options.max_tokens,
+                  options.wrong_video ? "wrong" : "", options.evidence ? "evidence" : "");
   ResultsFile results(options.results, setting);
   EvalOutcome outcome;
   outcome.records = results.earlier();
@@ -49,6 +50,7 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
   AnswerOptions answering;
   answering.temperature = 0;
   answering.max_tokens = options.max_tokens;
+  answering.evidence = options.evidence;
   answering.cancel = options.cancel;
 
   const auto started = std::chrono::steady_clock::now();
@@ -97,6 +99,10 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
           record.answer = answer.text;
           record.seconds = answer.timings.generate;
           record.depth = item->depth.value_or(-1);
+          if (options.evidence) {
+            record.evidence =
+                score_evidence(*item, answer.evidence, session->begin(), session->end());
+          }
           if (first) {
             record.prefill = answer.timings.total - answer.timings.generate;
             record.share = answer.attention_report ? answer.attention_report->computed_share : 1.0;

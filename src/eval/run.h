@@ -12,6 +12,7 @@
 
 #include "base/cancel.h"
 #include "eval/dataset.h"
+#include "eval/evidence_score.h"
 
 namespace kinora {
 
@@ -32,6 +33,7 @@ struct EvalRecord {
   double score = 0;
   double seconds = 0;  // from the question to the whole answer, without the shared prefill
   double depth = -1;   // of the needle; negative: none
+  EvidenceScore evidence;
   // Set only for the first question about a video, which pays for the shared prefill; else 0.
   double prefill = 0;     // seconds
   double share = 0;       // of the multiply-adds of dense attention
@@ -41,6 +43,7 @@ struct EvalRecord {
 struct EvalOptions {
   std::string results;  // JSON lines; empty: nothing is kept
   int64_t max_tokens = 256;
+  bool evidence = false;     // judge the times that answers name
   bool wrong_video = false;  // ask about the next video of the set instead: what guessing gives
   double time_limit = 0;     // seconds after which no further video is begun; 0: none
   CancelToken cancel;

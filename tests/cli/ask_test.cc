@@ -98,8 +98,8 @@ TEST_F(Ask, NamesTheTimesThatTheAnswerRestsOn) {
       kinora({"ask", picture(), "What?", "-m", model, "--max-tokens", "3", "--evidence", sheet});
   EXPECT_EQ(still.code, 2);
   EXPECT_NE(still.err.find("no frame of a video"), std::string::npos) << still.err;
-  const Finished nowhere =
-      kinora({"ask", "demo", "What?", "-q", "--evidence", file("no/such/sheet.png")});
+  const Finished nowhere = kinora({"ask", clip(), "What?", "-m", model, "--max-tokens", "3", "-q",
+                                   "--evidence", file("no/such/sheet.png")});
   EXPECT_NE(nowhere.code, 0);
 }
 

@@ -71,6 +71,44 @@ TEST(Eval, ComparesMemoriesInOneCommand) {
   EXPECT_NE(wrong.err.find("1 or more"), std::string::npos) << wrong.err;
 }
 
+TEST(Eval, JudgesTheTimesThatAnswersName) {
+  const TempDir folder;
+  const Finished finished =
+      kinora({"eval", small_set, "--no-cache", "--evidence", "--results", folder.file("answers")});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_NE(finished.out.find("## Times that answers name"), std::string::npos) << finished.out;
+  double named = 0, guessed = 0;
+  int one = 0, several = 0;
+  for (const auto& answer : lines_of(folder.file("answers"))) {
+    if (!answer.contains("evidence")) continue;
+    const auto& evidence = answer.at("evidence");
+    several += evidence.at("several").get<bool>();
+    if (evidence.at("several").get<bool>()) continue;
+    ++one;
+    named += evidence.at("found").get<double>();
+    guessed += evidence.at("guessed").get<double>();
+    EXPECT_LE(evidence.at("length").get<double>(), 1.0 / 16 + 1e-6);  // two of 32 frames
+  }
+  EXPECT_GT(one, 20);
+  EXPECT_GT(several, 1);
+  EXPECT_GE(named / one, 0.85) << finished.out;
+  EXPECT_LT(guessed / one, 0.6);
+}
+
+TEST(Eval, ACalibrationChoosesHeadsThatPoint) {
+  const TempDir folder;
+  const std::string table = folder.file("heads.json");
+  const Finished finished = kinora({"calibrate", small_set, "--heads", "2", "-o", table});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(content_of(table));
+  EXPECT_EQ(json.at("format"), "kinora-evidence");
+  EXPECT_FALSE(json.at("chosen").empty());
+  EXPECT_NE(finished.out.find("names the time of"), std::string::npos) << finished.out;
+  const std::string timeless = folder.file("set.jsonl");
+  std::ofstream(timeless) << R"({"video": "a.mp4", "question": "?", "answer": "x"})";
+  expect_error(kinora({"calibrate", timeless, "-o", table}), 4, "times");
+}
+
 TEST(Eval, AnotherVideoIsNoHelp) {
   const TempDir folder;
   const Finished finished = kinora(

@@ -22,6 +22,7 @@ import torch
 from training.world import captions, passages, questions, render, scene, video_file
 
 TOKENS_PER_SENTENCE = 12
+SEVERAL = ("which_card_first", "count_cards", "count_times", "same_way", "same_background", "caption")  # whose answer needs all its times
 NEEDLES = ("card", "colour_card", "group_card", "is_card", "when_card")
 
 
@@ -79,6 +80,8 @@ class Writer:
         if item.options:
             line["choices"] = item.options  # not `options`: the model is not asked to choose a letter
         line.update(type=item.skill, kind=item.kind, times=[[round(s / world.fps, 3), round(e / world.fps, 3)] for s, e in item.evidence])
+        if item.kind in SEVERAL and len(line["times"]) > 1:
+            line["all_times"] = True
         if "video" in where or "parts" in where:
             line.update(frames=world.frames, fps=world.fps, all_frames=True)
         line.update(more)
