@@ -9,7 +9,7 @@
 #include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
-#include "engine/evidence_heads.h"
+#include "engine/evidence/evidence_heads.h"
 #include "eval/calibrate.h"
 
 namespace kinora::cli {

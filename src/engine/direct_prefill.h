@@ -10,7 +10,7 @@
 
 #include "attention/planner.h"
 #include "attention/policies/dense.h"
-#include "engine/unit_stream.h"
+#include "engine/ingest/unit_stream.h"
 #include "memory/flat_memory.h"
 #include "model/model.h"
 

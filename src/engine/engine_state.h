@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/threads.h"
 #include "engine/draft_choice.h"
-#include "engine/memory_budget.h"
+#include "engine/budget/memory_budget.h"
 #include "engine/speed.h"
 #include "model/model.h"
 

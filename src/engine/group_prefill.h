@@ -12,7 +12,7 @@
 #include "base/cancel.h"
 #include "base/progress.h"
 #include "engine/engine_state.h"
-#include "engine/memory_budget.h"
+#include "engine/budget/memory_budget.h"
 #include "engine/stage_clock.h"
 #include "generate/drafter.h"
 #include "model/model.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/transcript.h"
-#include "engine/visual_input.h"
+#include "engine/ingest/visual_input.h"
 #include "model/model.h"
 
 namespace kinora {

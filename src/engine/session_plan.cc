@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/budget_text.h"
+#include "engine/budget/budget_text.h"
 #include "engine/session_state.h"
 #include "engine/session_stream.h"
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "engine/group_prefill.h"
-#include "engine/ingest.h"
-#include "engine/segment_reader.h"
+#include "engine/ingest/ingest.h"
+#include "engine/ingest/segment_reader.h"
 #include "engine/session_state.h"
 
 namespace kinora {

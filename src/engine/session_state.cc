@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/attention_choice.h"
 #include "engine/draft_choice.h"
-#include "engine/evidence_heads.h"
+#include "engine/evidence/evidence_heads.h"
 #include "engine/scheduler.h"
 #include "engine/session_stream.h"
 #include "engine/stopwatch.h"

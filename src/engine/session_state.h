@@ -15,13 +15,13 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
-#include "engine/budget_planner.h"
+#include "engine/budget/budget_planner.h"
 #include "engine/engine_state.h"
-#include "engine/evidence.h"
+#include "engine/evidence/evidence.h"
 #include "engine/prompt.h"
 #include "engine/span_recorder.h"
 #include "engine/transcript.h"
-#include "engine/visual_input.h"
+#include "engine/ingest/visual_input.h"
 #include "generate/generation.h"
 #include "memory/retention/retention.h"
 

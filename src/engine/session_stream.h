@@ -8,7 +8,7 @@
 #include <exception>
 #include <memory>
 
-#include "engine/ingest.h"
+#include "engine/ingest/ingest.h"
 #include "engine/span_recorder.h"
 
 namespace kinora {

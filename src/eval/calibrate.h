@@ -10,7 +10,7 @@
 #include "attention/row_mass.h"
 #include "base/cancel.h"
 #include "engine/engine_state.h"
-#include "engine/evidence.h"
+#include "engine/evidence/evidence.h"
 #include "eval/dataset.h"
 
 namespace kinora {

@@ -1,6 +1,6 @@
 // Taking in: frames that come in any portions become units, units become tokens, with and without
 // a known end.
-#include "engine/ingest.h"
+#include "engine/ingest/ingest.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/open_unit_stream.h"
+#include "engine/ingest/open_unit_stream.h"
 #include "support/film.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"

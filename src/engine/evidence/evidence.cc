@@ -1,4 +1,4 @@
-#include "engine/evidence.h"
+#include "engine/evidence/evidence.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/gpu.h"
-#include "engine/bounded_queue.h"
+#include "engine/ingest/bounded_queue.h"
 #include "support/film.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"

@@ -1,4 +1,4 @@
-#include "engine/ingest.h"
+#include "engine/ingest/ingest.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/bounded_queue.h"
+#include "engine/ingest/bounded_queue.h"
 #include "engine/core_gate.h"
-#include "engine/open_unit_stream.h"
+#include "engine/ingest/open_unit_stream.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
-#include "engine/unit_stream.h"
+#include "engine/ingest/unit_stream.h"
 
 namespace kinora {
 namespace {

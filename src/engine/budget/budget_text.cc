@@ -1,4 +1,4 @@
-#include "engine/budget_text.h"
+#include "engine/budget/budget_text.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/visual_input.h"
+#include "engine/ingest/visual_input.h"
 
 #include <fmt/format.h>
 

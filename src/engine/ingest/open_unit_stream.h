@@ -6,7 +6,7 @@
 #include <deque>
 #include <optional>
 
-#include "engine/unit_source.h"
+#include "engine/ingest/unit_source.h"
 #include "model/visual_plan.h"
 
 namespace kinora {

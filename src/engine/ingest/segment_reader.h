@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/cancel.h"
-#include "engine/ingest.h"
+#include "engine/ingest/ingest.h"
 
 namespace kinora {
 

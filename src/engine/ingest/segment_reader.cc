@@ -1,4 +1,4 @@
-#include "engine/segment_reader.h"
+#include "engine/ingest/segment_reader.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/budget_planner.h"
+#include "engine/budget/budget_planner.h"
 #include "video/sampling.h"
 
 namespace kinora {

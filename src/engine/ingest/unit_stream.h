@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/unit_source.h"
-#include "engine/visual_input.h"
+#include "engine/ingest/unit_source.h"
+#include "engine/ingest/visual_input.h"
 
 namespace kinora {
 

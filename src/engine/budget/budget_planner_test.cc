@@ -1,6 +1,6 @@
 // The planner against an exhaustive search with a cost of its own, and what must hold for any
 // numbers.
-#include "engine/budget_planner.h"
+#include "engine/budget/budget_planner.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/evidence_heads.h"
+#include "engine/evidence/evidence_heads.h"
 
 #include <fmt/format.h>
 

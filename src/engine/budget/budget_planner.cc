@@ -1,4 +1,4 @@
-#include "engine/budget_planner.h"
+#include "engine/budget/budget_planner.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/unit_stream.h"
+#include "engine/ingest/unit_stream.h"
 
 #include <algorithm>
 #include <cstring>

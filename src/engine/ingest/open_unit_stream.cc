@@ -1,4 +1,4 @@
-#include "engine/open_unit_stream.h"
+#include "engine/ingest/open_unit_stream.h"
 
 #include <algorithm>
 #include <cstring>

@@ -20,8 +20,8 @@
 #include "base/progress.h"
 #include "engine/engine_state.h"
 #include "engine/span_recorder.h"
-#include "engine/unit_source.h"
-#include "engine/visual_input.h"
+#include "engine/ingest/unit_source.h"
+#include "engine/ingest/visual_input.h"
 
 namespace kinora {
 
