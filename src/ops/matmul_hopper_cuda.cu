@@ -41,16 +41,17 @@ bool runs_here(int device) {
   return attributes.binaryVersion == 90 && encode() != nullptr;
 }
 
+constexpr int most_devices = 64;
+
 bool runs_on(int device) {
-  constexpr int most = 64;
   static const auto known = [] {
-    std::array<bool, most> runs{};
+    std::array<bool, most_devices> runs{};
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();
-    for (int i = 0; i < std::min(count, most); ++i) runs[static_cast<size_t>(i)] = runs_here(i);
+    for (int i = 0; i < std::min(count, most_devices); ++i) runs[static_cast<size_t>(i)] = runs_here(i);
     return runs;
   }();
-  return device >= 0 && device < most && known[static_cast<size_t>(device)];
+  return device >= 0 && device < most_devices && known[static_cast<size_t>(device)];
 }
 
 cuuint64_t count(int64_t value) { return static_cast<cuuint64_t>(value); }
