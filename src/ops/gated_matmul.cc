@@ -5,11 +5,6 @@
 
 namespace kinora {
 
-bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
-                       TensorView out) {
-  return !context.device.is_cpu() && cuda::gated_in_one_pass(context, a, weight, out);
-}
-
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
                   ConstTensorView bias) {
   const OpChecks checks(context, "gated_matmul", {{"a", a}, {"weight", weight}, {"out", out}});

@@ -49,8 +49,6 @@ void matmul(const Context& context, const MatmulWork& work) {
     }
   } else if (matmul_stream(context, work, false)) {
     return;
-  } else if (hopper_fits(context, work, false)) {
-    return matmul_hopper(context, work, false);
   } else if (m <= skinny_rows && skinny_fits(context, work)) {
     return matmul_skinny(context, work, false);
   }
@@ -59,21 +57,12 @@ void matmul(const Context& context, const MatmulWork& work) {
   if (work.bias.raw() != nullptr) add_bias(context, work.bias, work.out);
 }
 
-bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
-                       TensorView out) {
-  const MatmulWork work{a, weight, {}, out, false};
-  if (a.dtype() == DType::f32) return a.size(0) <= few_rows;
-  return hopper_fits(context, work, true) ||
-         (a.size(0) <= skinny_rows && skinny_fits(context, work));
-}
-
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out) {
   const int64_t n = out.size(1);
   const MatmulWork work{a, weight, bias, out, false};
   if (a.dtype() == DType::f32 && a.size(0) <= few_rows) return matmul_few_f32(context, work, true);
   if (matmul_stream(context, work, true)) return;
-  if (hopper_fits(context, work, true)) return matmul_hopper(context, work, true);
   if (a.dtype() == DType::bf16 && a.size(0) <= skinny_rows && skinny_fits(context, work)) {
     return matmul_skinny(context, work, true);
   }

@@ -11,15 +11,10 @@ constexpr int64_t skinny_rows = 8;
 bool skinny_fits(const Context& context, const MatmulWork& work);
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
 
-// The same for two to `hopper_rows` rows on Hopper cards, faster still.
-constexpr int64_t hopper_rows = 64;
-bool hopper_fits(const Context& context, const MatmulWork& work, bool gated);
-void matmul_hopper(const Context& context, const MatmulWork& work, bool gated);
-
 // One row, bf16 by bf16: the fastest of all. False, with nothing done, where it does not fit.
 bool matmul_stream(const Context& context, const MatmulWork& work, bool gated);
 
-// f32 rows, weights of any type, up to eight rows; `gated` likewise. None of these takes
+// f32 rows, weights of any type, up to eight rows; `gated` likewise. None of the three takes
 // memory, so that they can stand in a captured graph.
 constexpr int64_t few_rows = 8;
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated);

@@ -42,7 +42,6 @@ void gated_matmul(const Context&, ConstTensorView, ConstTensorView, ConstTensorV
   no_cuda();
 }
 
-bool gated_in_one_pass(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 bool norm_matmul(const Context&, const MatmulWork&, ConstTensorView, float, bool) { no_cuda(); }
 
 }  // namespace kinora::cuda
