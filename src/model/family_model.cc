@@ -9,6 +9,7 @@
 #include "model/chat/published_template.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/weights/gpu_weights.h"
+#include "model/weights/quantized_files.h"
 
 namespace kinora {
 namespace {
@@ -31,6 +32,8 @@ ModelInfo describe(const ModelParts& parts) {
   info.decoder_parameters =
       decoder.layers * (projections + 3 * decoder.hidden * decoder.intermediate);
   info.weight_bytes = parts.weights.bytes;
+  info.stored_bytes = parts.weights.stored_bytes;
+  info.quantization = parts.quantization;
   info.max_position = decoder.max_position;
   info.vocabulary = decoder.vocabulary;
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
@@ -53,8 +56,8 @@ ModelParts gather_parts(const Family& family, const ModelDirectory& directory, M
                         DecoderWeights decoder, const WeightCount& weights) {
   Tokenizer tokenizer = Tokenizer::load(directory.files, directory.path);
   ChatForm chat = family.chat(read_chat_template(directory.files, directory.path));
-  return {family,  last_part(directory.path), std::move(config), std::move(decoder),
-          weights, std::move(tokenizer),      std::move(chat)};
+  return {family,  last_part(directory.path),           std::move(config),    std::move(decoder),
+          weights, quantization_text(directory.config), std::move(tokenizer), std::move(chat)};
 }
 
 FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOptions& options)
