@@ -43,6 +43,8 @@ struct ModelDescription {
   std::string weight_type;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
+  int64_t stored_bytes = 0;  // of the weights in their files
+  std::string quantization;  // how they are stored there; empty: in weight_type
   int64_t vocabulary = 0;
   int64_t max_position = 0;
   int64_t hidden_size = 0;

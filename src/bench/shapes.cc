@@ -37,6 +37,22 @@ constexpr const char* qwen_3b = R"({
   }
 })";
 
+constexpr const char* qwen3_vl_8b = R"({
+  "model_type": "qwen3_vl",
+  "image_token_id": 151655, "video_token_id": 151656, "tie_word_embeddings": false,
+  "text_config": {
+    "hidden_size": 4096, "num_hidden_layers": 36, "head_dim": 128,
+    "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 12288, "vocab_size": 151936,
+    "max_position_embeddings": 262144, "rms_norm_eps": 1e-6, "rope_theta": 5e6,
+    "rope_scaling": {"rope_type": "default", "mrope_section": [24, 20, 20]}
+  },
+  "vision_config": {
+    "hidden_size": 1152, "depth": 27, "num_heads": 16, "intermediate_size": 4304,
+    "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24]
+  }
+})";
+
 constexpr const char* llava_7b = R"({
   "model_type": "llava_onevision",
   "image_token_index": 151646, "video_token_index": 151647,
@@ -63,9 +79,11 @@ ModelShape model_shape(const std::string& name) {
   };
   if (name == "qwen2.5-vl-7b") return shape(qwen_7b, bench_qwen_vision);
   if (name == "qwen2.5-vl-3b" || name == "3b") return shape(qwen_3b, bench_qwen_vision);
+  if (name == "qwen3-vl-8b") return shape(qwen3_vl_8b, bench_qwen3_vision);
   if (name == "llava-onevision-7b") return shape(llava_7b, bench_siglip);
   throw Error(ErrorKind::usage, "unknown shape '" + name +
-                                    "': give qwen2.5-vl-7b, qwen2.5-vl-3b or llava-onevision-7b");
+                                    "': give qwen2.5-vl-7b, qwen2.5-vl-3b, qwen3-vl-8b or "
+                                    "llava-onevision-7b");
 }
 
 }  // namespace kinora::cli

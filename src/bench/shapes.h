@@ -14,8 +14,8 @@ struct ModelShape {
   VisionBench vision;
 };
 
-// "qwen2.5-vl-7b", "qwen2.5-vl-3b" ("3b"), "llava-onevision-7b". Throws a usage error with the
-// list.
+// "qwen2.5-vl-7b", "qwen2.5-vl-3b" ("3b"), "qwen3-vl-8b", "llava-onevision-7b". Throws a usage
+// error with the list.
 ModelShape model_shape(const std::string& name);
 
 }  // namespace kinora::cli

@@ -4,6 +4,7 @@
 #include "model/families/families.h"
 #include "model/families/llava_onevision/siglip.h"
 #include "model/families/qwen2_5_vl/tower.h"
+#include "model/families/qwen3_vl/tower.h"
 #include "model/vision/gpu_patches.h"
 
 namespace kinora::cli {
@@ -49,6 +50,35 @@ VisionFigure bench_qwen_vision(const Context& context, const ConfigFiles& shape,
           (full * static_cast<double>(rows * columns) +
            (static_cast<double>(v.layers) - full) * window);
   figure.operations = patches * each;
+  return figure;
+}
+
+VisionFigure bench_qwen3_vision(const Context& context, const ConfigFiles& shape, int64_t frames,
+                                int64_t width, int64_t height) {
+  VisionFigure figure;
+  figure.frames = frames;
+  const PixelNormalizer normalizer = any_normalizer();
+  const Qwen3VisionConfig v = read_qwen3_vision(shape, family_of(shape).read(shape).decoder);
+  const int64_t block = v.patch * v.merge;
+  figure.width = width / block * block;
+  figure.height = height / block * block;
+  const Tensor pixels = Tensor::zeros(DType::u8, {frames, figure.height, figure.width, 3});
+  const Qwen3VisionTower tower(
+      v, on_gpu(context, random_qwen3_vision(context, v, DType::bf16), DType::bf16), DType::bf16);
+  const int64_t rows = figure.height / v.patch, columns = figure.width / v.patch;
+  const int64_t units = (frames + v.temporal_patch - 1) / v.temporal_patch;
+  figure.seconds = median_seconds(context, 3, [&] {
+    const Tensor patches = gpu_patches(context, pixels, {v.temporal_patch, v.merge, v.patch},
+                                       normalizer, {DType::bf16, tower.patch_columns()});
+    figure.tokens = tower.encode(context, patches, units, rows, columns).size(0);
+  });
+  const auto h = static_cast<double>(v.hidden);
+  const double each =
+      static_cast<double>(v.layers) * (8 * h * h + 4 * h * static_cast<double>(v.intermediate) +
+                                       4 * h * static_cast<double>(rows * columns)) +
+      2 * h * static_cast<double>(tower.patch_columns()) +
+      static_cast<double>(1 + v.levels()) * 2 * (4 * h * h + h * static_cast<double>(v.output));
+  figure.operations = static_cast<double>(units * rows * columns) * each;
   return figure;
 }
 

@@ -21,6 +21,8 @@ using VisionBench = VisionFigure (*)(const Context& context, const ConfigFiles& 
 
 VisionFigure bench_qwen_vision(const Context& context, const ConfigFiles& shape, int64_t frames,
                                int64_t width, int64_t height);
+VisionFigure bench_qwen3_vision(const Context& context, const ConfigFiles& shape, int64_t frames,
+                                int64_t width, int64_t height);
 VisionFigure bench_siglip(const Context& context, const ConfigFiles& shape, int64_t frames,
                           int64_t width, int64_t height);
 

@@ -200,7 +200,9 @@ void add_bench(CommandLine& line) {
   bench->require_subcommand(1);
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* model = bench->add_subcommand("model", "Measure a model's shape on a GPU");
-  model->add_option("--shape", flags->shape, "qwen2.5-vl-7b, qwen2.5-vl-3b or llava-onevision-7b")
+  model
+      ->add_option("--shape", flags->shape,
+                   "qwen2.5-vl-7b, qwen2.5-vl-3b, qwen3-vl-8b or llava-onevision-7b")
       ->capture_default_str();
   model->add_flag("--random-weights", flags->random_weights, "Make the weights up");
   model->add_option("--device", flags->device, "cuda or cuda:N")->capture_default_str();

@@ -34,6 +34,8 @@ int info(InfoFlags& flags) {
                                 {"parameters", model.parameters},
                                 {"weight_bytes", model.weight_bytes},
                                 {"weight_type", model.weight_type},
+                                {"stored_bytes", model.stored_bytes},
+                                {"quantization", model.quantization},
                                 {"vocabulary", model.vocabulary},
                                 {"max_position", model.max_position},
                                 {"layers", model.layers},
@@ -53,6 +55,10 @@ int info(InfoFlags& flags) {
   row("model", fmt::format("{} ({})", model.name, model.family));
   row("parameters", fmt::format("{}, {} in {}", human_count(model.parameters),
                                 human_bytes(model.weight_bytes), model.weight_type));
+  if (!model.quantization.empty()) {
+    row("stored as", fmt::format("{}: {} in the files, widened when they are read",
+                                 model.quantization, human_bytes(model.stored_bytes)));
+  }
   row("decoder", fmt::format("{} layers, hidden {}, {} key/value heads of {}", model.layers,
                              model.hidden_size, model.kv_heads, model.head_size));
   row("vocabulary", fmt::format("{} tokens", model.vocabulary));

@@ -155,6 +155,8 @@ ModelDescription Engine::describe() const {
   out.weight_type = dtype_name(info.weight_dtype);
   out.parameters = info.parameters;
   out.weight_bytes = info.weight_bytes;
+  out.stored_bytes = info.stored_bytes;
+  out.quantization = info.quantization;
   out.vocabulary = info.vocabulary;
   out.max_position = info.max_position;
   out.hidden_size = model.decoder().hidden_size();

@@ -10,6 +10,7 @@
 #include "model/decoder/rotary.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/weights/gpu_weights.h"
+#include "model/weights/quantized_files.h"
 
 namespace kinora {
 namespace {
@@ -32,6 +33,8 @@ ModelInfo describe(const ModelParts& parts) {
   info.decoder_parameters =
       decoder.layers * (projections + 3 * decoder.hidden * decoder.intermediate);
   info.weight_bytes = parts.weights.bytes;
+  info.stored_bytes = parts.weights.stored_bytes;
+  info.quantization = parts.quantization;
   info.max_position = decoder.max_position;
   info.vocabulary = decoder.vocabulary;
   info.heads = decoder.heads;
@@ -57,8 +60,8 @@ ModelParts gather_parts(const Family& family, const ModelDirectory& directory, M
                         DecoderWeights decoder, const WeightCount& weights) {
   Tokenizer tokenizer = Tokenizer::load(directory.files, directory.path);
   ChatForm chat = family.chat(read_chat_template(directory.files, directory.path));
-  return {family,  last_part(directory.path), std::move(config), std::move(decoder),
-          weights, std::move(tokenizer),      std::move(chat)};
+  return {family,  last_part(directory.path),           std::move(config),    std::move(decoder),
+          weights, quantization_text(directory.config), std::move(tokenizer), std::move(chat)};
 }
 
 FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOptions& options)

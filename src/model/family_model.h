@@ -19,7 +19,8 @@ struct ModelParts {
   std::string name;  // what messages call the model
   ModelConfig config;
   DecoderWeights decoder;
-  WeightCount weights;  // the tower's included
+  WeightCount weights;       // the tower's included
+  std::string quantization;  // as ModelInfo has it
   Tokenizer tokenizer;
   ChatForm chat;
 };

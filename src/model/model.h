@@ -33,6 +33,8 @@ struct ModelInfo {
   int64_t decoder_parameters = 0;  // of those, used for every token
   int64_t vision_parameters = 0;   // of those, used for every patch
   int64_t weight_bytes = 0;
+  int64_t stored_bytes = 0;  // of the weights in their files
+  std::string quantization;  // how they are stored there; empty: in the weights' own type
   int64_t max_position = 0;  // largest position + 1 that the model was made for
   int64_t vocabulary = 0;
   RowLayout rows;                    // layers, kv heads, head size; dtype is the session's choice

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -44,6 +45,19 @@ TEST_F(RandomModelTest, HasTheShapeAndTheTokenizer) {
   EXPECT_TRUE(model->info().sees);
   EXPECT_EQ(model->info().stop_tokens, (std::vector<int32_t>{1002, 1000}));
   EXPECT_FALSE(model->tokenizer().encode("Hi").empty());
+}
+
+TEST_F(RandomModelTest, SeesWithDeepRowsWhereTheFamilyHasThem) {
+  const std::string name = "qwen3_vl_untied";
+  const auto model = make(ConfigFiles::read(real_files(), testing::model_directory(name)), name);
+  EXPECT_EQ(model->info().deep_levels, 2);
+  const VisualPlan plan = model->plan_visual({Modality::video, {64, 32}, 2, 2.0}, {});
+  FrameGroup frames;
+  frames.pixels = Tensor::zeros(DType::u8, {2, plan.frame_size.height, plan.frame_size.width, 3});
+  const Tensor tokens = model->encode(context_, plan, frames, true);
+  EXPECT_EQ(tokens.shape(), (Shape{plan.tokens(), 3 * model->decoder().hidden_size()}));
+  for (int64_t i = 0; i < tokens.elements(); ++i)
+    ASSERT_TRUE(std::isfinite(tokens.data<float>()[i]));
 }
 
 TEST_F(RandomModelTest, SaysWhatDoesNotFit) {

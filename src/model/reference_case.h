@@ -22,6 +22,7 @@
 #include "model/decoder/transformer_decoder.h"
 #include "model/families/families.h"
 #include "model/model.h"
+#include "model/weights/quantized_files.h"
 #include "model/weights/safetensors.h"
 #include "model/weights/weights_binder.h"
 #include "ops/top_k.h"
@@ -47,7 +48,8 @@ inline ModelConfig read_config(const std::string& directory) {
 // The decoder alone, whatever else the directory holds; every number in it is checked.
 inline DecoderWeights bind_decoder(const Context& context, const DecoderConfig& config,
                                    const std::string& directory) {
-  const TensorFiles files = TensorFiles::open(real_files(), directory);
+  const TensorFiles files =
+      open_weights(context, real_files(), directory, ConfigFiles::read(real_files(), directory));
   WeightsBinder binder(files);
   DecoderWeights weights = take_decoder(binder, config);
   for (const std::string& name : files.names()) binder.pass_over(common_tensor_name(name));

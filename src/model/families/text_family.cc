@@ -7,6 +7,7 @@
 #include "model/families/families.h"
 #include "model/family_model.h"
 #include "model/sequential_positions.h"
+#include "model/weights/quantized_files.h"
 #include "model/weights/weights_binder.h"
 
 namespace kinora {
@@ -40,7 +41,7 @@ class TextModel final : public FamilyModel {
 std::unique_ptr<Model> TextFamily::load(const Context& context, const ModelDirectory& directory,
                                         const LoadOptions& options) const {
   ModelConfig config = read(directory.config);
-  WeightsBinder binder(TensorFiles::open(directory.files, directory.path));
+  WeightsBinder binder(open_weights(context, directory.files, directory.path, directory.config));
   DecoderWeights decoder = take_decoder(binder, config.decoder);
   const WeightCount count = binder.finish(context, options.check_finite);
   return std::make_unique<TextModel>(

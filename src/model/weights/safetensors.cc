@@ -227,7 +227,26 @@ Tensor SafetensorsFile::tensor(std::string_view name) const {
   return Tensor(Buffer::borrow(data, bytes, mapping_), 0, *entry.known, entry.shape);
 }
 
+Tensor SafetensorsFile::raw(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    throw Error(ErrorKind::not_found, fmt::format("{} has no tensor '{}'", path_, printable(name)));
+  }
+  const int64_t bytes = found->second.end - found->second.begin;
+  const std::byte* data = mapping_->bytes().data() + data_begin_ + found->second.begin;
+  return Tensor(Buffer::borrow(data, static_cast<size_t>(bytes), mapping_), 0, DType::u8, {bytes});
+}
+
 TensorFiles TensorFiles::open(const FileSystem& files, const std::string& directory) {
+  TensorFiles result = open_shards(files, directory);
+  for (const auto& [name, shard] : result.shard_of_) {
+    const TensorEntry& entry = result.shards_[shard].entries().find(name)->second;
+    result.bytes_ += entry.end - entry.begin;
+  }
+  return result;
+}
+
+TensorFiles TensorFiles::open_shards(const FileSystem& files, const std::string& directory) {
   TensorFiles result;
   result.directory_ = directory;
   const std::string single = join_path(directory, "model.safetensors");
@@ -286,13 +305,25 @@ TensorFiles TensorFiles::open(const FileSystem& files, const std::string& direct
   return result;
 }
 
+void TensorFiles::replace(const std::vector<std::string>& parts, const std::string& name,
+                          DType type, const Shape& shape, std::function<Tensor()> make) {
+  for (const std::string& part : parts) shard_of_.erase(part);
+  TensorEntry entry;
+  entry.dtype = type == DType::bf16 ? "BF16" : type == DType::f16 ? "F16" : "F32";
+  entry.known = type;
+  entry.shape = shape;
+  made_[name] = {std::move(entry), std::move(make)};
+}
+
 const TensorEntry* TensorFiles::find(std::string_view name) const {
+  if (const auto made = made_.find(name); made != made_.end()) return &made->second.entry;
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end()) return nullptr;
   return &shards_[found->second].entries().find(name)->second;
 }
 
 Tensor TensorFiles::tensor(std::string_view name) const {
+  if (const auto made = made_.find(name); made != made_.end()) return made->second.make();
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end()) {
     throw Error(ErrorKind::not_found,
@@ -305,16 +336,18 @@ std::vector<std::string> TensorFiles::names() const {
   std::vector<std::string> names;
   names.reserve(shard_of_.size());
   for (const auto& [name, shard] : shard_of_) names.push_back(name);
+  for (const auto& [name, made] : made_) names.push_back(name);
+  std::sort(names.begin(), names.end());
   return names;
 }
 
-int64_t TensorFiles::bytes() const {
-  int64_t total = 0;
-  for (const auto& [name, shard] : shard_of_) {
-    const TensorEntry& entry = shards_[shard].entries().find(name)->second;
-    total += entry.end - entry.begin;
+Tensor TensorFiles::raw(std::string_view name) const {
+  const auto found = shard_of_.find(name);
+  if (found == shard_of_.end()) {
+    throw Error(ErrorKind::not_found,
+                fmt::format("{} has no tensor '{}'", directory_, printable(name)));
   }
-  return total;
+  return shards_[found->second].raw(name);
 }
 
 }  // namespace kinora

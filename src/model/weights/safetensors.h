@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ class SafetensorsFile {
   // Shares the mapping. Copies only when the data is not aligned for its type. Throws not_found
   // for a name that is not there and unsupported for a type that kinora does not have.
   Tensor tensor(std::string_view name) const;
+  // Its bytes, whatever their type: u8 [bytes].
+  Tensor raw(std::string_view name) const;
 
  private:
   std::string path_;
@@ -55,16 +58,29 @@ class TensorFiles {
 
   const TensorEntry* find(std::string_view name) const;  // null when it is not there
   Tensor tensor(std::string_view name) const;
+  Tensor raw(std::string_view name) const;
+  // Puts a tensor that is made of others in their place, under a name of its own. It is made when
+  // it is taken.
+  void replace(const std::vector<std::string>& parts, const std::string& name, DType type,
+               const Shape& shape, std::function<Tensor()> make);
   // Every name, sorted.
   std::vector<std::string> names() const;
   const std::string& directory() const { return directory_; }
-  // Bytes of all tensors.
-  int64_t bytes() const;
+  // Bytes of all tensors as they are stored.
+  int64_t bytes() const { return bytes_; }
 
  private:
+  static TensorFiles open_shards(const FileSystem& files, const std::string& directory);
+
   std::string directory_;
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, size_t, std::less<>> shard_of_;
+  struct Made {
+    TensorEntry entry;
+    std::function<Tensor()> make;
+  };
+  std::map<std::string, Made, std::less<>> made_;  // in place of what the shards hold
+  int64_t bytes_ = 0;
 };
 
 }  // namespace kinora

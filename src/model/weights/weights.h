@@ -48,7 +48,8 @@ struct DecoderWeights {
 // Of all tensors of a model.
 struct WeightCount {
   int64_t parameters = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;         // in memory
+  int64_t stored_bytes = 0;  // in the files: fewer where they hold 8 or 4 bits
 };
 
 // What does not fit is noted in the binder, whose finish() throws it.

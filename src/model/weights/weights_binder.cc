@@ -171,7 +171,9 @@ WeightCount WeightsBinder::finish(const Context& context, bool check_finite) con
   report.add("twice", repeated_);
   if (report.empty()) {
     if (check_finite) expect_finite(context);
-    return count_;
+    WeightCount count = count_;
+    count.stored_bytes = files_.bytes();
+    return count;
   }
   throw Error(ErrorKind::bad_input,
               fmt::format("the weights in {} do not fit its config.json: {} missing, {} misshapen, "

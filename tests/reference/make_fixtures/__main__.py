@@ -30,6 +30,10 @@ def main() -> None:
         from . import models
 
         models.make(chosen)
+    if chosen("quantized"):
+        from . import quantized
+
+        quantized.make()
 
 
 main()

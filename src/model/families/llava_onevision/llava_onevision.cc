@@ -13,6 +13,7 @@
 #include "model/sequential_positions.h"
 #include "model/weights/gpu_weights.h"
 #include "model/weights/linear.h"
+#include "model/weights/quantized_files.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/gather.h"
@@ -254,7 +255,8 @@ class LlavaOnevisionFamily final : public Family {
                               const LoadOptions& options) const override {
     ModelConfig config = read(directory.config);
     const LlavaConfig llava = read_llava(directory.config);
-    WeightsBinder binder(TensorFiles::open(directory.files, directory.path), llava_prefixes());
+    WeightsBinder binder(open_weights(context, directory.files, directory.path, directory.config),
+                         llava_prefixes());
     DecoderWeights decoder = take_decoder(binder, config.decoder);
     LlavaWeights weights = take_llava(binder, llava, config.decoder.hidden);
     const WeightCount count = binder.finish(context, options.check_finite);

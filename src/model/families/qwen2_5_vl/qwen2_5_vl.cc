@@ -11,6 +11,7 @@
 #include "model/families/qwen2_5_vl/processor.h"
 #include "model/families/qwen2_5_vl/tower.h"
 #include "model/family_model.h"
+#include "model/weights/quantized_files.h"
 #include "model/weights/random_weights.h"
 
 namespace kinora {
@@ -90,7 +91,7 @@ WeightCount random_count(const DecoderConfig& d, const QwenVisionConfig& v) {
                                          3 * d.hidden * d.intermediate) +
                              (d.tied.value_or(false) ? 1 : 2) * d.vocabulary * d.hidden +
                              v.layers * (4 * v.hidden * v.hidden + 3 * v.hidden * v.intermediate);
-  return {parameters, 2 * parameters};
+  return {parameters, 2 * parameters, 2 * parameters};
 }
 
 class Qwen25VlFamily final : public Family {
@@ -111,7 +112,7 @@ class Qwen25VlFamily final : public Family {
                               const LoadOptions& options) const override {
     ModelConfig config = read(directory.config);
     const QwenVisionConfig vision = read_qwen_vision(directory.config, config.decoder.hidden);
-    WeightsBinder binder(TensorFiles::open(directory.files, directory.path),
+    WeightsBinder binder(open_weights(context, directory.files, directory.path, directory.config),
                          qwen_vision_prefixes());
     DecoderWeights decoder = take_decoder(binder, config.decoder);
     QwenVisionWeights tower = take_qwen_vision(binder, vision);

@@ -11,6 +11,7 @@
 #include "model/families/qwen3_vl/processor.h"
 #include "model/families/qwen3_vl/tower.h"
 #include "model/family_model.h"
+#include "model/weights/quantized_files.h"
 #include "model/weights/random_weights.h"
 
 namespace kinora {
@@ -97,7 +98,7 @@ WeightCount random_count(const DecoderConfig& d, const Qwen3VisionConfig& v) {
                              (d.tied.value_or(false) ? 1 : 2) * d.vocabulary * d.hidden +
                              v.layers * (4 * v.hidden * v.hidden + 2 * v.hidden * v.intermediate) +
                              (1 + v.levels()) * merged * (merged + v.output);
-  return {parameters, 2 * parameters};
+  return {parameters, 2 * parameters, 2 * parameters};
 }
 
 class Qwen3VlFamily final : public Family {
@@ -123,7 +124,7 @@ class Qwen3VlFamily final : public Family {
                               const LoadOptions& options) const override {
     ModelConfig config = read(directory.config);
     const Qwen3VisionConfig vision = read_qwen3_vision(directory.config, config.decoder);
-    WeightsBinder binder(TensorFiles::open(directory.files, directory.path),
+    WeightsBinder binder(open_weights(context, directory.files, directory.path, directory.config),
                          qwen3_vision_prefixes());
     DecoderWeights decoder = take_decoder(binder, config.decoder);
     Qwen3VisionWeights tower = take_qwen3_vision(binder, vision);
