@@ -51,7 +51,7 @@ ModelInfo describe(const ModelParts& parts) {
 ModelParts gather_parts(const Family& family, const ModelDirectory& directory, ModelConfig config,
                         DecoderWeights decoder, const WeightCount& weights) {
   Tokenizer tokenizer = Tokenizer::load(directory.files, directory.path);
-  ChatForm chat = family.chat(read_chat_template(directory.files, directory.path));
+  ChatTemplate chat(family.chat(), read_chat_template(directory.files, directory.path));
   return {family,  last_part(directory.path), std::move(config), std::move(decoder),
           weights, std::move(tokenizer),      std::move(chat)};
 }
