@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "text/tokenizer_bytes.h"
 #include "text/tokenizer_split_known.h"
 #include "text/tokenizer_utf8.h"
@@ -62,6 +63,7 @@ class Reader {
                   fmt::format("{}: no such file; the model's directory needs it", path_));
     }
     const std::string content = files_.read(path_, kMaxFileBytes);
+    if (json_nests_too_deeply(content)) fail("is nested too deeply; download the model again");
     json root = json::parse(content, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) fail("is not valid JSON (a truncated download?)");
     return root;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -18,7 +19,12 @@ constexpr int64_t limit = 64 << 20;
 // Null when there is no such file.
 Json read_object(const FileSystem& files, const std::string& path) {
   if (!files.is_file(path)) return nullptr;
-  Json json = Json::parse(files.read(path, limit), nullptr, false);
+  const std::string text = files.read(path, limit);
+  if (json_nests_too_deeply(text)) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} is nested too deeply; download the model again", path));
+  }
+  Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("{} is not a JSON object; download the model again", path));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "model/vision/gpu_patches.h"
 
 namespace kinora {
@@ -49,6 +50,10 @@ Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t 
 }
 
 nlohmann::json parse_processor_json(const std::string& text, const std::string& where) {
+  if (json_nests_too_deeply(text)) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} is nested too deeply; download the model again", where));
+  }
   nlohmann::json config = nlohmann::json::parse(text, nullptr, false);
   if (!config.is_object()) {
     throw Error(ErrorKind::bad_input,
