@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   add_help(line);
   add_inspect(line);
   add_probe(line);
+  add_tokenize(line);
   add_tune(line);
 
   ::signal(SIGPIPE, SIG_DFL);
