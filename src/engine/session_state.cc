@@ -173,6 +173,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   SpanRecorder spans;
   Answer answer;
   Prompt prompt = plan_within_budget(parts);
+  answer.prompt_ids = ids_of(prompt);
   undo_on_failure(prompt, [&] {
     const Tensor hidden = prefill(prompt, prompt.runs.size(), options.cancel, spans, answer);
     places_.push_back(here());

@@ -67,6 +67,7 @@ class SessionState {
   Prompt plan_prompt(const std::vector<ContentPart>& parts) const;
   void find_kept(Prompt& prompt) const;
   void count_tokens(Prompt& prompt) const;
+  std::vector<int32_t> ids_of(const Prompt& prompt) const;
   void check_positions(const Prompt& prompt);
 
   // session_budget.cc

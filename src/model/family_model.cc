@@ -36,6 +36,8 @@ ModelInfo describe(const ModelParts& parts) {
   info.rows = {static_cast<int>(decoder.layers), static_cast<int>(decoder.kv_heads),
                static_cast<int>(decoder.head_size), DType::f32};
   info.sees = parts.family.sees();
+  info.image_token = parts.config.image_token;
+  info.video_token = parts.config.video_token;
   if (info.sees) {
     const int64_t embeddings = decoder.vocabulary * decoder.hidden;
     info.vision_parameters =
