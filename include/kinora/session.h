@@ -173,6 +173,8 @@ struct Answer {
   std::string text;
   std::string stop;  // "stop-token", "stop-string", "max-tokens", "context-full", "budget-full"
   std::vector<int32_t> ids;
+  // The whole prompt, rows in memory included; a visual token has the id of its placeholder.
+  std::vector<int32_t> prompt_ids;
   int64_t frames = 0;  // read for this question
   int64_t visual_tokens = 0;
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included

@@ -24,6 +24,7 @@ struct AskFlags {
   std::vector<std::string> words;  // inputs, then the question
   SessionFlags flags;
   bool json = false;
+  bool ids = false;  // also those of prompt and answer
   bool dry_run = false;
   std::string evidence;  // picture to draw
 };
@@ -82,7 +83,9 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   });
   progress.clear();
   if (json) {
-    fmt::print("{}\n", answer_json(answer, session.inputs(), forecast, load, open).dump(2));
+    nlohmann::json out = answer_json(answer, session.inputs(), forecast, load, open);
+    if (ask_flags.ids) out["ids"] = {{"prompt", answer.prompt_ids}, {"answer", answer.ids}};
+    fmt::print("{}\n", out.dump(2));
     std::fflush(stdout);
     return write_files(ask_flags, trace, answer, session.inputs(), open, question);
   }
@@ -118,7 +121,13 @@ void add_ask(CommandLine& line) {
       ->expected(1, -1)
       ->type_name("INPUT… QUESTION");
   flags->flags.add_to(*command);
-  command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");
+  CLI::Option* json =
+      command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");
+  command
+      ->add_flag(
+          "--ids", flags->ids,
+          "With --json: the token ids of the prompt and of the answer, to compare with others")
+      ->needs(json);
   command->add_flag("--dry-run", flags->dry_run,
                     "Only say what the question would cost: frames, tokens, memory, time");
   command->add_option("--evidence", flags->evidence, "Draw the frames that the answer rests on")

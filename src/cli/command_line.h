@@ -27,6 +27,7 @@ void add_frames(CommandLine& line);
 void add_help(CommandLine& line);
 void add_inspect(CommandLine& line);
 void add_probe(CommandLine& line);
+void add_tokenize(CommandLine& line);
 void add_tune(CommandLine& line);
 
 }  // namespace kinora::cli

@@ -42,10 +42,10 @@ struct Command {
   void (*add)(CommandLine& line);
 };
 constexpr Command commands[] = {
-    {"ask", add_ask},       {"bench", add_bench}, {"calibrate", add_calibrate},
-    {"chat", add_chat},     {"eval", add_eval},   {"info", add_info},
-    {"frames", add_frames}, {"help", add_help},   {"inspect", add_inspect},
-    {"probe", add_probe},   {"tune", add_tune}};
+    {"ask", add_ask},       {"bench", add_bench},       {"calibrate", add_calibrate},
+    {"chat", add_chat},     {"eval", add_eval},         {"info", add_info},
+    {"frames", add_frames}, {"help", add_help},         {"inspect", add_inspect},
+    {"probe", add_probe},   {"tokenize", add_tokenize}, {"tune", add_tune}};
 
 // The options of all commands take longer to set up than most commands to begin: where the first
 // word names one, only that one is. Help and a word that is none need them all.

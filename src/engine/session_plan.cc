@@ -67,6 +67,22 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Lo
   return prompt;
 }
 
+std::vector<int32_t> SessionState::ids_of(const Prompt& prompt) const {
+  const ModelInfo& info = model().info();
+  std::vector<int32_t> ids;
+  for (const PromptRun& run : prompt.runs) {
+    ids.insert(ids.end(), run.ids.begin(), run.ids.end());
+    if (run.visual < 0) continue;
+    const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
+    const VisualPlan& plan = inputs_[segment.input].plan;
+    const bool last = segment.first + segment.count == plan.units;
+    const int64_t count = segment.count * plan.tokens_per_unit + (last ? plan.trailing_tokens : 0);
+    const bool video = plan.source.modality == Modality::video;
+    ids.insert(ids.end(), static_cast<size_t>(count), video ? info.video_token : info.image_token);
+  }
+  return ids;
+}
+
 void SessionState::check_positions(QuestionPlan& plan) const {
   const ModelInfo& info = model().info();
   const Prompt& prompt = plan.prompt;

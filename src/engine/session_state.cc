@@ -206,6 +206,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   QuestionPlan plan = this->plan(parts);
   Prompt& prompt = plan.prompt;
   carry_out(plan, [&] {
+    answer.prompt_ids = ids_of(prompt);
     std::optional<RowMass> mass = watch(looking);
     RowMass* const watching = mass ? &*mass : nullptr;
     const Tensor hidden =

@@ -18,10 +18,10 @@
 #include "engine/budget/budget_planner.h"
 #include "engine/engine_state.h"
 #include "engine/evidence/evidence.h"
+#include "engine/ingest/visual_input.h"
 #include "engine/prompt.h"
 #include "engine/span_recorder.h"
 #include "engine/transcript.h"
-#include "engine/ingest/visual_input.h"
 #include "generate/generation.h"
 #include "memory/retention/retention.h"
 
@@ -88,6 +88,8 @@ class SessionState {
   Prompt plan_prompt(const std::vector<ContentPart>& parts, const Looks& looks) const;
   void check_positions(QuestionPlan& plan) const;
   BudgetRequest budget_request(const Prompt& prompt) const;
+  // All of the prompt, visual tokens by the number that stands for them.
+  std::vector<int32_t> ids_of(const Prompt& prompt) const;
   int64_t row_bytes_before(const Prompt& prompt) const;
   // Tokens that the answer may have when rows may take this many bytes.
   int64_t answer_room(int64_t wanted, int64_t row_room);

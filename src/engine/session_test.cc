@@ -130,6 +130,9 @@ TEST_P(SessionOnFixtures, AnswersTokenForToken) {
       session.ask(parts, greedy, [&](std::string_view piece) { streamed += piece; });
   EXPECT_EQ(answer.ids, json_.at("greedy").get<std::vector<int32_t>>());
   EXPECT_EQ(answer.prompt_tokens, tensors_.tensor("input_ids").size(0));
+  const ConstTensorView ids = tensors_.tensor("input_ids");
+  EXPECT_EQ(answer.prompt_ids,
+            std::vector<int32_t>(ids.data<int32_t>(), ids.data<int32_t>() + ids.size(0)));
   EXPECT_EQ(streamed, answer.text);
   EXPECT_EQ(answer.stop, "max-tokens");
 }

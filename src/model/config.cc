@@ -67,14 +67,22 @@ void refuse_sliding_windows(const ConfigSection& config) {
   }
 }
 
-DecoderConfig read_decoder(const ConfigSection& config, const DecoderTraits& traits) {
+// `nested`: the settings stand in an object of their own.
+DecoderConfig read_decoder(const ConfigSection& config, const DecoderTraits& traits, bool nested) {
   DecoderConfig result;
-  result.hidden = config.integer("hidden_size", 1, max_layer_width);
-  result.layers = config.integer("num_hidden_layers", 1, 1024);
-  result.heads = config.integer("num_attention_heads", 1, 4096);
-  result.kv_heads = config.integer("num_key_value_heads", 1, 4096, result.heads);
-  result.intermediate = config.integer("intermediate_size", 1, 4 * max_layer_width);
-  result.vocabulary = config.integer("vocab_size", 1, 1 << 24);
+  const auto usual = [&](auto member) -> std::optional<int64_t> {
+    if (!nested || !traits.defaults) return {};
+    return std::optional<int64_t>((*traits.defaults).*member);
+  };
+  result.hidden =
+      config.integer("hidden_size", 1, max_layer_width, usual(&DecoderDefaults::hidden));
+  result.layers = config.integer("num_hidden_layers", 1, 1024, usual(&DecoderDefaults::layers));
+  result.heads = config.integer("num_attention_heads", 1, 4096, usual(&DecoderDefaults::heads));
+  result.kv_heads = config.integer("num_key_value_heads", 1, 4096,
+                                   usual(&DecoderDefaults::kv_heads).value_or(result.heads));
+  result.intermediate = config.integer("intermediate_size", 1, 4 * max_layer_width,
+                                       usual(&DecoderDefaults::intermediate));
+  result.vocabulary = config.integer("vocab_size", 1, 1 << 24, usual(&DecoderDefaults::vocabulary));
   result.max_position = config.integer("max_position_embeddings", 1, INT32_MAX, 32768);
   result.norm_epsilon = static_cast<float>(config.number("rms_norm_eps", 1e-12, 0.1, 1e-6));
   if (result.heads % result.kv_heads != 0) {
@@ -144,7 +152,7 @@ GenerationDefaults read_generation(const ConfigSection& config) {
 
 ModelConfig read_config(const ConfigFiles& files, const DecoderTraits& traits) {
   ModelConfig result;
-  result.decoder = read_decoder(files.text(), traits);
+  result.decoder = read_decoder(files.text(), traits, files.top().has("text_config"));
   result.decoder.tied = read_tied(files);
   if (const std::optional<ConfigSection> generation = files.generation()) {
     result.stop_tokens = read_tokens(*generation, "eos_token_id");

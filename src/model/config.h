@@ -49,6 +49,16 @@ struct DecoderConfig {
   RopeConfig rope;
 };
 
+// Sizes of Hugging Face's class, which some of its versions leave out of a nested `text_config`.
+struct DecoderDefaults {
+  int64_t hidden;
+  int64_t layers;
+  int64_t heads;
+  std::optional<int64_t> kv_heads;  // as many as heads where absent
+  int64_t intermediate;
+  int64_t vocabulary;
+};
+
 // What a family's decoder is by nature and a config.json does not say.
 struct DecoderTraits {
   // Biases of query, key and value and none of the output. Else `attention_bias` decides about all.
@@ -58,6 +68,7 @@ struct DecoderTraits {
   double rope_theta = 1e4;                // where the config gives none
   bool mrope = false;  // positions in time, height and width: `mrope_section` is needed
   bool mrope_interleaved = false;
+  std::optional<DecoderDefaults> defaults = {};
 };
 
 struct ModelConfig {

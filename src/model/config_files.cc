@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -13,8 +14,12 @@ using Json = nlohmann::json;
 
 Json read_json(const FileSystem& files, const std::string& path) {
   Json content;
+  const std::string text = files.read(path, int64_t{16} << 20);
+  if (json_nests_too_deeply(text)) {
+    throw Error(ErrorKind::bad_input, path + " is nested too deeply; download the model again");
+  }
   try {
-    content = Json::parse(files.read(path, int64_t{16} << 20));
+    content = Json::parse(text);
   } catch (const Json::exception&) {
     throw Error(ErrorKind::bad_input, path + " is not valid JSON");
   }

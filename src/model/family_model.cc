@@ -44,6 +44,8 @@ ModelInfo describe(const ModelParts& parts) {
                       rotary_axes(decoder.rope, decoder.head_size)};
   info.sees = parts.family.sees();
   info.deep_levels = parts.config.deep_levels;
+  info.image_token = parts.config.image_token;
+  info.video_token = parts.config.video_token;
   if (info.sees) {
     const int64_t embeddings = decoder.vocabulary * decoder.hidden;
     info.vision_parameters =
@@ -59,7 +61,7 @@ ModelInfo describe(const ModelParts& parts) {
 ModelParts gather_parts(const Family& family, const ModelDirectory& directory, ModelConfig config,
                         DecoderWeights decoder, const WeightCount& weights) {
   Tokenizer tokenizer = Tokenizer::load(directory.files, directory.path);
-  ChatForm chat = family.chat(read_chat_template(directory.files, directory.path));
+  ChatTemplate chat(family.chat(), read_chat_template(directory.files, directory.path));
   return {family,  last_part(directory.path),           std::move(config),    std::move(decoder),
           weights, quantization_text(directory.config), std::move(tokenizer), std::move(chat)};
 }

@@ -1,4 +1,4 @@
-// What the models of all families have in common: tokenizer, chat form, decoder, and what is known
+// What the models of all families have in common: tokenizer, chat template, decoder, and what is known
 // of the directory. A family adds its pictures and its positions.
 #pragma once
 
@@ -22,7 +22,7 @@ struct ModelParts {
   WeightCount weights;       // the tower's included
   std::string quantization;  // as ModelInfo has it
   Tokenizer tokenizer;
-  ChatForm chat;
+  ChatTemplate chat;
 };
 
 // Reads tokenizer and chat template; the name is that of the directory.
@@ -48,7 +48,7 @@ class FamilyModel : public Model {
  private:
   ModelInfo info_;
   Tokenizer tokenizer_;
-  ChatForm chat_;
+  ChatTemplate chat_;
   DType activations_;
   std::unique_ptr<Decoder> decoder_;
 };

@@ -43,6 +43,8 @@ struct ModelInfo {
   std::vector<int32_t> stop_tokens;  // from generation_config.json
   GenerationDefaults generation;     // likewise
   int64_t heads = 0;                 // of queries, in every layer
+  int32_t image_token = -1;          // stands for every token of a picture; −1: a text model
+  int32_t video_token = -1;
 };
 
 // One run of a prompt: text tokens, or the place of visual item number `visual`.

@@ -1,5 +1,5 @@
 // A model of any size without its files: the shape is given, the weights are random, and the
-// tokenizer, the chat form and the processor are those of a small model of the same family.
+// tokenizer, the chat template and the processor are those of a small model of the same family.
 // Benchmarks run whole sessions with it.
 #pragma once
 

@@ -30,10 +30,19 @@ BytePair::BytePair(const std::array<int32_t, 256>& byte_tokens, std::span<const 
     slots_[i] = {pair, static_cast<uint32_t>(results_.size())};
     results_.push_back(merge.result);
   }
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool occurs = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
+    complete_ = complete_ && (!occurs || byte_tokens[static_cast<size_t>(byte)] >= 0);
+  }
   byte_ranks_.resize(size_t{256} * 256);
   for (size_t i = 0; i < byte_ranks_.size(); ++i) {
     byte_ranks_[i] = rank_of(byte_tokens[i >> 8], byte_tokens[i & 255]);
   }
+}
+
+void BytePair::set_unknown(int32_t token, bool fuse) {
+  unknown_ = token;
+  fuse_unknown_ = fuse;
 }
 
 void BytePair::set_whole_words(std::unordered_map<std::string, int32_t> words) {
@@ -41,6 +50,33 @@ void BytePair::set_whole_words(std::unordered_map<std::string, int32_t> words) {
 }
 
 void BytePair::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const {
+  if (!complete_) return encode_incomplete(word, scratch, out);
+  encode_known(word, scratch, out);
+}
+
+void BytePair::encode_incomplete(std::string_view word, Scratch& scratch,
+                                 std::vector<int32_t>& out) const {
+  const auto is_known = [&](char c) { return byte_tokens_[static_cast<unsigned char>(c)] >= 0; };
+  if (std::ranges::all_of(word, is_known)) return encode_known(word, scratch, out);
+  std::string known;
+  bool after_unknown = false;
+  for (const char c : word) {
+    if (is_known(c)) {
+      known += c;
+      after_unknown = false;
+      continue;
+    }
+    if (unknown_ < 0) continue;
+    if (!known.empty()) encode_known(known, scratch, out);
+    known.clear();
+    if (!(after_unknown && fuse_unknown_)) out.push_back(unknown_);
+    after_unknown = true;
+  }
+  if (!known.empty()) encode_known(known, scratch, out);
+}
+
+void BytePair::encode_known(std::string_view word, Scratch& scratch,
+                            std::vector<int32_t>& out) const {
   if (word.size() == 1 && whole_words_.empty()) {
     out.push_back(byte_tokens_[static_cast<unsigned char>(word[0])]);
     return;

@@ -39,12 +39,16 @@ class BytePair {
     WordCache<90, 23, 11> long_words;
   };
 
-  // `byte_tokens[b]` is the token of byte b, or -1 for a byte that UTF-8 never has. `merges` are in
-  // the order in which they were learnt; of equal pairs the last counts.
+  // `byte_tokens[b]` is the token of byte b, or -1 for a byte that has none. `merges` are in the
+  // order in which they were learnt; of equal pairs the last counts.
   BytePair(const std::array<int32_t, 256>& byte_tokens, std::span<const Merge> merges);
 
   // Words that become one token whatever the merges say (Llama 3's ignore_merges).
   void set_whole_words(std::unordered_map<std::string, int32_t> words);
+
+  // What stands for a byte without a token; of several in a row one if `fuse`. Without it such
+  // bytes are passed over, and their neighbours merge.
+  void set_unknown(int32_t token, bool fuse);
 
   // Appends the tokens of `word` (not empty) to `out`.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
@@ -75,6 +79,9 @@ class BytePair {
     return byte_ranks_[static_cast<size_t>(static_cast<unsigned char>(left)) << 8 |
                        static_cast<unsigned char>(right)];
   }
+  // For words with bytes that have no token.
+  void encode_incomplete(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
+  void encode_known(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
   // Both expect the bytes' tokens in scratch.ids and leave the word's tokens there.
   void merge_short(std::string_view word, Scratch& scratch) const;
   void merge_long(std::string_view word, Scratch& scratch) const;
@@ -87,6 +94,9 @@ class BytePair {
   int shift_ = 0;
   size_t mask_ = 0;
   std::vector<int32_t> results_;  // by rank
+  bool complete_ = true;          // every byte of UTF-8 has a token
+  int32_t unknown_ = -1;
+  bool fuse_unknown_ = false;
   std::unordered_map<std::string, int32_t> whole_words_;
 };
 

@@ -79,6 +79,7 @@ class Tokenizer::Parts {
         ids(std::move(file.ids)),
         prefix(std::move(file.prefix)),
         suffix(std::move(file.suffix)) {
+    byte_pair.set_unknown(file.unknown, file.fuse_unknown);
     if (file.ignore_merges) byte_pair.set_whole_words(std::move(file.whole_words));
     for (tokenizer::PreTokenizerStep& step : file.steps) {
       Step& made = steps.emplace_back();

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "text/tokenizer_bytes.h"
 #include "text/tokenizer_split_known.h"
 #include "text/tokenizer_utf8.h"
@@ -62,6 +63,7 @@ class Reader {
                   fmt::format("{}: no such file; the model's directory needs it", path_));
     }
     const std::string content = files_.read(path_, kMaxFileBytes);
+    if (json_nests_too_deeply(content)) fail("is nested too deeply; download the model again");
     json root = json::parse(content, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) fail("is not valid JSON (a truncated download?)");
     return root;
@@ -147,15 +149,14 @@ class Reader {
       if (bytes.size() == 1) file_.byte_tokens[static_cast<unsigned char>(bytes[0])] = id;
       if (file_.ignore_merges) file_.whole_words.emplace(bytes, id);
     }
-    for (int byte = 0; byte < 256; ++byte) {
-      const bool occurs = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
-      if (occurs && file_.byte_tokens[static_cast<size_t>(byte)] < 0) {
-        fail(
-            fmt::format("model.vocab has no token for the byte 0x{:02x}; a byte-level vocabulary "
-                        "has all",
-                        byte));
-      }
-    }
+    if (flag(model, "byte_fallback", false)) refuse("the model's option", "byte_fallback");
+    const json& unknown = member(model, "unk_token");
+    if (unknown.is_null()) return;
+    if (!unknown.is_string()) fail("model.unk_token is not a string");
+    const auto found = file_.ids.find(unknown.get<std::string>());
+    if (found == file_.ids.end()) fail("model.unk_token is not in model.vocab");
+    file_.unknown = found->second;
+    file_.fuse_unknown = flag(model, "fuse_unk", false);
   }
 
   void read_added(const json& root) {
@@ -265,6 +266,8 @@ class Reader {
       if (behavior != "Isolated") refuse("the Split behavior", behavior.dump());
       if (flag(step, "invert", false)) refuse("the Split option", "invert");
       file_.steps.push_back({expression.get<std::string>(), false});
+    } else if (type == "Digits") {
+      file_.steps.push_back({flag(step, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"});
     } else if (type == "ByteLevel") {
       byte_level_ = true;
       const bool prefix = flag(step, "add_prefix_space", true);

@@ -29,7 +29,9 @@ struct TokenizerFile {
     bool special = false;
   };
   std::vector<Token> tokens;
-  std::array<int32_t, 256> byte_tokens{};
+  std::array<int32_t, 256> byte_tokens{};  // -1 for a byte that has none
+  int32_t unknown = -1;                    // the token of such bytes, if any
+  bool fuse_unknown = false;               // one for several in a row
   std::vector<BytePair::Merge> merges;
   bool ignore_merges = false;
   std::unordered_map<std::string, int32_t> whole_words;  // bytes → id, for ignore_merges only

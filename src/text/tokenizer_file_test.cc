@@ -65,7 +65,7 @@ TEST(TokenizerFile, SaysWhatIsWrong) {
   expect_says(error_of([] { load_content("\xff\xfe"); }), "is not valid JSON");
   expect_says(error_of([] { load_content("[1, 2]"); }), "is not a JSON object");
   expect_says(error_of([] { load_content("{}"); }), "has no model");
-  expect_says(error_of([] { load_content(std::string(1'000'000, '[')); }), "is not valid JSON");
+  expect_says(error_of([] { load_content(std::string(1'000'000, '[')); }), "is nested too deeply");
   const std::string whole = small_tokenizer().dump();
   expect_says(error_of([&] { load_content(whole.substr(0, whole.size() / 2)); }),
               "is not valid JSON");
@@ -85,8 +85,12 @@ TEST(TokenizerFile, SaysWhatIsWrongWithTheVocabulary) {
   expect_says(error_with([](json& root) { root["model"]["vocab"]["zz"] = "5"; }), "out of range");
   expect_says(error_with([](json& root) { root["model"]["vocab"]["zz"] = 65; }),
               "two tokens have the id 65");
-  expect_says(error_with([](json& root) { root["model"]["vocab"].erase("Ġ"); }),
-              "no token for the byte 0x20");
+  expect_says(error_with([](json& root) { root["model"]["unk_token"] = "nowhere"; }),
+              "model.unk_token is not in model.vocab");
+  expect_says(error_with([](json& root) { root["model"]["unk_token"] = 3; }),
+              "model.unk_token is not a string");
+  expect_says(error_with([](json& root) { root["model"]["byte_fallback"] = true; }),
+              "byte_fallback");
   expect_says(error_with([](json& root) { root["model"]["vocab"][std::string(9999, 'x')] = 300; }),
               "a token has 9999 bytes");
 }

@@ -139,7 +139,7 @@ TEST_P(TokenizerFixture, ThreadsAgree) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerFixture, ::testing::Values("qwen", "llama"));
+INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerFixture, ::testing::Values("qwen", "llama", "smol"));
 
 // A published tokenizer is too big for the repository. KINORA_REAL_TOKENIZER names its directory;
 // `tests/reference/make real-tokenizer DIR` writes the ids to expect.
@@ -152,6 +152,22 @@ TEST(Tokenizer, RealOneEncodesAsHuggingFace) {
     GTEST_SKIP() << "no " << ids << "; run tests/reference/make real-tokenizer " << directory;
   }
   expect_equal_ids(Tokenizer::load(real_files(), directory), ids);
+}
+
+// Bytes that the vocabulary lacks are passed over, or become the unknown token.
+TEST(Tokenizer, BytesWithoutATokenAreUnknown) {
+  const testing::TempDir folder;
+  json file = json::parse(real_files().read(kFixtures + "/smol/tokenizer.json"));
+  const auto ids = [&](const char* text) {
+    real_files().write(folder.file("tokenizer.json"), file.dump());
+    return Tokenizer::load(real_files(), folder.path()).encode(text);
+  };
+  EXPECT_TRUE(ids("\x01").empty());
+  const int32_t unknown = file["model"]["vocab"]["?"].get<int32_t>();
+  file["model"]["unk_token"] = "?";
+  EXPECT_EQ(ids("\x01\x02"), (std::vector<int32_t>{unknown, unknown}));
+  file["model"]["fuse_unk"] = true;
+  EXPECT_EQ(ids("\x01\x02"), std::vector<int32_t>{unknown});
 }
 
 TEST(Tokenizer, KnowsItsTokens) {

@@ -51,6 +51,16 @@ TEST_F(Ask, AnswersAboutAVideoAndTellsTheTimings) {
   }
 }
 
+TEST_F(Ask, GivesTheIdsOfPromptAndAnswer) {
+  const Finished finished = kinora(
+      {"ask", picture(), "What is this?", "-m", model, "--max-tokens", "4", "--json", "--ids"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(json.at("ids").at("answer").size(), json.at("tokens").at("answer"));
+  EXPECT_EQ(json.at("ids").at("prompt").size(), json.at("tokens").at("prompt"));
+  EXPECT_EQ(kinora({"ask", picture(), "What is this?", "-m", model, "--ids"}).code, 2);
+}
+
 TEST_F(Ask, PrintsJsonForScripts) {
   const Finished finished = kinora(
       {"ask", clip(), picture(), "What is this?", "-m", model, "--max-tokens", "8", "--json"});

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -256,7 +257,8 @@ std::string to_json(const HeadTable& table) {
 }
 
 HeadTable parse_head_table(std::string_view text, const std::string& path) {
-  const Json json = Json::parse(text, nullptr, false);
+  const bool deep = json_nests_too_deeply(text);
+  const Json json = deep ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
   if (json.is_discarded()) {
     throw Error(ErrorKind::bad_input,
                 path + ": is not JSON; correct it, or remove it and tune the model again",

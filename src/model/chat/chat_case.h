@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "model/chat/chat_form.h"
+#include "model/chat/chat_template.h"
 
 namespace kinora::testing {
 
@@ -35,7 +35,7 @@ inline Conversation conversation_of(const nlohmann::json& messages, bool prompt)
 }
 
 // The text with placeholders where visual items stand, each of which must come once.
-inline std::string rendered(const ChatForm& chat, const Conversation& conversation,
+inline std::string rendered(const ChatTemplate& chat, const Conversation& conversation,
                             const ChatOptions& options = {}) {
   std::vector<Modality> visuals;
   for (const Turn& turn : conversation.turns) {
@@ -57,7 +57,7 @@ inline std::string rendered(const ChatForm& chat, const Conversation& conversati
 }
 
 // Every case of a file in tests/fixtures/chat.
-inline void expect_published_text(const std::string& file, const ChatForm& chat) {
+inline void expect_published_text(const std::string& file, const ChatTemplate& chat) {
   const auto cases =
       nlohmann::json::parse(real_files().read(std::string(KINORA_FIXTURES) + "/chat/" + file));
   ASSERT_GE(cases.size(), 10u);

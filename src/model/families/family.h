@@ -1,5 +1,5 @@
 // One family of models: how its directories are read and its models made. Every family has a folder
-// here with its config, weights, vision tower, processor, chat form and positions, and one entry in
+// here with its config, weights, vision tower, processor, chat template and positions, and one entry in
 // families.cc. load_model finds the family by `model_type` and asks it for the rest.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "base/context.h"
 #include "base/file.h"
-#include "model/chat/chat_form.h"
+#include "model/chat/chat_template.h"
 #include "model/config.h"
 #include "model/config_files.h"
 #include "model/model.h"
@@ -33,8 +33,8 @@ class Family {
   // What every family has; load() reads what only this one has.
   virtual ModelConfig read(const ConfigFiles& config) const = 0;
 
-  // `published` is the directory's template, empty when there is none; it tells variants apart.
-  virtual ChatForm chat(std::string_view published) const = 0;
+  // What it writes for pictures, and the template of directories that bring none.
+  virtual ChatTraits chat() const = 0;
 
   virtual std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
                                       const LoadOptions& options) const = 0;

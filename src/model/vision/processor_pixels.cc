@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_depth.h"
 #include "model/vision/gpu_patches.h"
 
 namespace kinora {
@@ -49,12 +50,51 @@ Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t 
 }
 
 nlohmann::json parse_processor_json(const std::string& text, const std::string& where) {
+  if (json_nests_too_deeply(text)) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} is nested too deeply; download the model again", where));
+  }
   nlohmann::json config = nlohmann::json::parse(text, nullptr, false);
   if (!config.is_object()) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("{} is not a JSON object; download the model again", where));
   }
   return config;
+}
+
+namespace {
+
+// The flag, or true where it is absent.
+bool true_unless_said(const nlohmann::json& config, const char* key, const std::string& where) {
+  const auto found = config.find(key);
+  if (found == config.end() || found->is_null()) return true;
+  if (!found->is_boolean()) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {} must be true or false", where, key));
+  }
+  return found->get<bool>();
+}
+
+}  // namespace
+
+void check_processor_keys(const nlohmann::json& config, const std::string& where) {
+  const auto refuse = [&](const char* key, const std::string& value, const char* known) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: {} is {}; kinora has {}", where, key, value, known));
+  };
+  for (const char* key : {"do_resize", "do_rescale"}) {
+    if (!true_unless_said(config, key, where)) refuse(key, "false", "true");
+  }
+  const auto number = [&](const char* key, double known, double tolerance, const char* name) {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) return;
+    if (!found->is_number()) {
+      throw Error(ErrorKind::bad_input, fmt::format("{}: {} must be a number", where, key));
+    }
+    const double value = found->get<double>();
+    if (std::abs(value - known) > tolerance) refuse(key, fmt::format("{}", value), name);
+  };
+  number("rescale_factor", 1.0 / 255, 1e-7, "1/255");
+  number("resample", 3, 0, "3 (bicubic)");
 }
 
 PixelNormalizer normalizer_from(const nlohmann::json& config, const std::array<float, 3>& mean,
@@ -75,7 +115,12 @@ PixelNormalizer normalizer_from(const nlohmann::json& config, const std::array<f
     }
     return values;
   };
-  return PixelNormalizer(read("image_mean", mean, false), read("image_std", deviation, true));
+  const std::array<float, 3> own_mean = read("image_mean", mean, false);
+  const std::array<float, 3> own_deviation = read("image_std", deviation, true);
+  if (!true_unless_said(config, "do_normalize", where)) {
+    return PixelNormalizer({0, 0, 0}, {1, 1, 1});
+  }
+  return PixelNormalizer(own_mean, own_deviation);
 }
 
 int64_t positive_integer(const nlohmann::json& config, const char* key, int64_t fallback,

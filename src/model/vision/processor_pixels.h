@@ -43,7 +43,11 @@ Tensor raster_patches(const Context& context, ConstTensorView pictures, int64_t 
 
 // The content of a JSON file of a model directory; `where` is its path, for errors.
 nlohmann::json parse_processor_json(const std::string& text, const std::string& where);
-// Mean and deviation from `image_mean` and `image_std`, with the given values where absent.
+// Throws unsupported, by name, for what kinora would do otherwise: a filter that is not bicubic
+// (`resample`), bytes left as they are (`do_rescale`, `rescale_factor`), no resizing (`do_resize`).
+void check_processor_keys(const nlohmann::json& config, const std::string& where);
+// Mean and deviation from `image_mean` and `image_std`, with the given values where absent; 0 and 1
+// where `do_normalize` is false.
 PixelNormalizer normalizer_from(const nlohmann::json& config, const std::array<float, 3>& mean,
                                 const std::array<float, 3>& deviation, const std::string& where);
 // A positive integer up to 2^31, or `fallback` where absent.

@@ -11,6 +11,12 @@ def main() -> None:
         (tokenizers.make_real if wanted[0] == "real-tokenizer" else tokenizers.compare)(wanted[1])
         return
 
+    if wanted == ["published-templates"]:
+        from . import jinja
+
+        jinja.make_published()
+        return
+
     def chosen(name: str) -> bool:
         return not wanted or any(name.startswith(prefix) for prefix in wanted)
 
@@ -22,6 +28,10 @@ def main() -> None:
         from . import chat
 
         chat.make()
+    if chosen("jinja"):
+        from . import jinja
+
+        jinja.make()
     if chosen("processor"):
         from . import processor
 

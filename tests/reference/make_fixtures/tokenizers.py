@@ -1,4 +1,4 @@
-"""Trains the two small tokenizers and stores the ids they give to the equality strings."""
+"""Trains the small tokenizers and stores the ids they give to the equality strings."""
 
 import json
 import pathlib
@@ -108,6 +108,36 @@ def make_llama() -> None:
     )
 
 
+def make_smol() -> None:
+    """As SmolLM2: single digits, GPT-2's words, and bytes that the vocabulary does not have."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=True, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel(add_prefix_space=True, trim_offsets=True, use_regex=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=BASE, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+    )
+    tokenizer.train_from_iterator(training_corpus(), trainer)
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in QWEN_SPECIAL[:3]])
+    saved = json.loads(tokenizer.to_str())
+    # The characters that stand for the bytes 0x00-0x05, 0x7f, 0x8c, 0xe2 and 0xf0, and all that holds one.
+    gone = [chr(256 + i) for i in range(6)] + [chr(256 + 33), chr(256 + 46), "\u00e2", "\u00f0"]
+    kept = lambda token: not any(c in token for c in gone)  # noqa: E731
+    vocab = [token for token in sorted(saved["model"]["vocab"], key=saved["model"]["vocab"].get) if kept(token)]
+    saved["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}
+    for i, token in enumerate(saved["added_tokens"]):
+        token["id"] = len(vocab) + i
+    saved["model"]["merges"] = [pair for pair in saved["model"]["merges"] if kept("".join(pair))]
+    folder = FOLDER / "smol"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "tokenizer.json", saved, indent=None)
+    write_json(folder / "tokenizer_config.json", {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"})
+
+
 def varint(value: int) -> bytes:
     out = bytearray()
     while value >= 128:
@@ -157,10 +187,11 @@ def _decode_cases(name: str, tokenizer: Tokenizer) -> list[dict]:
 def make() -> None:
     make_qwen()
     make_llama()
+    make_smol()
     texts = equality_strings()
     write_strings(FOLDER / "strings.bin", texts)
     decode = []
-    for name in ("qwen", "llama"):
+    for name in ("qwen", "llama", "smol"):
         tokenizer = Tokenizer.from_file(str(FOLDER / name / "tokenizer.json"))
         write_ids(FOLDER / f"{name}.ids", tokenizer, texts)
         decode += _decode_cases(name, tokenizer)

@@ -5,7 +5,8 @@
 
 namespace kinora {
 
-inline constexpr DecoderTraits llama_decoder{};
+inline constexpr DecoderTraits llama_decoder{.defaults =
+                                                 DecoderDefaults{4096, 32, 32, {}, 11008, 32000}};
 
 const Family& llama_family();
 

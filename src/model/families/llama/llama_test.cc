@@ -8,24 +8,22 @@ namespace kinora {
 namespace {
 
 using testing::expect_published_text;
-using testing::greeting;
-using testing::rendered;
 
 TEST(LlamaChatTest, GivesThePublishedText) {
-  expect_published_text("llama3.json", llama_family().chat(""));
-  expect_published_text("llama3_0.json", llama_family().chat("{{ bos_token }}"));
+  expect_published_text("llama3.json", ChatTemplate(llama_family().chat(), {}));
 }
 
-TEST(LlamaChatTest, TellsVariantsApart) {
-  const auto text = [](std::string_view published) {
-    return rendered(llama_family().chat(published), greeting());
-  };
-  EXPECT_EQ(text("{{ bos_token }}"),
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>");
-  // A template that asks the clock does not give the published date.
-  const std::string dated = text("strftime_now Cutting Knowledge Date");
-  EXPECT_EQ(dated.find("26 Jul 2024"), dated.npos);
-  EXPECT_NE(dated.find("Today Date: "), dated.npos);
+// The directory's template decides, not the family: Llama 3.0 writes no dates.
+TEST(LlamaChatTest, ObeysTheDirectory) {
+  const PublishedTemplate published{
+      R"({% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif -%}
+<|start_header_id|>{{ m.role }}<|end_header_id|>
+
+{{ m.content | trim }}<|eot_id|>{% endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})",
+      "chat_template.jinja",
+      {{"bos_token", "<|begin_of_text|>"}}};
+  expect_published_text("llama3_0.json", ChatTemplate(llama_family().chat(), published));
 }
 
 }  // namespace

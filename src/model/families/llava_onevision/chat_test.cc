@@ -10,7 +10,7 @@ namespace {
 using testing::expect_published_text;
 
 TEST(LlavaChatTest, GivesThePublishedText) {
-  expect_published_text("llava_onevision.json", llava_onevision_chat(""));
+  expect_published_text("llava_onevision.json", ChatTemplate(llava_onevision_chat, {}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "model/config_files.h"
@@ -14,14 +15,15 @@ namespace {
 
 SiglipConfig read_siglip(const ConfigSection& config) {
   expect_text(config, "model_type", "siglip_vision_model");
+  // Keys that are left out have the values of Hugging Face's class.
   SiglipConfig result;
-  result.hidden = config.integer("hidden_size", 1, max_layer_width);
-  result.layers = config.integer("num_hidden_layers", 1, 1024);
-  result.heads = config.integer("num_attention_heads", 1, 4096);
-  result.intermediate = config.integer("intermediate_size", 1, max_layer_width);
+  result.hidden = config.integer("hidden_size", 1, max_layer_width, 768);
+  result.layers = config.integer("num_hidden_layers", 1, 1024, 12);
+  result.heads = config.integer("num_attention_heads", 1, 4096, 12);
+  result.intermediate = config.integer("intermediate_size", 1, max_layer_width, 3072);
   result.channels = config.integer("num_channels", 3, 3, 3);
-  result.image = config.integer("image_size", 1, 8192);
-  result.patch = config.integer("patch_size", 1, 256);
+  result.image = config.integer("image_size", 1, 8192, 224);
+  result.patch = config.integer("patch_size", 1, 256, 16);
   result.norm_epsilon = static_cast<float>(config.number("layer_norm_eps", 1e-12, 0.1, 1e-6));
   if (result.patch > result.image) config.wrong("patch_size", "is larger than image_size");
   if (result.hidden % result.heads != 0) {
@@ -31,6 +33,21 @@ SiglipConfig read_siglip(const ConfigSection& config) {
   return result;
 }
 
+// A list joins the states of several layers; of one it means that layer.
+int64_t read_feature_layer(const ConfigSection& config, int64_t states) {
+  const char* key = "vision_feature_layer";
+  const nlohmann::json* value = config.find(key);
+  if (value == nullptr || !value->is_array()) return config.integer(key, -states, states - 1, -1);
+  if (value->size() != 1) {
+    config.unsupported(key, fmt::format("is a list of {} layers; kinora has one", value->size()));
+  }
+  const nlohmann::json& only = (*value)[0];
+  if (!only.is_number_integer() || only < -states || only >= states) {
+    config.wrong(key, "is not the number of a layer");
+  }
+  return only.get<int64_t>();
+}
+
 }  // namespace
 
 LlavaConfig read_llava(const ConfigFiles& files) {
@@ -38,7 +55,7 @@ LlavaConfig read_llava(const ConfigFiles& files) {
   LlavaConfig result;
   result.tower = read_siglip(config.object("vision_config"));
   const int64_t states = result.tower.layers + 1;  // the embeddings count as state 0
-  const int64_t layer = config.integer("vision_feature_layer", -states, states - 1, -1);
+  const int64_t layer = read_feature_layer(config, states);
   result.feature_layers = layer < 0 ? layer + states : layer;
   expect_text(config, "vision_feature_select_strategy", "full");
   expect_text(config, "projector_hidden_act", "gelu");

@@ -47,6 +47,31 @@ TEST_F(LlavaConfigTest, ReadsTowerAndProjector) {
   video["multimodal_projector_bias"] = false;
   EXPECT_EQ(read_llava(files(video)).feature_layers, 2);
   EXPECT_FALSE(read_llava(files(video)).projector_bias);
+  EXPECT_EQ(read_llava(files(with(llava(), "/vision_feature_layer", {-3}))).feature_layers, 1);
+}
+
+// What transformers 4.49 leaves out is the default of the class that each object names.
+TEST_F(LlavaConfigTest, FillsInWhatWasLeftOut) {
+  json config = llava();
+  config["text_config"] = {{"model_type", "qwen2"}, {"hidden_size", 3584}};
+  config["vision_config"] = {{"model_type", "siglip_vision_model"}, {"hidden_size", 1152}};
+  const ModelConfig read_config = read(config);
+  EXPECT_EQ(read_config.decoder.hidden, 3584);
+  EXPECT_EQ(read_config.decoder.layers, 32);
+  EXPECT_EQ(read_config.decoder.heads, 32);
+  EXPECT_EQ(read_config.decoder.kv_heads, 32);
+  EXPECT_EQ(read_config.decoder.intermediate, 22016);
+  EXPECT_EQ(read_config.decoder.vocabulary, 151936);
+  const SiglipConfig tower = read_llava(files(config)).tower;
+  EXPECT_EQ(tower.hidden, 1152);
+  EXPECT_EQ(tower.layers, 12);
+  EXPECT_EQ(tower.heads, 12);
+  EXPECT_EQ(tower.intermediate, 3072);
+  EXPECT_EQ(tower.image, 224);
+  EXPECT_EQ(tower.patch, 16);
+  config["text_config"] = {{"model_type", "llama"}, {"num_attention_heads", 64}};
+  EXPECT_EQ(read(config).decoder.kv_heads, 64);
+  EXPECT_EQ(read(config).decoder.vocabulary, 32000);
 }
 
 TEST_F(LlavaConfigTest, LetsTheFilesDecideAboutTyingWhereTheConfigDoesNot) {
@@ -76,6 +101,10 @@ TEST_F(LlavaConfigTest, SaysWhatIsWrong) {
   refuse(with(llava(), "/vision_config/model_type", "clip"), ErrorKind::unsupported, "clip");
   refuse(with(llava(), "/text_config/model_type", "gemma"), ErrorKind::unsupported, "gemma");
   refuse(with(llava(), "/vision_feature_layer", -5), ErrorKind::bad_input, "feature_layer");
+  refuse(with(llava(), "/vision_feature_layer", {-5}), ErrorKind::bad_input, "feature_layer");
+  refuse(with(llava(), "/vision_feature_layer", {"x"}), ErrorKind::bad_input, "feature_layer");
+  refuse(with(llava(), "/vision_feature_layer", {-1, -2}), ErrorKind::unsupported,
+         "vision_feature_layer is a list of 2 layers");
   refuse(with(llava(), "/image_token_index", nullptr), ErrorKind::bad_input,
          "image_token_id is missing");
 }

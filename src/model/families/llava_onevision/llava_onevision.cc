@@ -247,9 +247,7 @@ class LlavaOnevisionFamily final : public Family {
     return result;
   }
 
-  ChatForm chat(std::string_view published) const override {
-    return llava_onevision_chat(published);
-  }
+  ChatTraits chat() const override { return llava_onevision_chat; }
 
   std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
                               const LoadOptions& options) const override {

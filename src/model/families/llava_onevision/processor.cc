@@ -130,6 +130,7 @@ LlavaProcessor LlavaProcessor::parse(const std::string& model_config,
   const std::string own_path = directory + "/preprocessor_config.json";
   const nlohmann::json model = parse_processor_json(model_config, model_path);
   const nlohmann::json own = parse_processor_json(preprocessor_config, own_path);
+  check_processor_keys(own, own_path);
   Config config;
   const auto vision = model.find("vision_config");
   if (vision == model.end() || !vision->is_object()) {

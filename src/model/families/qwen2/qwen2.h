@@ -5,7 +5,8 @@
 
 namespace kinora {
 
-inline constexpr DecoderTraits qwen2_decoder{.qkv_bias = true};
+inline constexpr DecoderTraits qwen2_decoder{
+    .qkv_bias = true, .defaults = DecoderDefaults{4096, 32, 32, 32, 22016, 151936}};
 
 const Family& qwen2_family();
 

@@ -29,10 +29,11 @@ std::vector<int64_t> read_full_layers(const ConfigSection& config, int64_t layer
 QwenVisionConfig read_qwen_vision(const ConfigFiles& files, int64_t hidden) {
   const ConfigSection config = files.top().object("vision_config");
   QwenVisionConfig result;
-  result.hidden = config.integer("hidden_size", 1, max_layer_width);
-  result.layers = config.integer("depth", 1, 1024);
-  result.heads = config.integer("num_heads", 1, 4096);
-  result.intermediate = config.integer("intermediate_size", 1, max_layer_width);
+  // transformers 4.45 to 4.49 leave out what is the class's default.
+  result.hidden = config.integer("hidden_size", 1, max_layer_width, 3584);
+  result.layers = config.integer("depth", 1, 1024, 32);
+  result.heads = config.integer("num_heads", 1, 4096, 16);
+  result.intermediate = config.integer("intermediate_size", 1, max_layer_width, 3420);
   result.output = config.integer("out_hidden_size", 1, max_layer_width, hidden);
   const char* channels = config.has("in_channels") ? "in_channels" : "in_chans";
   result.channels = config.integer(channels, 3, 3, 3);

@@ -102,12 +102,14 @@ QwenProcessor QwenProcessor::parse(const std::string& text, const std::string& w
                 fmt::format("{}: patches of {} pixels × {} frames, merged {}: too large", where,
                             config.patch, config.temporal_patch, config.merge));
   }
+  check_processor_keys(json, where);
   read_limits(json, config.min_pixels, config.max_pixels, where);
   if (!video_text.empty()) {
     config.video_min_pixels = config.min_pixels;
     config.video_max_pixels = config.max_pixels;
-    read_limits(parse_processor_json(video_text, where), config.video_min_pixels,
-                config.video_max_pixels, where);
+    const nlohmann::json video = parse_processor_json(video_text, where);
+    check_processor_keys(video, where);
+    read_limits(video, config.video_min_pixels, config.video_max_pixels, where);
   }
   return QwenProcessor(config, normalizer_from(json, clip_mean, clip_deviation, where));
 }

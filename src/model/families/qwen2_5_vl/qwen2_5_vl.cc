@@ -100,13 +100,17 @@ class Qwen25VlFamily final : public Family {
   bool sees() const override { return true; }
 
   ModelConfig read(const ConfigFiles& config) const override {
-    ModelConfig result = read_config(config, {.qkv_bias = true, .rope_theta = 1e6, .mrope = true});
+    ModelConfig result = read_config(
+        config, {.qkv_bias = true,
+                 .rope_theta = 1e6,
+                 .mrope = true,
+                 .defaults = DecoderDefaults{8192, 80, 64, 8, 29568, 152064}});
     result.image_token = read_token(config.top(), "image_token_id", "image_token_index");
     result.video_token = read_token(config.top(), "video_token_id", "video_token_index");
     return result;
   }
 
-  ChatForm chat(std::string_view published) const override { return qwen2_5_vl_chat(published); }
+  ChatTraits chat() const override { return qwen2_5_vl_chat; }
 
   std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
                               const LoadOptions& options) const override {

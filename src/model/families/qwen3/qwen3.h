@@ -6,7 +6,10 @@
 
 namespace kinora {
 
-inline constexpr DecoderTraits qwen3_decoder{.qk_norm = true, .head_size = 128};
+inline constexpr DecoderTraits qwen3_decoder{
+    .qk_norm = true,
+    .head_size = 128,
+    .defaults = DecoderDefaults{4096, 32, 32, 32, 22016, 151936}};
 
 const Family& qwen3_family();
 

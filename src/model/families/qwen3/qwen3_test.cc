@@ -10,7 +10,7 @@ namespace {
 using testing::expect_published_text;
 
 TEST(Qwen3ChatTest, GivesThePublishedText) {
-  expect_published_text("qwen3.json", qwen3_family().chat(""));
+  expect_published_text("qwen3.json", ChatTemplate(qwen3_family().chat(), {}));
 }
 
 }  // namespace

@@ -28,29 +28,6 @@ bool take_prefix(std::string& text, std::string_view marker) {
 
 }  // namespace
 
-// Only a first turn may be the system's; there is none by default.
-ChatForm qwen3_vl_chat(std::string_view) {
-  const auto write = [](const Conversation& conversation, const ChatOptions&, ChatWriter& out) {
-    int visual = 0;
-    for (const Turn& turn : conversation.turns) {
-      if (turn.role == "system" && &turn != conversation.turns.data()) continue;
-      out << "<|im_start|>" << turn.role << "\n";
-      for (const ContentPart& part : turn.parts) {
-        if (part.modality == Modality::text) {
-          out << part.text;
-          continue;
-        }
-        out << begin_marker;
-        out.visual(visual++);
-        out << end_marker;
-      }
-      out << "<|im_end|>\n";
-    }
-    if (conversation.add_generation_prompt) out << "<|im_start|>assistant\n";
-  };
-  return ChatForm(write, {"<|image_pad|>", "<|video_pad|>"});
-}
-
 void write_unit_times(const Conversation& conversation, VideoPromptForm form,
                       std::vector<ChatPiece>& pieces) {
   std::vector<const ContentPart*> visuals;

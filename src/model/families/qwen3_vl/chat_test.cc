@@ -10,7 +10,7 @@ namespace {
 using testing::expect_published_text;
 
 TEST(Qwen3VlChatTest, GivesThePublishedText) {
-  expect_published_text("qwen3_vl.json", qwen3_vl_chat(""));
+  expect_published_text("qwen3_vl.json", ChatTemplate(qwen3_vl_chat, {}));
 }
 
 ContentPart unit(double time, bool continues) {
@@ -22,7 +22,7 @@ ContentPart unit(double time, bool continues) {
 
 // The text with "V" for every visual slot.
 std::string written(const Conversation& conversation, VideoPromptForm form) {
-  std::vector<ChatPiece> pieces = qwen3_vl_chat("").render(conversation, {});
+  std::vector<ChatPiece> pieces = ChatTemplate(qwen3_vl_chat, {}).render(conversation, {});
   write_unit_times(conversation, form, pieces);
   std::string text;
   int next = 0;

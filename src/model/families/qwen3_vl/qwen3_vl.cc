@@ -118,7 +118,7 @@ class Qwen3VlFamily final : public Family {
     return result;
   }
 
-  ChatForm chat(std::string_view published) const override { return qwen3_vl_chat(published); }
+  ChatTraits chat() const override { return qwen3_vl_chat; }
 
   std::unique_ptr<Model> load(const Context& context, const ModelDirectory& directory,
                               const LoadOptions& options) const override {
