@@ -1,4 +1,4 @@
-// Chooses the heads of a model that point at what an answer is about (engine/evidence_heads.h), on
+// Chooses the heads of a model that point at what an answer is about (engine/evidence/evidence_heads.h), on
 // questions whose times are known.
 #pragma once
 

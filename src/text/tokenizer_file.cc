@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "base/json_depth.h"
+#include "base/json/json_depth.h"
 #include "text/tokenizer_bytes.h"
 #include "text/tokenizer_split_known.h"
 #include "text/tokenizer_utf8.h"

@@ -14,8 +14,8 @@
 
 namespace kinora::testing {
 
-// Programs under a sanitizer are many times slower, and no less right.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Programs under a sanitizer or without optimisation are many times slower, and no less right.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 inline constexpr double patience = 15;
 #else
 inline constexpr double patience = 1;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attention/cuda/cuda_problem.cuh"
-#include "base/hopper_instructions.cuh"
+#include "attention/cuda/hopper_instructions.cuh"
 #include "attention/cuda/mma_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
 
