@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace kinora::cli {
 
@@ -12,5 +13,13 @@ std::string default_model();
 
 // The input as given, but "demo" is the bundled clip unless a file of that name is here.
 std::string input_or_demo(const std::string& input);
+
+// The directory of the bundled model; empty when it is not there.
+std::string bundled_model();
+
+// What a person should know before they trust this model: a line for the bundled one, empty for
+// any other. With the inputs of a question: none where they are the bundled clip alone.
+std::string bundled_note(const std::string& model);
+std::string bundled_note(const std::string& model, const std::vector<std::string>& sources);
 
 }  // namespace kinora::cli

@@ -10,8 +10,11 @@
 
 #include "base/error.h"
 #include "cli/answer_text.h"
+#include "cli/ask_words.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
+#include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -41,7 +44,10 @@ int write_trace(TraceFile& trace, const Answer& answer, double offset, const std
 int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   SessionFlags& flags = ask_flags.flags;
   const bool json = ask_flags.json;
+  const auto [inputs, question] = split_ask_words(ask_flags.words);
   flags.resolve();
+  Notes notes(!json);
+  notes.add(bundled_note(flags.engine.model, inputs));
   TraceFile trace(flags.trace, flags.timeline);
   TerminalProgress progress(flags.quiet || json);
   progress.update("loading", 0, 0);
@@ -55,9 +61,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   };
   Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
-  const std::string question = ask_flags.words.back();
-  ask_flags.words.pop_back();
-  flags.add_inputs(session, ask_flags.words);
+  flags.add_inputs(session, inputs);
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
 
@@ -68,7 +72,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     return 0;
   }
   if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
-  const Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
+  Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
     if (json) return;
     progress.clear();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -76,13 +80,14 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   });
   progress.clear();
   if (json) {
+    answer.warnings = notes.with(answer.warnings);
     fmt::print("{}\n", answer_json(answer, session.inputs(), forecast, load, open).dump(2));
     std::fflush(stdout);
     return write_trace(trace, answer, open, question);
   }
   fmt::print("\n");
   std::fflush(stdout);
-  for (const std::string& warning : answer.warnings) {
+  for (const std::string& warning : notes.unsaid(answer.warnings)) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
   if (!flags.quiet) {

@@ -10,9 +10,11 @@
 
 #include "base/error.h"
 #include "cli/answer_text.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/line_reader.h"
+#include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -197,6 +199,7 @@ void add_chat(CommandLine& line) {
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       flags->flags.resolve();
+      Notes(true).add(bundled_note(flags->flags.engine.model, flags->sources));
       return Chat(*flags, line.interrupts).run();
     };
   });

@@ -14,6 +14,7 @@
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/eval_policy.h"
+#include "cli/notes.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
 #include "draw/png_file.h"
@@ -117,6 +118,10 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   }
   for (const EvalProblem& problem : data.problems) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
+  }
+  if (!std::all_of(data.items.begin(), data.items.end(),
+                   [](const EvalItem& item) { return item.drawn; })) {
+    Notes(true).add(bundled_note(flags.engine.model));
   }
   TerminalProgress progress(false);
   // Sparse policies run on the CPU only, and all of a table should run on one device.

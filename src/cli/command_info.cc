@@ -6,6 +6,7 @@
 
 #include <kinora/engine.h>
 
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 
@@ -28,22 +29,25 @@ int info(InfoFlags& flags) {
   flags.engine.device = "cpu";  // nothing is computed
   const Engine engine(flags.engine);
   const ModelDescription model = engine.describe();
+  const std::string note = bundled_note(flags.engine.model);
   if (flags.json) {
-    const nlohmann::json out = {{"family", model.family},
-                                {"name", model.name},
-                                {"parameters", model.parameters},
-                                {"weight_bytes", model.weight_bytes},
-                                {"weight_type", model.weight_type},
-                                {"vocabulary", model.vocabulary},
-                                {"max_position", model.max_position},
-                                {"layers", model.layers},
-                                {"kv_heads", model.kv_heads},
-                                {"head_size", model.head_size},
-                                {"hidden_size", model.hidden_size},
-                                {"row_bytes_per_token", model.row_bytes_per_token},
-                                {"sees", model.sees},
-                                {"stop_tokens", model.stop_tokens},
-                                {"load_seconds", model.load_seconds}};
+    const nlohmann::json out = {
+        {"family", model.family},
+        {"name", model.name},
+        {"parameters", model.parameters},
+        {"weight_bytes", model.weight_bytes},
+        {"weight_type", model.weight_type},
+        {"vocabulary", model.vocabulary},
+        {"max_position", model.max_position},
+        {"layers", model.layers},
+        {"kv_heads", model.kv_heads},
+        {"head_size", model.head_size},
+        {"hidden_size", model.hidden_size},
+        {"row_bytes_per_token", model.row_bytes_per_token},
+        {"sees", model.sees},
+        {"stop_tokens", model.stop_tokens},
+        {"load_seconds", model.load_seconds},
+        {"warnings", note.empty() ? nlohmann::json::array() : nlohmann::json::array({note})}};
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
@@ -71,6 +75,7 @@ int info(InfoFlags& flags) {
     row("video", "none: a text model");
   }
   row("loaded in", human_seconds(model.load_seconds));
+  if (!note.empty()) row("note", note);
   return 0;
 }
 

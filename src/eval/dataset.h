@@ -32,6 +32,7 @@ struct EvalItem {
   FrameChoice frames;             // of every video in front of the question
   std::optional<int64_t> length;  // that reports group by; absent: the number of frames
   std::optional<double> depth;    // of a needle, from 0 to 1
+  bool drawn = false;  // of a set that training/world made, which names kinds of questions
 
   // Items with the same key can share one prefill.
   std::string prefix_key() const;
