@@ -61,12 +61,14 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   };
   Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
-  flags.add_inputs(session, inputs);
+  const std::vector<InputInfo> added = flags.add_inputs(session, inputs);
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
 
   const Forecast forecast = session.forecast(question);
   progress.clear();
+  notes.add(frame_notes(flags.session, flags.input.frames, engine.describe(), added));
+  notes.add(forecast.changes);
   if (ask_flags.dry_run) {
     fmt::print("{}\n", json ? forecast_json(forecast).dump(2) : forecast_line(forecast));
     return 0;
@@ -91,14 +93,9 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
   if (!flags.quiet) {
-    if (answer.attention_report) {
-      fmt::print(stderr, "{}\n", attention_text(*answer.attention_report));
-    }
-    if (answer.draft) {
-      const auto tokens = static_cast<int64_t>(answer.ids.size());
-      fmt::print(stderr, "{}\n", draft_text(*answer.draft, tokens));
-    }
-    fmt::print(stderr, "{}\n", timing_line(answer, load, open));
+    notes.add(cut_note(answer));
+    fmt::print(stderr, "{}",
+               flags.verbose ? report_text(answer, load, open) : closing_line(answer));
   }
   return write_trace(trace, answer, open, question);
 }
@@ -109,11 +106,13 @@ void add_ask(CommandLine& line) {
   auto flags = std::make_shared<AskFlags>();
   CLI::App* command = line.app.add_subcommand("ask", "Ask a question about videos and pictures");
   command
-      ->add_option("question", flags->words,
-                   "VIDEO or IMAGE (any number of files, URLs or folders), then the QUESTION")
+      ->add_option(
+          "question", flags->words,
+          "Videos and pictures (any number of files, URLs or folders, or - for a pipe), then the "
+          "question in quotes; 'demo' is the clip that comes with kinora")
       ->required()
       ->expected(1, -1)
-      ->type_name("INPUT… QUESTION");
+      ->type_name("VIDEO… QUESTION");
   flags->flags.add_to(*command);
   command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");
   command->add_flag("--dry-run", flags->dry_run,

@@ -8,6 +8,7 @@
 
 #include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -27,13 +28,14 @@ std::string human_count(int64_t count) {
 
 int info(InfoFlags& flags) {
   flags.engine.device = "cpu";  // nothing is computed
+  flags.engine.model = find_model(flags.engine.model);
   const Engine engine(flags.engine);
   const ModelDescription model = engine.describe();
   const std::string note = bundled_note(flags.engine.model);
   if (flags.json) {
     const nlohmann::json out = {
         {"family", model.family},
-        {"name", model.name},
+        {"name", model_title(flags.engine.model)},
         {"parameters", model.parameters},
         {"weight_bytes", model.weight_bytes},
         {"weight_type", model.weight_type},
@@ -54,7 +56,7 @@ int info(InfoFlags& flags) {
   const auto row = [](const char* name, const std::string& value) {
     fmt::print("{:<16}{}\n", name, value);
   };
-  row("model", fmt::format("{} ({})", model.name, model.family));
+  row("model", fmt::format("{} ({})", model_title(flags.engine.model), model.family));
   row("parameters", fmt::format("{}, {} in {}", human_count(model.parameters),
                                 human_bytes(model.weight_bytes), model.weight_type));
   row("decoder", fmt::format("{} layers, hidden {}, {} key/value heads of {}", model.layers,
@@ -83,13 +85,18 @@ int info(InfoFlags& flags) {
 
 void add_info(CommandLine& line) {
   auto flags = std::make_shared<InfoFlags>();
-  CLI::App* command = line.app.add_subcommand("info", "Describe a model directory");
-  command->add_option("model", flags->engine.model, "Model directory, as Hugging Face publishes it")
-      ->required()
-      ->type_name("DIR");
+  CLI::App* command = line.app.add_subcommand("info", "Describe a model");
+  command
+      ->add_option("model", flags->engine.model,
+                   "A model's name or directory; without it the one that questions use")
+      ->type_name("MODEL");
   command->add_flag("--check-weights", flags->engine.check_weights,
                     "Read every weight and refuse NaN and infinity");
   command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  kinora info Qwen2.5-VL-3B-Instruct\n"
+      "  kinora info Qwen/Qwen2.5-VL-3B-Instruct --check-weights --json");
   command->callback([flags, &line] { line.action = [flags] { return info(*flags); }; });
 }
 

@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "cli/attention_picture.h"
 #include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
@@ -128,7 +130,7 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   progress.update("loading", 0, 0);
   // Rows are looked at where the CPU reads them.
   if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
-  if (flags.sample.engine.model.empty()) flags.sample.engine.model = default_model();
+  flags.sample.engine.model = find_model(flags.sample.engine.model);
   for (std::string& source : flags.sample.sources) source = input_or_demo(source);
   const auto engine = std::make_shared<const EngineState>(flags.sample.engine, real_files());
   const ModelInfo& info = engine->model->info();
@@ -208,17 +210,23 @@ void add_inspect(CommandLine& line) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = line.app.add_subcommand("inspect", "Look inside a model at work");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  kinora inspect attention demo --layer 3");
   CLI::App* attention = command->add_subcommand(
       "attention", "Draw where heads attend and what a sparse policy computes of it");
   attention
       ->add_option("input", flags->sample.sources,
-                   "Videos or pictures; 'demo' is the clip that comes with kinora")
+                   "Videos or pictures, - for a pipe; 'demo' is the clip that comes with kinora")
       ->required()
       ->expected(1, -1)
-      ->type_name("VIDEO");
+      ->type_name("VIDEO…");
   flags->sample.add_to(*attention);
-  attention->add_option("--layer", flags->layer, "Layer, from 0")->capture_default_str();
-  attention->add_option("--head", flags->head, "Head, from 0; without it a sheet of all heads");
+  attention->add_option("--layer", flags->layer, "Layer, from 0")
+      ->capture_default_str()
+      ->check(whole(0));
+  attention->add_option("--head", flags->head, "Head, from 0; without it a sheet of all heads")
+      ->check(whole(0));
   attention
       ->add_option("--attention", flags->attention,
                    "Policy to show: " + policy_names(attention_point()))
@@ -227,7 +235,7 @@ void add_inspect(CommandLine& line) {
       ->capture_default_str();
   attention->add_option("--cells", flags->side, "Most cells along a side of a map")
       ->capture_default_str()
-      ->check(CLI::Range(8, 1024));
+      ->check(whole(8, 1024));
   attention->add_flag("--json", flags->json, "Print one JSON object");
   attention->footer(
       "Examples:\n"

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "cli/interrupt.h"
 
@@ -15,16 +16,26 @@ struct CommandLine {
   Interrupts interrupts;        // Ctrl-C
 };
 
+// The whole program: every command, ready to parse. Help, completions and the man page are made
+// from it.
+void add_commands(CommandLine& line);
+
 void add_ask(CommandLine& line);
 void add_bench(CommandLine& line);
 void add_bench_overlap(CommandLine& line, CLI::App& bench);  // part of it
 void add_chat(CommandLine& line);
+void add_completion(CommandLine& line);
 void add_eval(CommandLine& line);
 void add_info(CommandLine& line);
 void add_frames(CommandLine& line);
 void add_help(CommandLine& line);
 void add_inspect(CommandLine& line);
+void add_models(CommandLine& line);
 void add_probe(CommandLine& line);
+void add_pull(CommandLine& line);  // where there is libcurl
 void add_tune(CommandLine& line);
+void add_version(CommandLine& line);
+
+std::string version_line();  // "kinora 0.1.0"
 
 }  // namespace kinora::cli

@@ -11,7 +11,10 @@
 #include "attention/policies/head_table.h"
 #include "attention/search/search.h"
 #include "base/error.h"
+#include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/sample_prefill.h"
 #include "cli/terminal.h"
 #include "engine/attention_choice.h"
@@ -99,6 +102,8 @@ void open_set(SampleFlags& sample) {
 
 int tune(TuneFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
+  flags.sample.engine.model = find_model(flags.sample.engine.model);
+  for (std::string& source : flags.sample.sources) source = input_or_demo(source);
   progress.update("loading", 0, 0);
   // Rows are looked at where the CPU reads them.
   if (flags.sample.engine.device == "auto") flags.sample.engine.device = "cpu";
@@ -172,7 +177,7 @@ void add_tune(CommandLine& line) {
       ->add_option("--budget", flags->budget,
                    "Time a head may take, in % of dense attention's; default: what an A-shape of "
                    "1,024 + 4,096 tokens takes")
-      ->check(CLI::Range(1.0, 100.0));
+      ->check(between(1, 100));
   command->add_flag("--no-boundaries", flags->no_boundaries,
                     "Search without regard to modalities, for comparison");
   command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");

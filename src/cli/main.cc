@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
+#include "cli/help_format.h"
+#include "cli/usage_text.h"
 
 namespace kinora::cli {
 namespace {
@@ -38,50 +40,27 @@ int fail_for(int argc, char** argv, const std::string& message, ErrorKind kind) 
 int run(int argc, char** argv) {
   CommandLine line;
   CLI::App& app = line.app;
-  app.name("kinora");
-  app.description("Answers questions about long and live video.");
-  app.footer(
-      "Examples:\n"
-      "  kinora ask demo \"What happens in this video?\"\n"
-      "  kinora ask talk.mp4 \"When is the second chart shown?\" --model DIR\n"
-      "  kinora chat talk.mp4 --model DIR\n"
-      "  kinora info DIR\n"
-      "  kinora probe talk.mp4\n"
-      "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"
-      "'kinora COMMAND --help' explains a command. Exit codes are listed in docs/exit-codes.md.");
-  app.set_version_flag("--version", std::string("kinora ") + KINORA_VERSION);
-  app.require_subcommand(1);
-  add_ask(line);
-  add_bench(line);
-  add_chat(line);
-  add_eval(line);
-  add_info(line);
-  add_frames(line);
-  add_help(line);
-  add_inspect(line);
-  add_probe(line);
-  add_tune(line);
+  add_commands(line);
 
   ::signal(SIGPIPE, SIG_DFL);
 
   if (argc <= 1) {
-    fmt::print("{}", app.help());
+    fmt::print("{}", help_text(app));
     return exit_code(ErrorKind::usage);
   }
+  check_command_names(app, {argv + 1, argv + argc});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const auto chosen = app.get_subcommands();
-    fmt::print("{}", chosen.empty() ? app.help() : chosen.front()->help(app.get_name()));
+    const CLI::App* chosen = &app;
+    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+    fmt::print("{}", help_text(*chosen));
     return 0;
   } catch (const CLI::CallForVersion& call) {
     fmt::print("{}\n", call.what());
     return 0;
   } catch (const CLI::ParseError& error) {
-    const auto chosen = app.get_subcommands();
-    const std::string command = chosen.empty() ? "" : " " + chosen.front()->get_name();
-    const std::string message = fmt::format("{} (see 'kinora{} --help')", error.what(), command);
-    return fail(message, ErrorKind::usage);
+    throw Error(ErrorKind::usage, usage_text(app, error));
   }
   return line.action();
 }

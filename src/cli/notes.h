@@ -3,10 +3,20 @@
 // scripts find them in "warnings". Used by `ask` and `chat`.
 #pragma once
 
+#include <kinora/session.h>
+
 #include <string>
 #include <vector>
 
 namespace kinora::cli {
+
+// What a person who chose no frames should know about those that are looked at: a preset that
+// leaves some out, and a video so long that the model looks more seldom than it would.
+std::vector<std::string> frame_notes(const SessionOptions& session, const FrameChoice& choice,
+                                     const ModelDescription& model,
+                                     const std::vector<InputInfo>& inputs);
+// That the answer was cut; empty where it was not.
+std::string cut_note(const Answer& answer);
 
 class Notes {
  public:
@@ -15,6 +25,7 @@ class Notes {
 
   // Nothing happens for an empty text or one that was said before.
   void add(const std::string& text);
+  void add(const std::vector<std::string>& texts);
 
   // Of these warnings, those that were not said yet.
   std::vector<std::string> unsaid(const std::vector<std::string>& warnings) const;

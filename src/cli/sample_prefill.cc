@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/checks.h"
 #include "cli/video_flags.h"
 #include "engine/group_prefill.h"
 #include "engine/unit_stream.h"
@@ -12,15 +13,14 @@ namespace kinora::cli {
 
 CLI::Option* SampleFlags::add_to(CLI::App& command) {
   CLI::Option* model =
-      command
-          .add_option("-m,--model", engine.model, "Model directory, as Hugging Face publishes it")
-          ->type_name("DIR");
+      command.add_option("-m,--model", engine.model, "A model's name or directory")
+          ->type_name("MODEL");
   command.add_option("--question", question, "Text after the video")->capture_default_str();
   add_frame_flags(command, frames);
-  command.add_option("--max-pixels", max_pixels, "Most pixels of one frame")
-      ->check(CLI::NonNegativeNumber);
+  command.add_option("--max-pixels", max_pixels, "Most pixels of one frame")->check(whole(0));
   command.add_option("--threads", engine.threads, "Threads to use; 0 is one per core")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0));
   return model;
 }
 

@@ -20,6 +20,7 @@ struct SessionFlags {
   std::string trace;
   std::string timeline;
   bool quiet = false;
+  bool verbose = false;
 
   void add_to(CLI::App& command);
   // After parsing: the bundled model where none is named, the preset where no policy is, sizes in

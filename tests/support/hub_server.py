@@ -124,8 +124,9 @@ class Hub(Handler):
         moved = path.startswith("/new/")
         if moved:
             path = path[len("/new") :]
+        about_files = path.startswith("/api/models/") and "/tree/" in path
         if path.startswith("/api/models/"):
-            name, revision = path[len("/api/models/") :].split("/revision/")
+            name, revision = path[len("/api/models/") :].split("/tree/" if about_files else "/revision/")
         elif "/resolve/" in path:
             name, rest = path[1:].split("/resolve/", 1)
             revision, file = rest.split("/", 1)
@@ -142,6 +143,10 @@ class Hub(Handler):
         commit = commit_of(name)
         if revision not in ("main", "v1", "refs/pr/1", commit):
             return self.refuse(404, "RevisionNotFound")
+        if about_files:  # newer official clients ask this instead
+            return self.answer(200, [("Content-Type", "application/json")], json.dumps([
+                {"type": "file", "path": file, "size": (folder / name / file).stat().st_size, "oid": "0" * 40}
+                for file in files_of(name)]).encode())
         if path.startswith("/api/"):
             siblings = [{"rfilename": file} for file in files_of(name)]
             if "evil" in troubles:
