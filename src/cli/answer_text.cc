@@ -12,13 +12,9 @@ double rate(double count, double seconds) { return seconds > 0 ? count / seconds
 }  // namespace
 
 std::string forecast_line(const Forecast& forecast) {
-  std::string line =
-      fmt::format("{} frames, {} tokens, {} of keys and values, {} of memory, about {}",
-                  forecast.frames, forecast.tokens, human_bytes(forecast.row_bytes),
-                  human_bytes(forecast.memory_bytes), human_seconds(forecast.seconds));
-  for (const std::string& change : forecast.changes) line += "\n" + change;
-  for (const std::string& warning : forecast.warnings) line += "\n" + warning;
-  return line;
+  return fmt::format("{} frames, {} tokens, {} of keys and values, {} of memory, about {}",
+                     forecast.frames, forecast.tokens, human_bytes(forecast.row_bytes),
+                     human_bytes(forecast.memory_bytes), human_seconds(forecast.seconds));
 }
 
 nlohmann::json forecast_json(const Forecast& forecast) {
@@ -30,6 +26,27 @@ nlohmann::json forecast_json(const Forecast& forecast) {
           {"seconds", forecast.seconds},
           {"changes", forecast.changes},
           {"warnings", forecast.warnings}};
+}
+
+std::string closing_line(const Answer& answer) {
+  const Timings& t = answer.timings;
+  const auto tokens = static_cast<double>(answer.ids.size());
+  return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s\n",
+                     answer.frames, answer.prompt_tokens, human_seconds(t.first_token),
+                     answer.ids.size(), rate(tokens, t.generate));
+}
+
+std::string report_text(const Answer& answer, double load, double open) {
+  std::string text;
+  if (const auto& report = answer.attention_report; report && report->dense_calls < report->calls) {
+    text += attention_text(*report);
+  }
+  if (answer.draft && answer.draft->drafted > 0) {
+    text += draft_text(*answer.draft, static_cast<int64_t>(answer.ids.size()),
+                       answer.timings.generate) +
+            "\n";
+  }
+  return text + timing_line(answer, load, open) + "\n";
 }
 
 std::string timing_line(const Answer& answer, double load, double open) {

@@ -9,11 +9,18 @@
 
 namespace kinora::cli {
 
-// "about 600 frames, 9,629 tokens, 130 MiB of keys and values, 12 s"
+// "about 600 frames, 9,629 tokens, 130 MiB of keys and values, 12 s"; what a budget changes and
+// what to beware of is not in it (Forecast::changes, Forecast::warnings).
 std::string forecast_line(const Forecast& forecast);
 nlohmann::json forecast_json(const Forecast& forecast);
 // Frames, tokens and seconds by stage; `load` and `open` are seconds before the question.
 std::string timing_line(const Answer& answer, double load, double open);
+
+// "120 frames and 3623 tokens in 9.5 s, 5 tokens of answer at 126.6/s": what everyone wants to
+// know.
+std::string closing_line(const Answer& answer);
+// What attention and drafts did, where they did something, and all timings.
+std::string report_text(const Answer& answer, double load, double open);
 
 // What sparse attention did: a line for the whole and one for each of its parts.
 std::string attention_text(const AttentionSummary& summary);

@@ -10,9 +10,12 @@
 
 #include "base/error.h"
 #include "cli/answer_text.h"
+#include "cli/ask_words.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
+#include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -48,6 +51,7 @@ int write_files(const AskFlags& flags, TraceFile& trace, const Answer& answer,
 int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   SessionFlags& flags = ask_flags.flags;
   const bool json = ask_flags.json;
+  const auto [inputs, question] = split_ask_words(ask_flags.words);
   flags.resolve();
   TraceFile trace(flags.trace, flags.timeline);
   TerminalProgress progress(flags.quiet || json);
@@ -62,20 +66,23 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   };
   Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
-  const std::string question = ask_flags.words.back();
-  ask_flags.words.pop_back();
-  flags.add_inputs(session, ask_flags.words);
+  const std::vector<InputInfo> added = flags.add_inputs(session, inputs);
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
 
   const Forecast forecast = session.forecast(question);
   progress.clear();
+  Notes notes(!json);
+  notes.add(bundled_note(flags.engine.model, inputs));
+  notes.add(frame_notes(flags.session, flags.input.frames, engine.describe(), added));
+  notes.add(forecast.changes);
+  notes.add(forecast.warnings);
   if (ask_flags.dry_run) {
     fmt::print("{}\n", json ? forecast_json(forecast).dump(2) : forecast_line(forecast));
     return 0;
   }
   if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
-  const Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
+  Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
     if (json) return;
     progress.clear();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -83,6 +90,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   });
   progress.clear();
   if (json) {
+    answer.warnings = notes.with(answer.warnings);
     nlohmann::json out = answer_json(answer, session.inputs(), forecast, load, open);
     if (ask_flags.ids) out["ids"] = {{"prompt", answer.prompt_ids}, {"answer", answer.ids}};
     fmt::print("{}\n", out.dump(2));
@@ -91,20 +99,15 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   }
   fmt::print("\n");
   std::fflush(stdout);
-  for (const std::string& warning : answer.warnings) {
+  for (const std::string& warning : notes.unsaid(answer.warnings)) {
     fmt::print(stderr, "kinora: warning: {}\n", warning);
   }
   if (!flags.quiet) {
+    notes.add(cut_note(answer));
     const std::string evidence = evidence_text(answer.evidence, session.inputs());
     if (!evidence.empty()) fmt::print(stderr, "{}\n", evidence);
-    if (answer.attention_report) {
-      fmt::print(stderr, "{}\n", attention_text(*answer.attention_report));
-    }
-    if (answer.draft) {
-      const auto tokens = static_cast<int64_t>(answer.ids.size());
-      fmt::print(stderr, "{}\n", draft_text(*answer.draft, tokens, answer.timings.generate));
-    }
-    fmt::print(stderr, "{}\n", timing_line(answer, load, open));
+    fmt::print(stderr, "{}",
+               flags.verbose ? report_text(answer, load, open) : closing_line(answer));
   }
   return write_files(ask_flags, trace, answer, session.inputs(), open, question);
 }
@@ -115,11 +118,13 @@ void add_ask(CommandLine& line) {
   auto flags = std::make_shared<AskFlags>();
   CLI::App* command = line.app.add_subcommand("ask", "Ask a question about videos and pictures");
   command
-      ->add_option("question", flags->words,
-                   "VIDEO or IMAGE (any number of files, URLs or folders), then the QUESTION")
+      ->add_option(
+          "question", flags->words,
+          "Videos and pictures (any number of files, URLs or folders, or - for a pipe), then the "
+          "question in quotes; 'demo' is the clip that comes with kinora")
       ->required()
       ->expected(1, -1)
-      ->type_name("INPUT… QUESTION");
+      ->type_name("VIDEO… QUESTION");
   flags->flags.add_to(*command);
   CLI::Option* json =
       command->add_flag("--json", flags->json, "Print one JSON object instead of streaming text");

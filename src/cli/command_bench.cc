@@ -10,6 +10,7 @@
 #include "base/gpu.h"
 #include "base/threads.h"
 #include "bench/model_bench.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 
@@ -198,6 +199,11 @@ int bench_model(const BenchFlags& flags) {
 void add_bench(CommandLine& line) {
   CLI::App* bench = line.app.add_subcommand("bench", "Measure the machine");
   bench->require_subcommand(1);
+  bench->footer(
+      "Examples:\n"
+      "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"
+      "  kinora bench overlap talk.mp4 --random-weights\n"
+      "  kinora bench draft demo \"Describe the video.\"");
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* model = bench->add_subcommand("model", "Measure a model's shape on a GPU");
   model
@@ -208,42 +214,42 @@ void add_bench(CommandLine& line) {
   model->add_option("--device", flags->device, "cuda or cuda:N")->capture_default_str();
   model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model->add_option("--contexts", flags->contexts, "Rows in memory to decode at")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model->add_option("--sessions", flags->sessions, "Sessions that decode together, such as 1,8,32")
       ->delimiter(',')
-      ->check(CLI::Range(1, 64));
+      ->check(whole(1, 64));
   model->add_option("--session-rows", flags->session_rows, "Rows in memory of each of them")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model
       ->add_option("--drafts", flags->drafts,
                    "Tokens of one session checked together, at the last of the contexts")
       ->delimiter(',')
-      ->check(CLI::Range(1, 64));
+      ->check(whole(1, 64));
   model
       ->add_option("--mass", flags->mass_layers,
                    "Also decode, in turns, with the attention mass of every row in N layers")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->type_name("N");
   model->add_option("--mass-heads", flags->mass_heads, "Heads of each of these layers; 0 is all")
       ->capture_default_str()
-      ->check(CLI::Range(0, 63));
+      ->check(whole(0, 63));
   model->add_option("--group", flags->group, "Tokens prefilled together")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model
       ->add_option("--layers", flags->layers,
                    "Prefill through only this many layers and scale the time (very long prompts)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model->add_option("--frames", flags->frames, "Frames for the vision tower; 0 leaves it out")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0));
   model->add_option("--side", flags->side, "Pixels of a frame's side")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   model->add_flag("--json", flags->json, "Print JSON");
   model->add_option("--json-file", flags->json_file, "Also write JSON to this file");
   model->footer(

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
 #include "generate/policies.h"
@@ -72,7 +74,8 @@ int bench_draft(DraftFlags& draft_flags) {
     for (Contender& contender : contenders) contender.ask(question, flags.answer);
   }
   const Contender& plain = contenders[0];
-  nlohmann::json out = {{"model", engine.describe().name},
+  const std::string model = model_title(flags.engine.model);
+  nlohmann::json out = {{"model", model},
                         {"visual_tokens", visual},
                         {"answer_tokens", plain.answer.ids.size()},
                         {"turns", draft_flags.turns}};
@@ -82,7 +85,7 @@ int bench_draft(DraftFlags& draft_flags) {
         "| draft | tokens/s | × plain | tokens a pass (its own included) | checked a pass | same "
         "|\n"
         "|---|---|---|---|---|---|\n",
-        engine.describe().name, visual, plain.answer.ids.size(), draft_flags.turns);
+        model, visual, plain.answer.ids.size(), draft_flags.turns);
   }
   bool same = true;
   for (const Contender& contender : contenders) {
@@ -129,13 +132,13 @@ void add_bench_draft(CommandLine& line, CLI::App& bench) {
       ->expected(1, -1);
   command->add_option("--turns", flags->turns, "Answers with each")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(whole(1, 1000));
   command->add_flag("--json", flags->json, "Print JSON");
   command->footer(
       "Examples:\n"
       "  kinora bench draft demo \"Describe the video.\"\n"
       "  kinora bench draft talk.mp4 \"Describe the video.\" -m DIR --drafts ngram "
-      "sparrow:total=48,depth=5,width=10");
+      "sparrow:total=48,depth=5");
   command->callback([&line, flags] { line.action = [flags] { return bench_draft(*flags); }; });
 }
 

@@ -11,7 +11,9 @@
 #include "bench/overlap_bench.h"
 #include "bench/shapes.h"
 #include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -35,7 +37,7 @@ struct OverlapFlags {
 };
 
 Engine make_engine(const OverlapFlags& flags) {
-  const std::string directory = default_model();
+  const std::string directory = find_model("");
   const auto make_model = [&](const Context& context) {
     const ConfigFiles shape = flags.shape == "bundled" ? ConfigFiles::read(real_files(), directory)
                                                        : model_shape(flags.shape).config;
@@ -153,7 +155,11 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
   OverlapSettings& settings = flags->settings;
   CLI::App* overlap = bench.add_subcommand(
       "overlap", "Measure whole questions: decoding during computing, and one after the other");
-  overlap->add_option("video", settings.video, "A video file")->required();
+  overlap
+      ->add_option("video", settings.video,
+                   "A video file; 'demo' is the clip that comes with kinora")
+      ->required()
+      ->type_name("FILE");
   overlap
       ->add_option("--shape", flags->shape,
                    "qwen2.5-vl-7b, qwen2.5-vl-3b, or bundled: that of the bundled model")
@@ -163,24 +169,24 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
       ->capture_default_str();
   overlap->add_option("--fps", settings.fps, "Frames a second")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   overlap
       ->add_option(
           "--pixels", settings.pixels,
           "Of a frame, about, however long the video is: the model's own rule is set aside")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   overlap->add_option("--frames-per-group", settings.frames_per_group, "Prefilled together")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   overlap->add_option("--retain", flags->retain, "What stays in memory, such as key-norm:0.2,all")
       ->delimiter(',');
   overlap->add_option("--max-tokens", settings.answer_tokens, "Of the answer")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   overlap->add_option("--decode-threads", settings.decode_threads, "0: one for every core")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0));
   overlap->add_flag("--overlapped-only", flags->overlapped_only,
                     "Leave out the runs whose stages stand apart");
   overlap->add_option("--trace", flags->trace, "A Chrome trace of the first overlapped run");
@@ -190,7 +196,12 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
       "Examples:\n"
       "  kinora bench overlap talk.mp4 --random-weights\n"
       "  kinora bench overlap talk.mp4 --shape bundled --device cpu --random-weights --json");
-  overlap->callback([&line, flags] { line.action = [flags] { return bench_overlap(*flags); }; });
+  overlap->callback([&line, flags] {
+    line.action = [flags] {
+      flags->settings.video = input_or_demo(flags->settings.video);
+      return bench_overlap(*flags);
+    };
+  });
 }
 
 }  // namespace kinora::cli

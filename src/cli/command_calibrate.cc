@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/terminal.h"
 #include "engine/evidence/evidence_heads.h"
 #include "eval/calibrate.h"
@@ -95,19 +96,21 @@ void add_calibrate(CommandLine& line) {
                    "Questions whose times are known: JSON lines with 'times' (docs/eval.md)")
       ->required()
       ->type_name("FILE…");
-  command->add_option("-m,--model", flags->engine.model, "Model directory")->type_name("DIR");
+  command->add_option("-m,--model", flags->engine.model, "A model's name or directory")
+      ->type_name("MODEL");
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-evidence.json in the model's directory");
   command->add_option("--heads", flags->options.most_heads, "The most heads to choose")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+      ->check(whole(1, 64));
   command->add_option("--max-tokens", flags->options.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0));
   command->add_flag("--json", flags->json, "Print the table instead of a summary");
   command->footer(
       "Examples:\n"
@@ -115,7 +118,7 @@ void add_calibrate(CommandLine& line) {
       "  kinora eval others.jsonl -m Qwen2.5-VL-3B-Instruct --evidence");
   command->callback([flags, &line] {
     line.action = [flags, &line] {
-      if (flags->engine.model.empty()) flags->engine.model = default_model();
+      flags->engine.model = find_model(flags->engine.model);
       return calibrate(*flags, line.interrupts.token());
     };
   });

@@ -10,10 +10,13 @@
 
 #include "base/error.h"
 #include "cli/answer_text.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
 #include "cli/line_reader.h"
+#include "cli/model_name.h"
+#include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -51,7 +54,7 @@ class Chat {
     open();
     LineReader lines("> ", history_place());
     if (lines.on_terminal() && !flags_.quiet) {
-      fmt::print("{} is ready. /help lists the commands.\n", engine_.describe().name);
+      fmt::print("{} is ready. /help lists the commands.\n", model_title(flags_.engine.model));
     }
     while (!Interrupts::asked_to_end()) {
       const std::optional<std::string> line = lines.next();
@@ -91,10 +94,13 @@ class Chat {
   // Reads the video at once, so that the first answer comes as fast as the others.
   void open() {
     flags_.input.cancel = interrupts_.token();
-    flags_.add_inputs(session_, sources_);
+    const std::vector<InputInfo> added = flags_.add_inputs(session_, sources_);
     if (sources_.empty()) return;
     const Forecast forecast = session_.forecast("?");
     progress_.clear();
+    notes_.add(frame_notes(flags_.session, flags_.input.frames, engine_.describe(), added));
+    notes_.add(forecast.changes);
+    notes_.add(forecast.warnings);
     if (progress_.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
     const double offset = now();
     try {
@@ -111,9 +117,11 @@ class Chat {
   }
 
   void warn(const Answer& answer) const {
-    for (const std::string& warning : answer.warnings) {
+    for (const std::string& warning : notes_.unsaid(answer.warnings)) {
       fmt::print(stderr, "kinora: warning: {}\n", warning);
     }
+    const std::string cut = flags_.quiet ? "" : cut_note(answer);
+    if (!cut.empty()) fmt::print(stderr, "kinora: note: {}\n", cut);
   }
 
   void answer(const std::string& question) {
@@ -198,6 +206,7 @@ class Chat {
   Engine engine_;
   Session session_;
   std::vector<std::string> sources_;
+  Notes notes_{true};
   Answer last_;
   int64_t questions_ = 0;
 };
@@ -209,8 +218,10 @@ void add_chat(CommandLine& line) {
   CLI::App* command =
       line.app.add_subcommand("chat", "Ask many questions about videos that are read once");
   command
-      ->add_option("inputs", flags->sources,
-                   "VIDEO or IMAGE: any number of files, URLs or folders; none for a talk without")
+      ->add_option(
+          "inputs", flags->sources,
+          "Videos and pictures: any number of files, URLs or folders; 'demo' is the clip that "
+          "comes with kinora; none for a talk without")
       ->type_name("INPUT…");
   flags->flags.add_to(*command);
   command->footer(
@@ -222,6 +233,7 @@ void add_chat(CommandLine& line) {
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       flags->flags.resolve();
+      Notes(true).add(bundled_note(flags->flags.engine.model, flags->sources));
       return Chat(*flags, line.interrupts).run();
     };
   });

@@ -11,10 +11,14 @@
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/eval_policy.h"
+#include "cli/model_name.h"
+#include "cli/notes.h"
 #include "cli/terminal.h"
+#include "cli/video_flags.h"
 #include "draw/png_file.h"
 #include "engine/engine_state.h"
 #include "eval/heat_map.h"
@@ -104,6 +108,10 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   for (const EvalProblem& problem : data.problems) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
   }
+  if (!std::all_of(data.items.begin(), data.items.end(),
+                   [](const EvalItem& item) { return item.drawn; })) {
+    Notes(true).add(bundled_note(flags.engine.model));
+  }
   TerminalProgress progress(false);
   // Sparse policies run on the CPU only, and all of a table should run on one device.
   const bool sparse = std::any_of(policies.begin(), policies.end(), [](const EvalPolicy& policy) {
@@ -121,7 +129,7 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   for (const EvalProblem& problem : outcome.problems) {
     fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
   }
-  const std::string title = fmt::format("{} on {}{}", engine.describe().name, flags.data,
+  const std::string title = fmt::format("{} on {}{}", model_title(flags.engine.model), flags.data,
                                         flags.run.wrong_video ? " (wrong-video control)" : "");
   auto tables = report_tables(outcome, flags.policies);
   if (flags.run.evidence) tables.push_back(evidence_table(outcome, flags.policies));
@@ -174,7 +182,8 @@ void add_eval(CommandLine& line) {
   command->add_option("data", flags->data, "Questions: JSON lines (docs/eval.md)")
       ->required()
       ->type_name("FILE");
-  command->add_option("-m,--model", flags->engine.model, "Model directory")->type_name("DIR");
+  command->add_option("-m,--model", flags->engine.model, "A model's name or directory")
+      ->type_name("MODEL");
   command
       ->add_option("--policy", flags->policies,
                    fmt::format("How to answer, joined by semicolons: {} (kinora help policies); an "
@@ -201,15 +210,17 @@ void add_eval(CommandLine& line) {
       ->type_name("FILE");
   command->add_option("--max-tokens", flags->run.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   command->add_flag("--evidence", flags->run.evidence,
                     "Judge the times that answers name (questions with known times)");
   command->add_flag("--wrong-video", flags->run.wrong_video,
                     "Ask about another video of the set: what guessing gives");
   command
-      ->add_option("--time-limit", flags->run.time_limit,
-                   "Start no further video after this many seconds; the same command resumes")
-      ->check(CLI::NonNegativeNumber);
+      ->add_option_function<std::string>(
+          "--time-limit",
+          [flags](const std::string& time) { flags->run.time_limit = parse_time(time); },
+          "Start no further video after this time (90, 1:30:00); the same command resumes")
+      ->type_name("TIME");
   command
       ->add_option("--heat-map", flags->heat_map,
                    "Draw right answers by length and depth (questions with a depth)")
@@ -218,19 +229,19 @@ void add_eval(CommandLine& line) {
       ->add_option("--recall", flags->recall,
                    "Measure how much of dense attention each sparse policy captures and how long "
                    "it takes, on the first N videos")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->type_name("N");
   command
       ->add_option("--recall-every", flags->recall_every,
                    "Measure that on every Nth group of tokens only, which is quicker")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->type_name("N");
   command->add_option("--cache", flags->cache, "Folder for visual tokens, kept between runs")
       ->capture_default_str()
       ->type_name("DIR");
   command->add_option("--cache-size", flags->cache_gib, "The most it may hold, in GiB")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--no-cache", flags->no_cache, "Encode every frame anew and keep nothing");
   command->add_option("--markdown", flags->markdown, "Write the report as Markdown")
       ->type_name("FILE");
@@ -241,7 +252,8 @@ void add_eval(CommandLine& line) {
   command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0));
   command
       ->add_option("--import", flags->import.format,
                    fmt::format("Turn a published annotation file into our format instead: {}",
@@ -267,7 +279,7 @@ void add_eval(CommandLine& line) {
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       if (!flags->import.format.empty()) return import(*flags);
-      if (flags->engine.model.empty()) flags->engine.model = default_model();
+      flags->engine.model = find_model(flags->engine.model);
       flags->policies.insert(flags->policies.end(), flags->compared.begin(), flags->compared.end());
       flags->policies = with_memories(flags->policies, flags->memories);
       if (flags->policies.empty()) flags->policies = {"dense"};

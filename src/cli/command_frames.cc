@@ -13,6 +13,8 @@
 #include "base/context.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/bundled.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
@@ -146,6 +148,11 @@ nlohmann::json listed(const std::vector<SampledFrame>& samples, const std::strin
 void check_flags(const FramesFlags& flags) {
   using Way = FrameChoice::Way;
   const Way way = flags.choice.way;
+  if (!flags.sheet.empty() && !flags.sheet.ends_with(".png")) {
+    throw Error(ErrorKind::usage, fmt::format("--contact-sheet {}: kinora writes PNG; give a name "
+                                              "that ends in .png",
+                                              flags.sheet));
+  }
   if (flags.directory.empty() && flags.sheet.empty() && !flags.json)
     throw Error(ErrorKind::usage,
                 "say where the frames should go: -o DIR, --contact-sheet FILE, or --json to list "
@@ -203,7 +210,7 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   open.cancel = cancel;
   open.progress = &progress;
   open.index_cache = default_index_cache();
-  const std::unique_ptr<Video> video = open_video(flags.source, open);
+  const std::unique_ptr<Video> video = open_video(input_or_demo(flags.source), open);
   const VideoInfo& info = video->info();
   std::vector<SampledFrame> samples = video->sample(choose_frames(flags, *video));
   if (samples.empty())
@@ -277,16 +284,18 @@ void add_frames(CommandLine& line) {
                    "How --fps and --frames count: time (the frame on screen) or qwen (as Qwen-VL "
                    "models were trained)")
       ->group(frame_flags_group)
-      ->check(CLI::IsMember({"time", "qwen"}));
+      ->check(one_of({"time", "qwen"}));
   command->add_option("-o,--output", flags->directory, "Write PNG files into this directory")
       ->group("The pictures")
       ->type_name("DIR");
-  command->add_option("--contact-sheet", flags->sheet, "Write one PNG with all frames and times")
+  command
+      ->add_option("--contact-sheet", flags->sheet,
+                   "Write one PNG (.png) with all frames and times")
       ->group("The pictures")
       ->type_name("FILE");
   command->add_option("--columns", flags->columns, "Columns of the contact sheet; 0 is automatic")
       ->group("The pictures")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0));
   command->add_option("--size", flags->size, "Exact size of the frames, as 448x448")
       ->group("The pictures")
       ->type_name("WxH");
@@ -294,14 +303,15 @@ void add_frames(CommandLine& line) {
       ->add_option("--max-side", flags->max_side,
                    "Shrink frames until no side is longer (contact sheets alone: 256)")
       ->group("The pictures")
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   command->add_option("--filter", flags->filter, "bicubic, area, bilinear or nearest")
       ->group("The pictures")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bicubic", "area", "bilinear", "nearest"}));
+      ->check(one_of({"bicubic", "area", "bilinear", "nearest"}));
   command->add_option("--threads", flags->threads, "Threads to use; 0 is one per core")
       ->group("The machine")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0));
   flags->limits.add_to(*command);
   command->add_flag("--json", flags->json, "Print index and exact time of every frame");
   command->add_flag("-q,--quiet", flags->quiet, "No progress, no summary");

@@ -3,10 +3,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/command_line.h"
+#include "cli/completion.h"
+#include "cli/help_format.h"
 #include "cli/policies.h"
 #include "memory/retention/retention.h"
 
@@ -75,20 +78,29 @@ std::string point_help(const PolicyPoint& point) {
 void add_help(CommandLine& line) {
   auto topic = std::make_shared<std::string>();
   auto markdown = std::make_shared<bool>(false);
+  auto man = std::make_shared<bool>(false);
   std::string topics = "quality, policies";
   for (const PolicyPoint* point : policy_points()) topics += ", " + point->name;
   CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic");
   command->add_option("topic", *topic, "A command, or: " + topics)->type_name("TOPIC");
   command->add_flag("--markdown", *markdown, "Of policies: as Markdown, which is docs/policies.md");
-  command->callback([topic, markdown, &line] {
-    line.action = [topic, markdown, &line] {
+  command->add_flag("--man", *man, "All commands as a page for man(1)");
+  command->footer(
+      "Examples:\n"
+      "  kinora help ask\n"
+      "  kinora help quality\n"
+      "  kinora help policies");
+  command->callback([topic, markdown, man, &line] {
+    line.action = [topic, markdown, man, &line] {
+      if (*man) {
+        fmt::print("{}", man_page(line.app, version_line()));
+        return 0;
+      }
       if (*markdown && *topic != "policies") {
         throw Error(ErrorKind::usage, "only 'kinora help policies' has a Markdown form");
       }
       if (topic->empty()) {
-        // App::help() would print that of the command under way, which is this one.
-        fmt::print("{}", line.app.get_formatter()->make_help(&line.app, line.app.get_name(),
-                                                             CLI::AppFormatMode::Normal));
+        fmt::print("{}", help_text(line.app));
         return 0;
       }
       if (*topic == "quality" || *topic == "policies") {
@@ -102,13 +114,16 @@ void add_help(CommandLine& line) {
         fmt::print("{}", point_help(*point));
         return 0;
       }
-      for (const CLI::App* known : line.app.get_subcommands([](CLI::App*) { return true; })) {
-        if (known->get_name() != *topic) continue;
-        fmt::print("{}", known->help(line.app.get_name()));
+      std::vector<std::string> known = {"quality", "policies"};
+      for (const PolicyPoint* point : policy_points()) known.push_back(point->name);
+      for (const CLI::App* explained : subcommands_of(line.app)) {
+        known.push_back(explained->get_name());
+        if (explained->get_name() != *topic) continue;
+        fmt::print("{}", help_text(*explained));
         return 0;
       }
-      throw Error(ErrorKind::usage,
-                  fmt::format("there is no help on '{}'; see 'kinora --help'", *topic));
+      throw Error(ErrorKind::usage, fmt::format("there is no help on {}; {}", in_quotes(*topic),
+                                                suggest_name(*topic, known)));
     };
   });
 }

@@ -6,7 +6,9 @@
 
 #include <kinora/engine.h>
 
+#include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -26,33 +28,37 @@ std::string human_count(int64_t count) {
 
 int info(InfoFlags& flags) {
   flags.engine.device = "cpu";  // nothing is computed
+  flags.engine.model = find_model(flags.engine.model);
   const Engine engine(flags.engine);
   const ModelDescription model = engine.describe();
+  const std::string note = bundled_note(flags.engine.model);
   if (flags.json) {
-    const nlohmann::json out = {{"family", model.family},
-                                {"name", model.name},
-                                {"parameters", model.parameters},
-                                {"weight_bytes", model.weight_bytes},
-                                {"weight_type", model.weight_type},
-                                {"stored_bytes", model.stored_bytes},
-                                {"quantization", model.quantization},
-                                {"vocabulary", model.vocabulary},
-                                {"max_position", model.max_position},
-                                {"layers", model.layers},
-                                {"kv_heads", model.kv_heads},
-                                {"head_size", model.head_size},
-                                {"hidden_size", model.hidden_size},
-                                {"row_bytes_per_token", model.row_bytes_per_token},
-                                {"sees", model.sees},
-                                {"stop_tokens", model.stop_tokens},
-                                {"load_seconds", model.load_seconds}};
+    const nlohmann::json out = {
+        {"family", model.family},
+        {"name", model_title(flags.engine.model)},
+        {"parameters", model.parameters},
+        {"weight_bytes", model.weight_bytes},
+        {"weight_type", model.weight_type},
+        {"stored_bytes", model.stored_bytes},
+        {"quantization", model.quantization},
+        {"vocabulary", model.vocabulary},
+        {"max_position", model.max_position},
+        {"layers", model.layers},
+        {"kv_heads", model.kv_heads},
+        {"head_size", model.head_size},
+        {"hidden_size", model.hidden_size},
+        {"row_bytes_per_token", model.row_bytes_per_token},
+        {"sees", model.sees},
+        {"stop_tokens", model.stop_tokens},
+        {"load_seconds", model.load_seconds},
+        {"warnings", note.empty() ? nlohmann::json::array() : nlohmann::json::array({note})}};
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
   const auto row = [](const char* name, const std::string& value) {
     fmt::print("{:<16}{}\n", name, value);
   };
-  row("model", fmt::format("{} ({})", model.name, model.family));
+  row("model", fmt::format("{} ({})", model_title(flags.engine.model), model.family));
   row("parameters", fmt::format("{}, {} in {}", human_count(model.parameters),
                                 human_bytes(model.weight_bytes), model.weight_type));
   if (!model.quantization.empty()) {
@@ -77,6 +83,7 @@ int info(InfoFlags& flags) {
     row("video", "none: a text model");
   }
   row("loaded in", human_seconds(model.load_seconds));
+  if (!note.empty()) row("note", note);
   return 0;
 }
 
@@ -84,13 +91,18 @@ int info(InfoFlags& flags) {
 
 void add_info(CommandLine& line) {
   auto flags = std::make_shared<InfoFlags>();
-  CLI::App* command = line.app.add_subcommand("info", "Describe a model directory");
-  command->add_option("model", flags->engine.model, "Model directory, as Hugging Face publishes it")
-      ->required()
-      ->type_name("DIR");
+  CLI::App* command = line.app.add_subcommand("info", "Describe a model");
+  command
+      ->add_option("model", flags->engine.model,
+                   "A model's name or directory; without it the one that questions use")
+      ->type_name("MODEL");
   command->add_flag("--check-weights", flags->engine.check_weights,
                     "Read every weight and refuse NaN and infinity");
   command->add_flag("--json", flags->json, "Print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  kinora info Qwen2.5-VL-3B-Instruct\n"
+      "  kinora info Qwen/Qwen2.5-VL-3B-Instruct --check-weights --json");
   command->callback([flags, &line] { line.action = [flags] { return info(*flags); }; });
 }
 

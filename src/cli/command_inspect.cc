@@ -10,7 +10,9 @@
 #include "attention/search/inspection.h"
 #include "base/error.h"
 #include "cli/attention_picture.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -78,8 +80,9 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   const std::vector<HeadInspection> heads = inspection.heads();
   const std::vector<Modality>& modalities = inspection.modalities();
 
-  const std::string title = fmt::format("{}, layer {}, {} tokens, {}", info.name, flags.layer,
-                                        read.prompt_tokens, flags.attention);
+  const std::string title =
+      fmt::format("{}, layer {}, {} tokens, {}", model_title(flags.session.engine.model),
+                  flags.layer, read.prompt_tokens, flags.attention);
   std::vector<std::string> pngs;
   if (heads.size() == 1) {
     const HeadInspection& picture = heads.front();
@@ -137,21 +140,27 @@ void add_inspect(CommandLine& line) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = line.app.add_subcommand("inspect", "Look inside a model at work");
   command->require_subcommand(1);
+  command->footer(
+      "Examples:\n"
+      "  kinora inspect attention demo --layer 3");
   CLI::App* attention = command->add_subcommand(
       "attention", "Draw where heads attend and what a sparse policy computes of it");
   attention
       ->add_option("input", flags->sources,
-                   "Videos or pictures; 'demo' is the clip that comes with kinora")
+                   "Videos or pictures, - for a pipe; 'demo' is the clip that comes with kinora")
       ->required()
       ->expected(1, -1)
-      ->type_name("VIDEO");
+      ->type_name("VIDEO…");
   flags->session.add_reading_to(*attention, true);
   attention->add_option("--question", flags->question, "Text after the video")
       ->capture_default_str();
   attention->add_flag("--one-group", flags->one_group,
                       "Read the prompt at once, as tune does, instead of in groups as ask does");
-  attention->add_option("--layer", flags->layer, "Layer, from 0")->capture_default_str();
-  attention->add_option("--head", flags->head, "Head, from 0; without it a sheet of all heads");
+  attention->add_option("--layer", flags->layer, "Layer, from 0")
+      ->capture_default_str()
+      ->check(whole(0));
+  attention->add_option("--head", flags->head, "Head, from 0; without it a sheet of all heads")
+      ->check(whole(0));
   attention
       ->add_option("--attention", flags->attention,
                    "Policy to show: " + policy_names(attention_point()))
@@ -160,7 +169,7 @@ void add_inspect(CommandLine& line) {
       ->capture_default_str();
   attention->add_option("--cells", flags->side, "Most cells along a side of a map")
       ->capture_default_str()
-      ->check(CLI::Range(8, 1024));
+      ->check(whole(8, 1024));
   attention->add_flag("--json", flags->json, "Print one JSON object");
   attention->footer(
       "Examples:\n"

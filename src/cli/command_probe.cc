@@ -1,10 +1,16 @@
 #include <fmt/format.h>
 
+#include <kinora/session.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/answer_text.h"
+#include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
+#include "cli/notes.h"
 #include "cli/question_cost.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
@@ -16,6 +22,7 @@ namespace {
 
 struct ProbeFlags {
   std::string source;
+  std::string model;  // empty: published families only
   SourceLimits limits;
   bool json = false;
 };
@@ -63,6 +70,17 @@ nlohmann::json as_json(const VideoInfo& info, bool live, const std::vector<Quest
           {"bytes", info.bytes},
           {"repaired_times", info.repaired_times},
           {"question_cost", cost_list}};
+}
+
+// What a question about this source costs the model that was named.
+Forecast model_cost(const ProbeFlags& flags) {
+  EngineOptions options;
+  options.model = find_model(flags.model);
+  const Engine engine(options);
+  Session session(engine);
+  const InputOptions input;
+  session.add(input_or_demo(flags.source), input);
+  return session.forecast("What happens?");
 }
 
 void print_row(const char* name, const std::string& value) {
@@ -132,17 +150,26 @@ int probe(const ProbeFlags& flags, const CancelToken& cancel) {
   open.cancel = cancel;
   open.progress = &progress;
   open.index_cache = default_index_cache();
-  const std::unique_ptr<Video> video = open_video(flags.source, open);
+  const std::unique_ptr<Video> video = open_video(input_or_demo(flags.source), open);
   const VideoInfo& info = video->info();
   const bool live = video->live();
   const auto costs = live ? std::vector<QuestionCost>{} : question_costs(*video);
   progress.clear();
   if (flags.json) {
-    fmt::print("{}\n", as_json(info, live, costs).dump(2));
+    nlohmann::json out = as_json(info, live, costs);
+    if (!flags.model.empty()) out["model_cost"] = forecast_json(model_cost(flags));
+    fmt::print("{}\n", out.dump(2));
     return 0;
   }
   print_video(info, live);
-  if (!costs.empty()) print_costs(costs);
+  if (!flags.model.empty()) {
+    const Forecast cost = model_cost(flags);
+    fmt::print("\nA question to {} would cost\n  {}\n", model_title(find_model(flags.model)),
+               forecast_line(cost));
+    Notes(true).add(cost.warnings);
+  } else if (!costs.empty()) {
+    print_costs(costs);
+  }
   return 0;
 }
 
@@ -155,11 +182,16 @@ void add_probe(CommandLine& line) {
   command->add_option("video", flags->source, "File, URL, folder of pictures, or - for a pipe")
       ->required()
       ->type_name("VIDEO");
+  command
+      ->add_option("-m,--model", flags->model,
+                   "Say what a question costs this model (a name or directory), not the families")
+      ->type_name("MODEL");
   flags->limits.add_to(*command);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n"
       "  kinora probe talk.mp4\n"
+      "  kinora probe talk.mp4 -m Qwen/Qwen2.5-VL-3B-Instruct\n"
       "  kinora probe talk.mp4 --json | jq .frames\n\n"
       "Frames are counted exactly, from the packets; nothing is decoded.");
   command->callback([flags, &line] {

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/bundled.h"
 #include "cli/command_line.h"
+#include "cli/model_name.h"
 #include "text/tokenizer.h"
 
 namespace kinora::cli {
@@ -34,8 +34,7 @@ std::string standard_input() {
 }
 
 int tokenize(const TokenizeFlags& flags) {
-  const Tokenizer tokenizer =
-      Tokenizer::load(real_files(), flags.model.empty() ? default_model() : flags.model);
+  const Tokenizer tokenizer = Tokenizer::load(real_files(), find_model(flags.model));
   const std::string text = flags.text == "-" ? standard_input() : flags.text;
   const std::vector<int32_t> ids = tokenizer.encode(text, {.add_special = flags.begin});
   // A piece may be part of a character: what is no UTF-8 is shown as U+FFFD.
@@ -62,8 +61,8 @@ void add_tokenize(CommandLine& line) {
       line.app.add_subcommand("tokenize", "Show the tokens that a model makes of a text");
   command->add_option("text", flags->text, "The text; - or nothing reads standard input")
       ->type_name("TEXT");
-  command->add_option("-m,--model", flags->model, "Model directory, as Hugging Face publishes it")
-      ->type_name("DIR");
+  command->add_option("-m,--model", flags->model, "A model's name or directory")
+      ->type_name("MODEL");
   command->add_flag("--begin", flags->begin,
                     "Put around the text what the tokenizer puts around a whole text");
   command->add_flag("--json", flags->json, "Print one JSON object: count, ids, pieces");

@@ -12,6 +12,7 @@
 #include "attention/policies/head_table.h"
 #include "attention/search/search.h"
 #include "base/error.h"
+#include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -202,7 +203,7 @@ void add_tune(CommandLine& line) {
       ->add_option("--budget", flags->budget,
                    "Time a head may take, in % of dense attention's; default: what an A-shape of "
                    "1,024 + 4,096 tokens takes")
-      ->check(CLI::Range(1.0, 100.0));
+      ->check(between(1, 100));
   command->add_flag("--no-boundaries", flags->no_boundaries,
                     "Search without regard to modalities, for comparison");
   command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");

@@ -2,11 +2,9 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <iterator>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +14,8 @@
 #include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
+#include "cli/help_format.h"
+#include "cli/usage_text.h"
 
 namespace kinora::cli {
 namespace {
@@ -37,70 +37,35 @@ int fail_for(int argc, char** argv, const std::string& message, ErrorKind kind) 
   return fail(message, kind);
 }
 
-struct Command {
-  std::string_view name;
-  void (*add)(CommandLine& line);
-};
-constexpr Command commands[] = {
-    {"ask", add_ask},       {"bench", add_bench},       {"calibrate", add_calibrate},
-    {"chat", add_chat},     {"eval", add_eval},         {"info", add_info},
-    {"frames", add_frames}, {"help", add_help},         {"inspect", add_inspect},
-    {"probe", add_probe},   {"tokenize", add_tokenize}, {"tune", add_tune}};
-
-// The options of all commands take longer to set up than most commands to begin: where the first
-// word names one, only that one is. Help and a word that is none need them all.
-void add_commands(CommandLine& line, std::string_view word) {
-  const bool alone =
-      word != "help" && std::any_of(std::begin(commands), std::end(commands),
-                                    [&](const Command& c) { return c.name == word; });
-  for (const Command& command : commands) {
-    if (!alone || command.name == word) command.add(line);
-  }
-}
-
 int run(int argc, char** argv) {
-  const std::string version = std::string("kinora ") + KINORA_VERSION;
-  if (argc == 2 && std::string_view(argv[1]) == "--version") {
-    fmt::print("{}\n", version);
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  if (argc == 2 && (word == "--version" || word == "-V")) {
+    fmt::print("{}\n", version_line());
     return 0;
   }
   CommandLine line;
   CLI::App& app = line.app;
-  app.name("kinora");
-  app.description("Answers questions about long and live video.");
-  app.footer(
-      "Examples:\n"
-      "  kinora ask demo \"What happens in this video?\"\n"
-      "  kinora ask talk.mp4 \"When is the second chart shown?\" --model DIR\n"
-      "  kinora chat talk.mp4 --model DIR\n"
-      "  kinora info DIR\n"
-      "  kinora probe talk.mp4\n"
-      "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"
-      "'kinora COMMAND --help' explains a command. Exit codes are listed in docs/exit-codes.md.");
-  app.set_version_flag("--version", version);
-  app.require_subcommand(1);
-  add_commands(line, argc > 1 ? argv[1] : "");
+  add_commands(line, word);
 
   ::signal(SIGPIPE, SIG_DFL);
 
   if (argc <= 1) {
-    fmt::print("{}", app.help());
+    fmt::print("{}", help_text(app));
     return exit_code(ErrorKind::usage);
   }
+  check_command_names(app, {argv + 1, argv + argc});
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const auto chosen = app.get_subcommands();
-    fmt::print("{}", chosen.empty() ? app.help() : chosen.front()->help(app.get_name()));
+    const CLI::App* chosen = &app;
+    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+    fmt::print("{}", help_text(*chosen));
     return 0;
   } catch (const CLI::CallForVersion& call) {
     fmt::print("{}\n", call.what());
     return 0;
   } catch (const CLI::ParseError& error) {
-    const auto chosen = app.get_subcommands();
-    const std::string command = chosen.empty() ? "" : " " + chosen.front()->get_name();
-    const std::string message = fmt::format("{} (see 'kinora{} --help')", error.what(), command);
-    return fail(message, ErrorKind::usage);
+    throw Error(ErrorKind::usage, usage_text(app, error));
   }
   return line.action();
 }

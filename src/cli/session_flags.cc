@@ -8,6 +8,8 @@
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/bundled.h"
+#include "cli/checks.h"
+#include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/video_flags.h"
 #include "generate/policies.h"
@@ -70,6 +72,7 @@ void SessionFlags::add_to(CLI::App& command) {
       ->type_name("FILE");
   option(machine, "--timeline", timeline, "Draw what was done when (.png or .svg)")
       ->type_name("FILE");
+  command.add_flag("-v,--verbose", verbose, "All timings, and what policies did");
 }
 
 void SessionFlags::add_reading_to(CLI::App& command, bool choose_memory) {
@@ -84,15 +87,15 @@ void SessionFlags::add_reading_to(CLI::App& command, bool choose_memory) {
 void SessionFlags::add_input(CLI::App& command) {
   const auto option = options_of(command);
   command
-      .add_option("-m,--model", engine.model,
-                  "Model directory, as Hugging Face publishes it; default: $KINORA_MODEL, else the "
-                  "bundled kinora-tiny")
-      ->type_name("DIR");
+      .add_option(
+          "-m,--model", engine.model,
+          "A model's name on Hugging Face's hub (kinora models, kinora pull) or its directory; "
+          "default: $KINORA_MODEL, else the bundled kinora-tiny")
+      ->type_name("MODEL");
 
   const char* frames = frame_flags_group;
   add_frame_flags(command, input.frames);
-  option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")
-      ->check(CLI::NonNegativeNumber);
+  option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));
   option(frames, "--subtitles", subtitles,
          "Subtitles to read along with the video (.srt, .vtt, .ass …); once for every video")
       ->type_name("FILE")
@@ -105,14 +108,17 @@ void SessionFlags::add_wording(CLI::App& command) {
   const char* wording = "The answer";
   option(wording, "--max-tokens", answer.max_tokens, "Longest answer, in tokens")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   option(wording, "--temperature", answer.temperature, "0 is greedy; default: the model's own");
-  option(wording, "--top-k", answer.top_k, "Sample from the K most likely tokens");
+  option(wording, "--top-k", answer.top_k, "Sample from the K most likely tokens; 0: all")
+      ->check(whole(0));
   option(wording, "--top-p", answer.top_p, "Choose within this probability mass");
   option(wording, "--min-p", answer.min_p, "Drop tokens less likely than this share of the best");
   option(wording, "--repetition-penalty", answer.repetition_penalty,
          "Above 1 discourages tokens already used");
-  option(wording, "--seed", answer.seed, "Seed of the random choice")->capture_default_str();
+  option(wording, "--seed", answer.seed, "Seed of the random choice")
+      ->capture_default_str()
+      ->check(whole(0, INT64_MAX));
   option(wording, "--stop", answer.stop, "End the answer before this text (may be repeated)")
       ->expected(1)
       ->take_all();
@@ -121,7 +127,8 @@ void SessionFlags::add_wording(CLI::App& command) {
       wording, "--video-prompt", engine.video_prompt,
       "How Qwen3-VL's videos are written: as transformers 4.57 or 5.10 do, or auto: as its files "
       "want it")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(one_of({"auto", "4.57", "5.10"}));
 }
 
 void SessionFlags::add_attention(CLI::App& command) {
@@ -134,7 +141,7 @@ void SessionFlags::add_attention(CLI::App& command) {
              "; settings may follow (kinora help policies)");
   option(policies, "--dense-below", session.dense_below,
          "Rows under which a sparse policy runs densely; 0: never")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0));
 }
 
 void SessionFlags::add_memory(CLI::App& command) {
@@ -159,7 +166,7 @@ void SessionFlags::add_budgets(CLI::App& command) {
          "Most memory to use (6GiB); kept by looking at fewer frames or pruning harder")
       ->type_name("SIZE");
   option(budgets, "--max-context", session.max_context, "Most tokens of the conversation")
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   command
       .add_flag("--strict", session.strict, "Refuse what is over a budget instead of adapting it")
       ->group(budgets);
@@ -169,14 +176,15 @@ void SessionFlags::add_machine(CLI::App& command) {
   const auto option = options_of(command);
   option(machine, "--device", engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   option(machine, "--threads", engine.threads, "Threads to use; 0 is one per core")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0));
   option(machine, "--frames-per-group", session.frames_per_group,
          "Frames decoded, encoded and prefilled together")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
   option(machine, "--decode-threads", session.decode_threads,
          "Threads that decode video; 0 is one per core")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole(0));
   command
       .add_flag("--sequential", sequential_,
                 "Decode everything before the rest begins (for comparison)")
@@ -185,11 +193,10 @@ void SessionFlags::add_machine(CLI::App& command) {
       .add_flag("--check-weights", engine.check_weights,
                 "Read every weight first and refuse NaN and infinity")
       ->group(machine);
-  command.add_flag("-q,--quiet", quiet, "No progress, no timing line");
+  command.add_flag("-q,--quiet", quiet, "No progress, no closing line");
 }
 
 void SessionFlags::resolve() {
-  if (engine.model.empty()) engine.model = default_model();
   apply_quality(find_quality(quality_), engine, session);
   if (!attention_.empty()) {
     check_policy("--attention", attention_point(), attention_);
@@ -208,6 +215,7 @@ void SessionFlags::resolve() {
   if (input.frames.way != FrameChoice::Way::model) session.frame_share = 1;
   if (input.max_pixels > 0) session.pixel_share = 1;
   session.overlap = !sequential_;
+  engine.model = find_model(engine.model);  // last: what is wrong with flags is said without it
 }
 
 std::vector<InputInfo> SessionFlags::add_inputs(Session& opened,

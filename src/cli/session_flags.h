@@ -21,6 +21,7 @@ struct SessionFlags {
   std::string trace;
   std::string timeline;
   bool quiet = false;
+  bool verbose = false;
 
   void add_to(CLI::App& command);
   // Only what concerns reading a prompt; with or without what memory makes of it.

@@ -47,16 +47,23 @@ std::string progress_text(const std::vector<StageProgress>& stages, double elaps
   const auto unit_of = [](const StageProgress& stage) {
     return stage.name == "decode" ? " frames" : stage.name == "prefill" ? " tokens" : "";
   };
+  const auto in_bytes = [](const StageProgress& stage) { return stage.name == "download"; };
   std::string text;
   for (const StageProgress& stage : stages) {
     if (!text.empty()) text += ", ";
+    if (in_bytes(stage)) {
+      text +=
+          fmt::format("{} {} of {}", stage.name, human_bytes(stage.done), human_bytes(stage.total));
+      continue;
+    }
     text += fmt::format("{} {}", stage.name, stage.done);
     if (stage.total > 0) text += fmt::format("/{}{}", stage.total, unit_of(stage));
   }
-  if (stages.empty() || stages.back().done <= 0 || elapsed < 0.5) return text;
+  if (stages.empty() || stages.back().done <= stages.back().first || elapsed < 0.5) return text;
   const StageProgress& last = stages.back();
-  const double rate = static_cast<double>(last.done) / elapsed;
-  text += fmt::format(", {:.{}f}{}/s", rate, rate < 10 ? 1 : 0, unit_of(last));
+  const double rate = static_cast<double>(last.done - last.first) / elapsed;
+  text += in_bytes(last) ? fmt::format(", {}/s", human_bytes(static_cast<int64_t>(rate)))
+                         : fmt::format(", {:.{}f}{}/s", rate, rate < 10 ? 1 : 0, unit_of(last));
   if (last.total > last.done) {
     const double left = static_cast<double>(last.total - last.done) / rate;
     text += left < 60 ? fmt::format(", {:.0f} s left", left)
@@ -81,7 +88,8 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
   if (stages_.empty()) begun_ = now();
   const bool first = found == stages_.end();
   if (first) {
-    found = stages_.insert(stages_.end(), StageProgress{std::string(stage), 0, 0});
+    const int64_t before = stage == "download" ? done : 0;
+    found = stages_.insert(stages_.end(), StageProgress{std::string(stage), 0, 0, before});
   }
   found->done = done;
   found->total = total;

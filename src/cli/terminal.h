@@ -22,10 +22,12 @@ struct StageProgress {
   std::string name;
   int64_t done = 0;
   int64_t total = 0;  // 0 while it is not known
+  int64_t first = 0;  // done when it was first heard of, which says nothing about its rate
 };
 
 // "decode 45/120 frames, prefill 812/3629 tokens, 410 tokens/s, 7 s left": the stages, then the
-// rate of the last of them and the time it still needs at that rate. `elapsed` is in seconds.
+// rate of the last of them and the time it still needs at that rate. Downloads count in bytes.
+// `elapsed` is in seconds.
 std::string progress_text(const std::vector<StageProgress>& stages, double elapsed);
 
 // The most memory this process has held so far, in bytes.

@@ -5,17 +5,19 @@
 
 #include <charconv>
 #include <cmath>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "cli/checks.h"
 
 namespace kinora::cli {
 namespace {
 
 [[noreturn]] void refuse_time(const std::string& text) {
   throw Error(ErrorKind::usage,
-              fmt::format("'{}' is not a time; write seconds (95.5) or h:mm:ss (0:01:35.5)", text));
+              fmt::format("'{}' is not a time; write 95.5, 90s, 1:35 or 0:01:35.5", text));
 }
 
 [[noreturn]] void refuse_two_ways(const CLI::App& command) {
@@ -51,9 +53,9 @@ void add_end(CLI::App& command, const char* name, double& seconds, const char* t
       ->type_name("TIME");
 }
 
-FrameChoice every(double seconds) {
-  if (seconds > 0) return FrameChoice::rate(1 / seconds);
-  throw Error(ErrorKind::usage, fmt::format("--every {} s: must be above 0", seconds));
+FrameChoice every(const std::string& time) {
+  if (const double seconds = parse_time(time); seconds > 0) return FrameChoice::rate(1 / seconds);
+  throw Error(ErrorKind::usage, fmt::format("--every {}: must be above 0", time));
 }
 
 FrameChoice at_times(const std::vector<std::string>& texts) {
@@ -75,7 +77,7 @@ double parse_time(const std::string& text) {
     if (error != std::errc() || !(part >= 0) || !std::isfinite(part) || ++parts > 3)
       refuse_time(text);
     seconds = seconds * 60 + part;
-    if (after == end) return seconds;
+    if (after == end || (parts == 1 && std::string_view(after, end) == "s")) return seconds;
     if (*after != ':' || part != std::floor(part)) refuse_time(text);
     at = after + 1;
   }
@@ -90,7 +92,8 @@ void add_frame_flags(CLI::App& command, FrameChoice& choice) {
 }
 
 void add_frame_list_flags(CLI::App& command, FrameChoice& choice) {
-  add_way<double>(command, "--every", choice, every, "A frame every this many seconds");
+  add_way<std::string>(command, "--every", choice, every, "A frame in every such time (10, 1:30)")
+      ->type_name("TIME");
   add_way<std::vector<std::string>>(command, "--times", choice, at_times,
                                     "The frames on screen at these times: 12.5,1:30,0:02:10.25")
       ->delimiter(',');
@@ -105,11 +108,11 @@ void SourceLimits::add_to(CLI::App& command) {
   command.add_option("--allow-pixels", pixels, "Refuse sources with larger pictures than this")
       ->group("The machine")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1, INT64_MAX));
   command.add_option("--allow-side", side, "Refuse sources whose pictures are wider or higher")
       ->group("The machine")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole(1));
 }
 
 void SourceLimits::apply(VideoLimits& limits) const {

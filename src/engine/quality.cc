@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/policy/names.h"
 
 namespace kinora {
 
@@ -24,8 +25,10 @@ const Quality& find_quality(const std::string& name) {
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const Quality& quality) { return quality.name == name; });
   if (found != known.end()) return *found;
+  std::vector<std::string> names;
+  for (const Quality& quality : known) names.push_back(quality.name);
   throw Error(ErrorKind::usage,
-              "unknown quality '" + name + "': give exact, balanced or fast (kinora help quality)");
+              "no quality is called " + in_quotes(name) + "; " + suggest_name(name, names));
 }
 
 void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions& session) {

@@ -141,6 +141,7 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
   if (object.contains("length")) {
     item.length = static_cast<int64_t>(number_field(object, "length", 0));
   }
+  item.drawn = object.contains("kind");
   if (object.contains("depth")) {
     item.depth = number_field(object, "depth", 0);
     if (!(*item.depth >= 0 && *item.depth <= 1)) refuse("'depth' is not between 0 and 1");

@@ -40,6 +40,7 @@ struct EvalItem {
   std::optional<double> depth;     // of a needle, from 0 to 1
   std::vector<TimeStretch> times;  // where the answer can be seen; empty: not known
   bool all_times = false;          // all of them are needed; else any of them will do
+  bool drawn = false;  // of a set that training/world made, which names kinds of questions
 
   // Items with the same key can share one prefill.
   std::string prefix_key() const;

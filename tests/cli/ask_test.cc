@@ -43,7 +43,7 @@ TempDir* Ask::directory_ = nullptr;
 
 TEST_F(Ask, AnswersAboutAVideoAndTellsTheTimings) {
   const Finished finished =
-      kinora({"ask", clip(), "What is this?", "-m", model, "--max-tokens", "8"});
+      kinora({"ask", clip(), "What is this?", "-m", model, "--max-tokens", "8", "-v"});
   EXPECT_EQ(finished.code, 0) << finished.err;
   EXPECT_TRUE(finished.out.ends_with("\n"));
   for (const char* word : {"frames", "load", "decode", "vision", "prefill", "peak memory"}) {
