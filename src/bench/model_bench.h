@@ -1,6 +1,6 @@
 // Measures a model's shape with random weights on a GPU. Each figure is set against the ceiling
 // measured in the same run: the best rate of a plain matrix product, or the read bandwidth. Used by
-// command_bench.cc.
+// cli/commands/bench.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Whole questions about a video with a model of random weights: how well decoding on the CPU hides
-// behind computing on a GPU, against the bound no overlap can beat. Used by command_bench.cc.
+// behind computing on a GPU, against the bound no overlap can beat. Used by cli/commands/bench.cc.
 #pragma once
 
 #include <kinora/engine.h>

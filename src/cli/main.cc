@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
-#include "cli/help_format.h"
-#include "cli/usage_text.h"
+#include "cli/help/help_format.h"
+#include "cli/help/usage_text.h"
 
 namespace kinora::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "attention/policies/policy.h"
-#include "cli/wrap.h"
+#include "cli/help/wrap.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
 #include "memory/retention/retention.h"

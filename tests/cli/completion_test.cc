@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "cli/command_line.h"
-#include "cli/help_format.h"
+#include "cli/help/help_format.h"
 #include "support/cli.h"
 #include "support/temp_dir.h"
 

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "cli/command_line.h"
-#include "cli/help_format.h"
-#include "cli/wrap.h"
+#include "cli/help/help_format.h"
+#include "cli/help/wrap.h"
 #include "support/cli.h"
 #include "support/temp_dir.h"
 

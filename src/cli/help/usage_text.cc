@@ -1,10 +1,10 @@
-#include "cli/usage_text.h"
+#include "cli/help/usage_text.h"
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/policy/names.h"
-#include "cli/help_format.h"
+#include "cli/help/help_format.h"
 
 namespace kinora::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "cli/command_line.h"
-#include "cli/completion.h"
-#include "cli/help_format.h"
+#include "cli/help/completion.h"
+#include "cli/help/help_format.h"
 #include "cli/policies.h"
 #include "memory/retention/retention.h"
 

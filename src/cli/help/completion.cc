@@ -1,4 +1,4 @@
-#include "cli/completion.h"
+#include "cli/help/completion.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/policies/policy.h"
-#include "cli/help_format.h"
+#include "cli/help/help_format.h"
 #include "eval/import.h"
 #include "generate/policies.h"
 #include "memory/policies.h"

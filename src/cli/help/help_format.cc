@@ -1,10 +1,10 @@
-#include "cli/help_format.h"
+#include "cli/help/help_format.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cli/wrap.h"
+#include "cli/help/wrap.h"
 
 namespace kinora::cli {
 namespace {

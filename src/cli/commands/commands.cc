@@ -4,7 +4,7 @@
 
 #include "cli/checks.h"
 #include "cli/command_line.h"
-#include "cli/help_format.h"
+#include "cli/help/help_format.h"
 
 namespace kinora::cli {
 namespace {

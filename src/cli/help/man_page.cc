@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "cli/completion.h"
-#include "cli/help_format.h"
+#include "cli/help/completion.h"
+#include "cli/help/help_format.h"
 
 namespace kinora::cli {
 namespace {

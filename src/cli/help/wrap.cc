@@ -1,4 +1,4 @@
-#include "cli/wrap.h"
+#include "cli/help/wrap.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 
 #include "cli/checks.h"
 #include "cli/command_line.h"
-#include "cli/completion.h"
+#include "cli/help/completion.h"
 
 namespace kinora::cli {
 
