@@ -44,7 +44,7 @@ std::vector<ContentPart> lay_out(const VisualLook& look, const std::vector<Subti
       segments.push_back({number, begun, count});
       parts.push_back({plan.source.modality, ""});
       if (plan.units_apart) {
-        parts.back().time = middle_of(plan, input.samples, begun);
+        parts.back().time = middle_of(plan, look.samples, begun);
         parts.back().continues = begun > from;
       }
       begun += count;

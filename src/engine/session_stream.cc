@@ -37,6 +37,12 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   open.live = true;
   VisualInput fresh =
       open_endless(model(), request, options_.frame_share, options_.pixel_share, open);
+  if (fresh.plan.units_apart) {
+    throw Error(ErrorKind::unsupported,
+                model().info().name +
+                    " wants the time of every frame pair in its prompt, which sources that are "
+                    "taken in as they come do not write yet; give it a file");
+  }
   auto source = std::make_unique<OpenSource>();
   Conversation conversation = asked_.conversation;
   conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
