@@ -138,6 +138,10 @@ TEST_F(DeepSession, EveryMemoryAndDraftPolicyAnswers) {
     SCOPED_TRACE(policy.info.name);
     SessionOptions options = plain();
     options.draft = policy.info.name;
+    if (policy.info.name == "sparrow") {  // no draft came with this model
+      EXPECT_THROW(ask(engine, path, options), Error);
+      continue;
+    }
     EXPECT_EQ(ask(engine, path, options).ids, expected.ids);
   }
 }
