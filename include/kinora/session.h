@@ -36,7 +36,7 @@ struct SessionOptions {
   // model that takes only one picture size keeps that size.
   double frame_share = 1;
   double pixel_share = 1;
-  int64_t frames_per_group = 16;    // decoded, encoded and prefilled together
+  int64_t frames_per_group = 16;  // decoded, encoded and prefilled together
   // A prefill group is closed when it reaches this; 0: a prompt is one group, unless frames are
   // pruned. Inputs that were read as part of one are read again for another question.
   int64_t max_group_tokens = 2048;

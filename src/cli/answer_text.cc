@@ -66,7 +66,7 @@ std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds
   std::string text = fmt::format(
       "draft: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own included)",
       draft.right, draft.drafted, count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
-  // One token at a time would have taken so many plain passes.
+  // Plain decoding would have taken one pass for each token.
   if (draft.plain_seconds > 0 && seconds > 0) {
     text +=
         fmt::format(", about {:.2f} x the speed without", count * draft.plain_seconds / seconds);

@@ -24,7 +24,7 @@ std::string report_text(const Answer& answer, double load, double open);
 
 // What sparse attention did: a line for the whole and one for each of its parts.
 std::string attention_text(const AttentionSummary& summary);
-// What drafting was worth for an answer of this many tokens, made in so many seconds.
+// What drafting was worth for an answer of this many tokens, made in this time.
 std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds);
 
 nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& inputs,

@@ -12,8 +12,8 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "base/threads.h"
-#include "engine/draft_choice.h"
 #include "engine/budget/memory_budget.h"
+#include "engine/draft_choice.h"
 #include "engine/speed.h"
 #include "model/model.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/cancel.h"
 #include "base/progress.h"
-#include "engine/engine_state.h"
 #include "engine/budget/memory_budget.h"
+#include "engine/engine_state.h"
 #include "engine/stage_clock.h"
 #include "generate/drafter.h"
 #include "model/model.h"

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/transcript.h"
 #include "engine/ingest/visual_input.h"
+#include "engine/transcript.h"
 #include "model/model.h"
 
 namespace kinora {

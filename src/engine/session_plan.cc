@@ -148,7 +148,7 @@ QuestionPlan SessionState::plan(const std::vector<ContentPart>& parts) const {
   plan.fewer.resize(inputs_.size());
   BudgetRequest request = budget_request(plan.prompt);
 
-  // The prompt with so many frames of each input; what it was before is still there if they are
+  // The prompt with this many frames of each input; what it was before is still there if they are
   // the same.
   std::vector<int64_t> planned;
   for (const InputShape& input : request.inputs) planned.push_back(input.frames);

@@ -1,5 +1,5 @@
-// Chooses the heads of a model that point at what an answer is about (engine/evidence/evidence_heads.h), on
-// questions whose times are known.
+// Chooses the heads of a model that point at what an answer is about
+// (engine/evidence/evidence_heads.h), on questions whose times are known.
 #pragma once
 
 #include <cstdint>

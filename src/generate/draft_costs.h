@@ -1,7 +1,7 @@
-// What drafting costs and what it brings, learnt as it goes: how long a pass over so many tokens
-// takes, how long a level of the draft takes, how often its confidence is justified. From that
-// follows how many guesses are worth checking, how many to go on from, and whether to draft at all.
-// Knows no clock: who uses it (sparrow.h) says what took how long.
+// What drafting costs and what it brings, learnt as it goes: how long a pass over n tokens takes,
+// how long a level of the draft takes, how often its confidence is justified. From that follows how
+// many guesses are worth checking, how many to go on from, and whether to draft at all. Knows no
+// clock: who uses it (sparrow.h) says what took how long.
 #pragma once
 
 #include <cstdint>

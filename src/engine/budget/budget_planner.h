@@ -49,8 +49,8 @@ struct BudgetRequest {
   static constexpr int64_t unlimited = std::numeric_limits<int64_t>::max();
 
   std::vector<InputShape> inputs;  // of the whole conversation
-  // Text tokens to prefill when so many frames of each input are looked at: subtitles between fewer
-  // frames are fewer pieces. A pure function that does not fall when there are more frames.
+  // Text tokens to prefill when this many frames of each input are looked at: subtitles between
+  // fewer frames are fewer pieces. A pure function that does not fall when there are more frames.
   std::function<int64_t(std::span<const int64_t> frames)> text_tokens;
   Retention retention;  // as asked for
 
@@ -110,7 +110,7 @@ struct BudgetPlan {
 
 BudgetPlan plan_budget(const BudgetRequest& request);
 
-// What it costs to look at so many frames of each input and to keep this share of their rows.
+// What it costs to look at this many frames of each input and to keep this share of their rows.
 Cost cost_of(const BudgetRequest& request, std::span<const int64_t> frames, double share);
 
 // The frames of each input if inputs that may shrink have `units` units together: spread in

@@ -135,7 +135,7 @@ TEST_F(SessionBudget, TheMostFramesThatFitAreLookedAt) {
   };
   const int64_t answer = 64 * engine_.describe().row_bytes_per_token;
   for (const int64_t frames : {2, 4, 8, 30, 58, 60}) {
-    // Exactly enough for so many frames, and one byte less.
+    // Exactly enough for these frames, and one byte less.
     const int64_t enough = cost(frames, 0).memory_bytes + answer;
     EXPECT_EQ(cost(61, enough).frames, frames);
     if (frames > 2) {

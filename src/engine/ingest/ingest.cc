@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/ingest/bounded_queue.h"
 #include "engine/core_gate.h"
+#include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
+#include "engine/ingest/unit_stream.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
-#include "engine/ingest/unit_stream.h"
 
 namespace kinora {
 namespace {

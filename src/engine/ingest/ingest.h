@@ -19,9 +19,9 @@
 #include "base/cancel.h"
 #include "base/progress.h"
 #include "engine/engine_state.h"
-#include "engine/span_recorder.h"
 #include "engine/ingest/unit_source.h"
 #include "engine/ingest/visual_input.h"
+#include "engine/span_recorder.h"
 
 namespace kinora {
 
