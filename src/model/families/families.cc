@@ -7,25 +7,26 @@
 #include <array>
 #include <vector>
 
-#include "model/families/llama/llama.h"
-#include "model/families/llava_onevision/llava_onevision.h"
-#include "model/families/qwen2/qwen2.h"
-#include "model/families/qwen2_5_vl/qwen2_5_vl.h"
-#include "model/families/qwen3/qwen3.h"
-#include "model/families/qwen3_vl/qwen3_vl.h"
-
 namespace kinora {
 
-// One line for each, in the order in which messages name them.
+// One line for each, in the order in which messages name them. The folder of that name defines
+// `const Family& NAME_family()`.
+#define KINORA_FAMILIES(NAME) \
+  NAME(qwen2_5_vl)            \
+  NAME(llava_onevision)       \
+  NAME(qwen3_vl)              \
+  NAME(llama)                 \
+  NAME(qwen2)                 \
+  NAME(qwen3)
+
+#define KINORA_DECLARE(NAME) const Family& NAME##_family();
+KINORA_FAMILIES(KINORA_DECLARE)
+#undef KINORA_DECLARE
+
 std::span<const Family* const> families() {
-  static const std::array list = {
-      &qwen2_5_vl_family(),       // Qwen2.5-VL
-      &llava_onevision_family(),  // LLaVA-OneVision, LLaVA-Video
-      &qwen3_vl_family(),         // Qwen3-VL
-      &llama_family(),            // Llama 3 and later
-      &qwen2_family(),            // Qwen2, Qwen2.5
-      &qwen3_family(),            // Qwen3
-  };
+#define KINORA_LIST(NAME) &NAME##_family(),
+  static const std::array list = {KINORA_FAMILIES(KINORA_LIST)};
+#undef KINORA_LIST
   return list;
 }
 
