@@ -218,6 +218,11 @@ TEST_P(IngestTest, WhatComesWithoutAnEndIsTakenAsItComes) {
   EXPECT_FALSE(ingest->next({}));
 }
 
+void append(std::vector<float>& values, const Tensor& tokens) {
+  const Tensor here = tokens.to(Device::cpu());
+  values.insert(values.end(), here.data<float>(), here.data<float>() + here.elements());
+}
+
 TEST_P(IngestTest, TokensDoNotDependOnTheGroupsTheyComeIn) {
   const VisualPlan shape = plan();
   const auto read = [&](const std::vector<int64_t>& portions, bool end_alone) {
@@ -234,8 +239,7 @@ TEST_P(IngestTest, TokensDoNotDependOnTheGroupsTheyComeIn) {
     std::vector<float> values;
     while (const std::optional<TokenGroup> group = ingest->next({})) {
       if (!group->tokens.defined()) continue;
-      const auto* data = group->tokens.data<float>();
-      values.insert(values.end(), data, data + group->tokens.elements());
+      append(values, group->tokens);
     }
     return values;
   };
@@ -282,8 +286,7 @@ TEST_P(IngestTest, FilesGiveTheFramesThatWereSampledInOrder) {
           EXPECT_EQ(group->tokens.size(0), group->count * wanted.tokens_per_unit +
                                                (group->last ? wanted.trailing_tokens : 0));
           frames.insert(frames.end(), group->frames.begin(), group->frames.end());
-          const auto* data = group->tokens.data<float>();
-          values.back().insert(values.back().end(), data, data + group->tokens.elements());
+          append(values.back(), group->tokens);
         }
         EXPECT_EQ(frames, input.samples);
         group = ingest->next({});
