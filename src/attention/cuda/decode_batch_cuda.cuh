@@ -22,6 +22,7 @@ struct DecodeArguments {
   int64_t unturned_stride = 0;
   const float* cos = nullptr;  // [tokens, d / 2]
   const float* sin = nullptr;
+  bool keep_queries = false;  // turned ones are written to `queries`
   const DeviceSequence* sequences = nullptr;
   const uint64_t* masks = nullptr;  // [tokens]
   void* out = nullptr;

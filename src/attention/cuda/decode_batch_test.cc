@@ -97,8 +97,8 @@ class CudaDecodeBatch : public OnGpu, public ::testing::WithParamInterface<Case>
       for (int64_t i = 0; i < c.sequences; ++i) sequences.push_back(make());
       batch.fill(random, sequences, tree);
       DecodeAttention work = batch.work(splits);
-      work.mass = mass;
       decode_attention(batch.context(), work);
+      if (mass) add_decode_mass(batch.context(), {&work, 1});
       synchronize(batch.context());
       SCOPED_TRACE(std::to_string(splits) + " parts, tree " + std::to_string(tree));
       batch.expect(mass);
@@ -127,12 +127,13 @@ TEST_P(CudaDecodeBatch, OneGraphServesChangingSequences) {
   DecodeBatch batch(shape_of(c), device_, pool_);
   const int splits = decode_splits(batch.context(), static_cast<int>(c.kv_heads), 10'000);
   DecodeAttention work = batch.work(splits);
-  work.mass = true;
   const GpuStream stream(device_);
   Context streamed = batch.context();
   streamed.stream = stream.handle();
-  const GpuGraph graph =
-      GpuGraph::record(streamed, [&](const Context& inside) { decode_attention(inside, work); });
+  const GpuGraph graph = GpuGraph::record(streamed, [&](const Context& inside) {
+    decode_attention(inside, work);
+    add_decode_mass(inside, {&work, 1});
+  });
   for (int round = 0; round < (testing::sanitized() ? 1 : 4); ++round) {
     // Some are not there; one at least is, with all the tokens a sequence may have.
     std::vector<SequenceCase> sequences{plain_sequence(random, c.tokens, c.most_rows)};
@@ -246,10 +247,9 @@ TEST_F(CudaDecodeChecks, RefusesWhatItCannotDo) {
   refused([](DecodeAttention& work) { work.sequence_count = 65; });
   refused([](DecodeAttention& work) { work.most_tokens_per_sequence = 5; });
   refused([](DecodeAttention& work) { work.splits = 513; });
-  refused([](DecodeAttention& work) {
-    work.mass = true;
-    work.state_sum = nullptr;
-  });
+  DecodeAttention stateless = batch.work(3);
+  stateless.state_sum = nullptr;
+  EXPECT_THROW(add_decode_mass(batch.context(), {&stateless, 1}), Error);
 }
 
 TEST_F(CudaDecodeChecks, SplitsFillTheDeviceWhateverTheSequences) {

@@ -44,8 +44,6 @@ void check_work(const DecodeAttention& work) {
           "the output must have the queries' shape");
   require(work.sequences != nullptr && work.masks != nullptr && work.scratch != nullptr,
           "needs sequences, masks and scratch");
-  require(!work.mass || (work.state_max != nullptr && work.state_sum != nullptr),
-          "the mass of rows needs the softmax state");
 }
 
 // Pairs of a kv head and sequence, at most.
@@ -157,18 +155,19 @@ void launch_simple(cudaStream_t stream, const DecodeArguments& arguments,
 }
 
 void launch_mass(const Context& context, cudaStream_t stream, const DecodeArguments& arguments,
-                 const DecodeAttention& work, bool tensor) {
+                 const MassLayers& layers, int count, const DecodeAttention& work, bool tensor) {
   const auto head_size = static_cast<int32_t>(work.queries.size(2));
   const auto blocks =
       static_cast<unsigned int>(cuda::multiprocessors(context.device.index) * mass_blocks);
-  const cuda::Launch how{blocks, mass_warps * 32, 0, stream};
+  const cuda::Launch how{dim3(blocks, static_cast<unsigned int>(count)), mass_warps * 32, 0,
+                         stream};
   if (!tensor) {
-    cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, head_size,
+    cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, layers, head_size,
                        work.row_type == DType::f32);
   } else if (head_size == 128) {
-    cuda::launch_early(how, "attention mass", decode_mass<128>, arguments);
+    cuda::launch_early(how, "attention mass", decode_mass<128>, arguments, layers);
   } else {
-    cuda::launch_early(how, "attention mass", decode_mass<64>, arguments);
+    cuda::launch_early(how, "attention mass", decode_mass<64>, arguments, layers);
   }
 }
 
@@ -184,6 +183,7 @@ DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
     arguments.unturned_stride = work.unturned.qkv.stride(0);
     arguments.cos = cuda::device_data<float>(work.unturned.cos);
     arguments.sin = cuda::device_data<float>(work.unturned.sin);
+    arguments.keep_queries = work.unturned.keep_queries;
   }
   arguments.sequences = work.sequences;
   arguments.masks = work.masks;
@@ -210,7 +210,7 @@ DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
 }  // namespace
 
 bool decode_turns(const Context& context, const DecodeAttention& work) {
-  return !work.mass && choose(context, work) == Kernel::few;
+  return choose(context, work) == Kernel::few;
 }
 
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
@@ -231,8 +231,8 @@ size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work)
 void decode_attention(const Context& context, const DecodeAttention& work) {
   check_work(work);
   const Kernel kernel = choose(context, work);
-  require(work.unturned.qkv.raw() == nullptr || (kernel == Kernel::few && !work.mass &&
-                                                 work.unturned.qkv.dtype() == work.queries.dtype()),
+  require(work.unturned.qkv.raw() == nullptr ||
+              (kernel == Kernel::few && work.unturned.qkv.dtype() == work.queries.dtype()),
           "cannot turn the rows of such work");
   const DecodeArguments arguments = arguments_of(work, slots_of(kernel, work));
   const cudaStream_t stream = cuda::enter(context);
@@ -249,7 +249,31 @@ void decode_attention(const Context& context, const DecodeAttention& work) {
   } else {
     launch_tensor<64>(stream, arguments, pairs, work.splits);
   }
-  if (work.mass) launch_mass(context, stream, arguments, work, kernel != Kernel::simple);
+}
+
+void add_decode_mass(const Context& context, std::span<const DecodeAttention> layers) {
+  if (layers.empty()) return;
+  const DecodeAttention& first = layers[0];
+  const bool tensor = choose(context, first) != Kernel::simple;
+  const DecodeArguments arguments = arguments_of(first, slots_of(choose(context, first), first));
+  const cudaStream_t stream = cuda::enter(context);
+  MassLayers some;
+  int count = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const DecodeAttention& work = layers[i];
+    check_work(work);
+    require(work.state_max != nullptr && work.state_sum != nullptr,
+            "the mass of rows needs the softmax state");
+    require(work.queries.shape() == first.queries.shape() &&
+                work.queries.stride(0) == first.queries.stride(0) &&
+                work.queries.stride(1) == first.queries.stride(1) &&
+                work.sequence_count == first.sequence_count && work.masks == first.masks,
+            "layers must have one shape");
+    some.of[count++] = {work.queries.raw(), work.sequences, work.state_max, work.state_sum};
+    if (count < most_mass_layers && i + 1 < layers.size()) continue;
+    launch_mass(context, stream, arguments, some, count, first, tensor);
+    count = 0;
+  }
 }
 
 }  // namespace kinora

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "attention/attention.h"
 #include "base/context.h"
@@ -52,6 +53,8 @@ struct DeviceSequence {
 struct UnturnedRows {
   ConstTensorView qkv;  // [T, (heads + 2 × kv heads) × d], the queries' type, rows may be strided
   ConstTensorView cos, sin;  // [T, d / 2] f32, contiguous
+  // Turned queries go where DecodeAttention::queries points, for add_decode_mass; else nowhere.
+  bool keep_queries = false;
 };
 
 struct DecodeAttention {
@@ -74,7 +77,6 @@ struct DecodeAttention {
   // The softmax state of every token and head, as in runner.h (natural units); null: not wanted.
   float* state_max = nullptr;  // [T, heads]
   float* state_sum = nullptr;
-  bool mass = false;  // fill `mass` of the sets that have one: needs the state
   // Where decode_turns says so: turns queries and keys, writes the new rows and does not read what
   // `queries` points at.
   UnturnedRows unturned = {};
@@ -91,5 +93,10 @@ int decode_splits(const Context& context, int kv_heads, int64_t most_rows);
 size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work);
 
 void decode_attention(const Context& context, const DecodeAttention& work);
+
+// Fills DeviceRowSet::mass where it is wanted, in one launch for several layers of one shape:
+// decode_attention has run for each of them, and its queries and softmax state are still there.
+// Nothing else waits for this, so a step does it last.
+void add_decode_mass(const Context& context, std::span<const DecodeAttention> layers);
 
 }  // namespace kinora

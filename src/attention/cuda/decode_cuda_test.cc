@@ -111,6 +111,12 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     synchronize(batch.context());
     SCOPED_TRACE(std::to_string(splits) + " parts");
     batch.expect(false);
+    // The mass of rows needs turned queries: they are kept when asked for.
+    work.unturned.keep_queries = true;
+    decode_attention(batch.context(), work);
+    add_decode_mass(batch.context(), {&work, 1});
+    synchronize(batch.context());
+    batch.expect(true);
     for (DecodeBatch::Sequence& sequence : batch.sequences()) {
       DecodeBatch::Set& own = sequence.sets[static_cast<size_t>(sequence.shape.own)];
       compare(own.device_keys, own.keys, shape.head_size / 2);

@@ -67,6 +67,12 @@ __device__ inline void prepare_queries(const DecodeArguments& a, const DeviceSeq
     if (pair < pairs.count) turn(pairs.token(pair), pairs.head(pair), column, x1, x2);
     q[pair * HeadSize + column] = __float2bfloat16_rn(x1);
     q[pair * HeadSize + column + half] = __float2bfloat16_rn(x2);
+    if (a.keep_queries && stretch.begin == 0 && pair < pairs.count) {
+      const int64_t at =
+          pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + column;
+      store_value(const_cast<void*>(a.queries), a.queries_f32, at, x1);
+      store_value(const_cast<void*>(a.queries), a.queries_f32, at + half, x2);
+    }
   }
   const DeviceRowSet& own = sequence.sets[sequence.own];
   SetCursor at;

@@ -11,6 +11,29 @@ namespace kinora::cuda_attention {
 constexpr int mass_warps = 4;
 constexpr int mass_blocks = 2;  // of a multiprocessor; more would leave too few registers
 
+// What differs from layer to layer; a row of blocks takes each.
+struct MassLayer {
+  const void* queries;
+  const DeviceSequence* sequences;
+  float* state_max;
+  float* state_sum;
+};
+constexpr int most_mass_layers = 64;  // of a launch
+struct MassLayers {
+  MassLayer of[most_mass_layers];
+};
+
+__device__ inline DecodeArguments in_layer(const DecodeArguments& shared,
+                                           const MassLayers& layers) {
+  DecodeArguments a = shared;
+  const MassLayer& here = layers.of[blockIdx.y];
+  a.queries = here.queries;
+  a.sequences = here.sequences;
+  a.state_max = here.state_max;
+  a.state_sum = here.state_sum;
+  return a;
+}
+
 // The share that a warp is at.
 struct MassShare {
   const DeviceSequence* sequence;
@@ -81,10 +104,12 @@ __device__ inline uint4 load_query_piece(const DecodeArguments& a, int64_t at) {
           pack_bf16(from[2].x, from[2].y), pack_bf16(from[3].x, from[3].y)};
 }
 
-// bf16 rows on tensor cores.  grid: any
+// bf16 rows on tensor cores.  grid: (any, layers)
 template <int HeadSize>
 __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
-    decode_mass(const __grid_constant__ DecodeArguments a) {
+    decode_mass(const __grid_constant__ DecodeArguments shared,
+                const __grid_constant__ MassLayers layers) {
+  const DecodeArguments a = in_layer(shared, layers);
   constexpr int spans = HeadSize / 32;  // of columns that two steps of a product take
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
@@ -183,11 +208,13 @@ __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
   });
 }
 
-// Any rows and head size in f32 arithmetic.  grid: any
+// Any rows and head size in f32 arithmetic.  grid: (any, layers)
 template <int = 0>
 __global__ void __launch_bounds__(mass_warps * 32)
-    decode_mass_simple(const __grid_constant__ DecodeArguments a, int32_t head_size,
+    decode_mass_simple(const __grid_constant__ DecodeArguments shared,
+                       const __grid_constant__ MassLayers layers, int32_t head_size,
                        bool rows_f32) {
+  const DecodeArguments a = in_layer(shared, layers);
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -80,11 +80,11 @@ void add_mass(const Context& context, int layer, const QueryView& queries,
     work.masks = reinterpret_cast<const uint64_t*>(there.view().raw() + sizeof(sequence));
     work.state_max = room;
     work.state_sum = room + most_decode_tokens * q.size(1);
-    work.mass = true;
     Tensor scratch = Tensor::zeros(
         DType::u8, {static_cast<int64_t>(decode_scratch_bytes(context, work))}, context.device);
     work.scratch = scratch.view().raw();
     decode_attention(context, work);
+    add_decode_mass(context, {&work, 1});
     synchronize(context);  // the tensors go
   }
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "attention/cuda/decode_cuda.h"
@@ -81,6 +82,9 @@ class CapturedSteps final : public DecoderSteps {
     GpuGraph graph;
     Tensor scratch;  // of the attention
     std::vector<Tensor> states;
+    // What the mass of rows is made of once all layers are through, one of each a layer.
+    std::vector<Tensor> queries;  // turned, [tokens, heads, head size]
+    std::vector<Tensor> softmax;  // [2, tokens, heads] f32
   };
   // What the device reads of a step, in one piece of memory.
   struct Table {
@@ -103,7 +107,9 @@ class CapturedSteps final : public DecoderSteps {
   void replay(const Context& context, const Kind& kind, Captured& captured);
   void layers(const Context& context, const Kind& kind, Captured& captured);
   DecodeAttention work_of(const Kind& kind, Captured& captured, int layer);
-  void attend(const Context& context, const Kind& kind, Captured& captured, int layer);
+  // Gives back what the mass of rows needs, where the layer's is wanted.
+  std::optional<DecodeAttention> attend(const Context& context, const Kind& kind,
+                                        Captured& captured, int layer);
   void give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
                  const Captured& captured);
 
@@ -119,7 +125,6 @@ class CapturedSteps final : public DecoderSteps {
   Tensor columns_;    // frequencies and axes of the rotation
   Tensor cos_, sin_;  // [most_tokens, head size / 2]
   Tensor last_;       // [most_tokens, hidden] f32, after the final norm
-  Tensor softmax_;    // [2, most_tokens, heads] f32: the state that the mass of rows needs
   std::array<std::unique_ptr<Staging>, 2> staging_;
   size_t turn_ = 0;
   std::map<Kind, Captured> captured_;
@@ -134,7 +139,6 @@ void CapturedSteps::make_buffers(const Context& context) {
   cos_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
   sin_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
   last_ = Tensor(DType::f32, {most_tokens, config.hidden}, context.device);
-  softmax_ = Tensor(DType::f32, {2, most_tokens, config.heads}, context.device);
   for (auto& staging : staging_) staging = std::make_unique<Staging>(context.device);
 
   const size_t count = frequencies_.size();
@@ -284,6 +288,12 @@ void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& c
     for (size_t i = 0; i < kind.states.size(); ++i) {
       captured.states.push_back(Tensor(DType::f32, {kind.tokens, config.hidden}, context.device));
     }
+    for (size_t i = 0; i < kind.mass.size(); ++i) {
+      captured.queries.push_back(Tensor(
+          layers_.activations(), {kind.tokens, config.heads, config.head_size}, context.device));
+      captured.softmax.push_back(
+          Tensor(DType::f32, {2, kind.tokens, config.heads}, context.device));
+    }
     return layers(context, kind, captured);
   }
   static const bool replays = replays_graphs();
@@ -305,9 +315,10 @@ void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& c
       reinterpret_cast<const int32_t*>(columns + frequencies_.size() * sizeof(double)),
       cos_.view().rows(0, kind.tokens), sin_.view().rows(0, kind.tokens));
   const TensorView hidden = space_.hidden.view().rows(0, kind.tokens);
+  std::vector<DecodeAttention> with_mass;
   for (int layer = 0; layer < layers_.count(); ++layer) {
     layers_.project(context, layer, kind.tokens, space_);
-    attend(context, kind, captured, layer);
+    if (const auto work = attend(context, kind, captured, layer)) with_mass.push_back(*work);
     const TensorView mixed =
         layers_.mixed(space_, kind.tokens).reshaped({kind.tokens, config.heads * config.head_size});
     layers_.finish(context, layer, mixed, hidden, space_);
@@ -318,6 +329,7 @@ void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& c
     }
   }
   layers_.norm(context, hidden, last_.view().rows(0, kind.tokens));
+  add_decode_mass(context, with_mass);
 }
 
 DecodeAttention CapturedSteps::work_of(const Kind& kind, Captured& captured, int layer) {
@@ -337,23 +349,29 @@ DecodeAttention CapturedSteps::work_of(const Kind& kind, Captured& captured, int
   return work;
 }
 
-void CapturedSteps::attend(const Context& context, const Kind& kind, Captured& captured,
-                           int layer) {
+std::optional<DecodeAttention> CapturedSteps::attend(const Context& context, const Kind& kind,
+                                                     Captured& captured, int layer) {
   const TensorView cos = cos_.view().rows(0, kind.tokens), sin = sin_.view().rows(0, kind.tokens);
   const TensorView qkv = layers_.qkv(space_, kind.tokens);
   DecodeAttention work = work_of(kind, captured, layer);
-  if (std::binary_search(kind.mass.begin(), kind.mass.end(), layer)) {
-    work.mass = true;
-    work.state_max = softmax_.data<float>();
-    work.state_sum = work.state_max + most_tokens * layers_.config().heads;
+  TensorView queries = layers_.queries(space_, kind.tokens);
+  const auto wanted = std::lower_bound(kind.mass.begin(), kind.mass.end(), layer);
+  const bool mass = wanted != kind.mass.end() && *wanted == layer;
+  if (mass) {
+    const auto i = static_cast<size_t>(wanted - kind.mass.begin());
+    queries = captured.queries[i].view();
+    work.queries = queries;
+    work.state_max = captured.softmax[i].data<float>();
+    work.state_sum = work.state_max + kind.tokens * layers_.config().heads;
   }
   if (decode_turns(context, work)) {
-    work.unturned = {qkv, cos, sin};
+    work.unturned = {qkv, cos, sin, mass};
   } else {
-    cuda::step_rope_append(context, cos, sin, qkv, layers_.queries(space_, kind.tokens),
-                           work.sequences, work.sequence_count, work.kv_heads, kind.row_type);
+    cuda::step_rope_append(context, cos, sin, qkv, queries, work.sequences, work.sequence_count,
+                           work.kv_heads, kind.row_type);
   }
   decode_attention(context, work);
+  return mass ? std::optional(work) : std::nullopt;
 }
 
 void CapturedSteps::give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
