@@ -11,6 +11,7 @@
 
 #include "attention/row_mass.h"
 #include "base/context.h"
+#include "bench/draft_bench.h"
 #include "bench/shapes.h"
 #include "model/config.h"
 #include "model/decoder/decoder.h"
@@ -59,6 +60,10 @@ class ModelBench {
   // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
   DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1,
                       const std::vector<LayerHeads>& mass = {}) const;
+  // One tree of guesses by a draft with a vocabulary of `own` tokens; 0: all of the model's.
+  DraftFigure draft(const TreeShape& shape, int64_t own) const {
+    return measure_draft(context_, *decoder_, config_, shape, own);
+  }
   int64_t layers() const { return config_.layers; }
   VisionFigure vision(int64_t frames, int64_t width, int64_t height) const;
 

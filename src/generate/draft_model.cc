@@ -87,6 +87,16 @@ DraftModel::DraftModel(const Context& context, const FileSystem& files,
                                                   DecoderOptions{false, activations_});
 }
 
+DraftModel::DraftModel(const Context& context, const Decoder& target, Parts parts)
+    : context_(context),
+      target_(target),
+      state_layer_(parts.state_layer),
+      activations_(parts.fc.weight.dtype()),
+      fc_(std::move(parts.fc)),
+      decoder_(std::make_unique<TransformerDecoder>(context, parts.config, parts.weights,
+                                                    DecoderOptions{false, activations_})),
+      tokens_(std::move(parts.tokens)) {}
+
 RowLayout DraftModel::rows() const {
   const DecoderConfig& config = decoder_->config();
   return {1, static_cast<int>(config.kv_heads), static_cast<int>(config.head_size), activations_};

@@ -35,6 +35,16 @@ class DraftModel {
   DraftModel(const Context& context, const FileSystem& files, const std::string& directory,
              const Model& target);
 
+  // What a draft is made of, for benchmarks that have no files.
+  struct Parts {
+    DecoderConfig config;         // of one layer
+    DecoderWeights weights;       // that layer, the norm and perhaps a head
+    LinearWeights fc;             // [hidden, 2 × hidden] in the type of activations
+    std::vector<int32_t> tokens;  // of the draft's own vocabulary; empty: the target's
+    int state_layer = 0;
+  };
+  DraftModel(const Context& context, const Decoder& target, Parts parts);
+
   int state_layer() const { return state_layer_; }  // of the target, whose output is fed
   int64_t hidden_size() const { return decoder_->hidden_size(); }
   RowLayout rows() const;

@@ -116,6 +116,138 @@ __global__ void select_kernel(const float* x, int64_t stride, int32_t count, int
   }
 }
 
+// Few of many: every block takes the largest of a part of a row (rank_parts), then one block a row
+// those of the parts (rank_rows). A key orders like (value, the complement of the index), so the
+// first of equals comes first; 0 is no number.
+using Key = unsigned long long;
+constexpr int rank_threads = 256;
+constexpr int rank_warps = rank_threads / 32;
+constexpr int rank_values = 16;  // of a thread
+constexpr int rank_part = rank_threads * rank_values;
+constexpr int most_ranked = 64;
+
+__device__ __forceinline__ Key key_of(float value, int32_t index) {
+  const uint32_t order = order_of(value);
+  return order == 0 ? 0 : (static_cast<Key>(order) << 32) | (~static_cast<uint32_t>(index));
+}
+
+// The k largest of a block's keys, largest first, into `best`; 0 where there are fewer. `tops`
+// [rank_warps × k] is shared memory.
+__device__ inline void take_largest(Key (&keys)[rank_values], int k, Key* tops, Key* best) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const auto take = [&](Key(&from)[rank_values], Key* to) {
+    for (int i = 0; i < k; ++i) {
+      Key largest = 0;
+#pragma unroll
+      for (int n = 0; n < rank_values; ++n) largest = max(largest, from[n]);
+      for (int distance = 16; distance > 0; distance /= 2) {
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+      }
+      if (lane == 0) to[i] = largest;
+#pragma unroll
+      for (int n = 0; n < rank_values; ++n) {
+        if (from[n] == largest) from[n] = 0;  // no key comes twice
+      }
+    }
+  };
+  take(keys, tops + warp * k);
+  __syncthreads();
+  if (warp != 0) return;
+  static_assert(rank_warps * most_ranked <= 32 * rank_values);
+#pragma unroll
+  for (int n = 0; n < rank_values; ++n) {
+    const int at = n * 32 + lane;
+    keys[n] = at < rank_warps * k ? tops[at] : 0;
+  }
+  take(keys, best);
+}
+
+// Σ over the block; the first thread has it.
+__device__ inline double sum_of_block(double own) {
+  __shared__ double parts[rank_warps];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    own += __shfl_xor_sync(0xffffffffu, own, distance);
+  }
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = own;
+  __syncthreads();
+  for (int warp = 1; threadIdx.x == 0 && warp < rank_warps; ++warp) own += parts[warp];
+  return own;
+}
+
+// best [rows, parts, k]; share [rows, parts]: Σ exp(x[i] − largest), both of the part.
+// grid: (parts, rows)
+__global__ void __launch_bounds__(rank_threads)
+    rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share) {
+  extern __shared__ Key tops[];
+  x += blockIdx.y * stride;
+  const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+  best += part * k;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rank_part;
+  float values[rank_values];
+  Key keys[rank_values];
+#pragma unroll
+  for (int n = 0; n < rank_values; ++n) {
+    const int64_t i = first + n * rank_threads + threadIdx.x;
+    values[n] = i < count ? x[i] : __int_as_float(0x7fc00000);  // NaN
+    keys[n] = key_of(values[n], static_cast<int32_t>(i));
+  }
+  take_largest(keys, k, tops, best);
+  __syncthreads();
+  const Key top = best[0];
+  if (top == 0) {
+    if (threadIdx.x == 0) share[part] = 0;
+    return;
+  }
+  const double highest = x[~static_cast<uint32_t>(top)];
+  double own = 0;
+#pragma unroll
+  for (int n = 0; n < rank_values; ++n) {
+    if (!isnan(values[n])) own += exp(static_cast<double>(values[n]) - highest);
+  }
+  own = sum_of_block(own);
+  if (threadIdx.x == 0) share[part] = own;
+}
+
+// found [rows, k] (index, value), largest first, *taken of them; mass [rows].  grid: rows
+__global__ void __launch_bounds__(rank_threads)
+    rank_rows(const float* x, int64_t stride, int32_t parts, int k, const Key* best,
+              const double* share, int2* found, int32_t* taken, double* mass) {
+  extern __shared__ Key tops[];
+  __shared__ Key largest[most_ranked];
+  const int64_t row = blockIdx.x;
+  x += row * stride;
+  best += row * parts * k;
+  share += row * parts;
+  Key keys[rank_values];
+#pragma unroll
+  for (int n = 0; n < rank_values; ++n) {
+    const int at = n * rank_threads + static_cast<int>(threadIdx.x);
+    keys[n] = at < parts * k ? best[at] : 0;
+  }
+  take_largest(keys, k, tops, largest);
+  __syncthreads();
+  const auto place = [](Key key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); };
+  if (static_cast<int>(threadIdx.x) < k && largest[threadIdx.x] != 0) {
+    const int32_t index = place(largest[threadIdx.x]);
+    found[row * k + threadIdx.x] = make_int2(index, __float_as_int(x[index]));
+  }
+  double own = 0;
+  for (int part = static_cast<int>(threadIdx.x); part < parts; part += rank_threads) {
+    const Key top = best[part * k];
+    if (top != 0) {
+      const double below =
+          static_cast<double>(x[place(top)]) - static_cast<double>(x[place(largest[0])]);
+      own += share[part] * exp(below);
+    }
+  }
+  own = sum_of_block(own);
+  if (threadIdx.x != 0) return;
+  int32_t count = 0;
+  while (count < k && largest[count] != 0) ++count;
+  taken[row] = count;
+  mass[row] = count > 0 ? own : 0;
+}
+
 // mass = Σ exp(x[i] − the largest of what select_kernel found). One block a row.
 __global__ void mass_kernel(const float* x, int64_t stride, int64_t count, int32_t k,
                             const int2* found, const int32_t* taken, double* mass) {
@@ -214,10 +346,30 @@ std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int
   auto* pairs = reinterpret_cast<int2*>(there + pairs_at);
   auto* taken = reinterpret_cast<int32_t*>(there + taken_at);
   const auto blocks = static_cast<unsigned int>(rows);
-  launch({blocks, 1024, 0, enter(context)}, "top_k", select_kernel, device_data<float>(x),
-         x.stride(0), static_cast<int32_t>(x.size(1)), static_cast<int32_t>(k), pairs, taken);
-  launch({blocks, 1024, 0, enter(context)}, "top_k", mass_kernel, device_data<float>(x),
-         x.stride(0), x.size(1), static_cast<int32_t>(k), pairs, taken, mass);
+  const cudaStream_t stream = enter(context);
+  const auto* values = device_data<float>(x);
+  const auto count = static_cast<int32_t>(x.size(1));
+  const auto wanted = static_cast<int>(k);
+  const int64_t parts = (x.size(1) + rank_part - 1) / rank_part;
+  Tensor keys, shares;
+  if (k > 0 && k <= most_ranked && parts * k <= rank_part) {
+    keys =
+        Tensor(DType::u8, {rows * parts * k * static_cast<int64_t>(sizeof(Key))}, context.device);
+    shares =
+        Tensor(DType::u8, {rows * parts * static_cast<int64_t>(sizeof(double))}, context.device);
+    auto* best = reinterpret_cast<Key*>(keys.view().raw());
+    auto* share = reinterpret_cast<double*>(shares.view().raw());
+    const size_t shared = static_cast<size_t>(rank_warps * k) * sizeof(Key);
+    launch({dim3(static_cast<unsigned int>(parts), blocks), rank_threads, shared, stream}, "top_k",
+           rank_parts, values, x.stride(0), count, wanted, best, share);
+    launch({blocks, rank_threads, shared, stream}, "top_k", rank_rows, values, x.stride(0),
+           static_cast<int32_t>(parts), wanted, best, share, pairs, taken, mass);
+  } else {
+    launch({blocks, 1024, 0, stream}, "top_k", select_kernel, values, x.stride(0), count, wanted,
+           pairs, taken);
+    launch({blocks, 1024, 0, stream}, "top_k", mass_kernel, values, x.stride(0), x.size(1), wanted,
+           pairs, taken, mass);
+  }
   std::vector<std::byte> raw(bytes);
   download(context, raw.data(), results, bytes);
   std::vector<RankedRow> result(static_cast<size_t>(rows));

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
 class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Case> {
  protected:
   void turn(Random& random, const BatchShape& shape, const std::vector<SequenceCase>& sequences,
-            int splits) {
+            int splits, bool mass) {
     DecodeBatch batch(shape, device_, pool_);
     DecodeAttention work = batch.work(splits);
     if (!decode_turns(batch.context(), work)) {
@@ -107,16 +107,13 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     const Tensor poison = testing::poisoned_tensor(batch.out_shape(), shape.type, device_);
     work.queries = poison;
     work.unturned = {unturned, cosines, sines};
+    // The mass of rows needs turned queries: they are kept when asked for.
+    work.unturned.keep_queries = mass;
     decode_attention(batch.context(), work);
+    if (mass) add_decode_mass(batch.context(), {&work, 1});
     synchronize(batch.context());
     SCOPED_TRACE(std::to_string(splits) + " parts");
-    batch.expect(false);
-    // The mass of rows needs turned queries: they are kept when asked for.
-    work.unturned.keep_queries = true;
-    decode_attention(batch.context(), work);
-    add_decode_mass(batch.context(), {&work, 1});
-    synchronize(batch.context());
-    batch.expect(true);
+    batch.expect(mass);
     for (DecodeBatch::Sequence& sequence : batch.sequences()) {
       DecodeBatch::Set& own = sequence.sets[static_cast<size_t>(sequence.shape.own)];
       compare(own.device_keys, own.keys, shape.head_size / 2);
@@ -195,7 +192,9 @@ TEST_P(CudaDecodeTurning, WritesTheNewRows) {
   for (const int splits : {1, 3, 33}) {
     BatchShape shape = shape_of(c);
     shape.type = DType::f32;
-    turn(random, shape, {{.sets = {{.count = c.rows}}, .tokens = c.tokens}}, splits);
+    for (const bool mass : {false, true}) {
+      turn(random, shape, {{.sets = {{.count = c.rows}}, .tokens = c.tokens}}, splits, mass);
+    }
   }
 }
 
@@ -212,7 +211,11 @@ TEST_P(CudaDecodeTurning, WritesThoseOfEverySequence) {
       .sets = {{.count = 33}, {}, {.count = c.rows + 7}, {.count = 90, .listed = true}},
       .tokens = c.tokens,
       .own = 2};
-  for (const int splits : {1, 5, 33}) turn(random, shape, {several, one, alone, several}, splits);
+  for (const int splits : {1, 5, 33}) {
+    for (const bool mass : {false, true}) {
+      turn(random, shape, {several, one, alone, several}, splits, mass);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct BenchFlags {
   std::vector<int64_t> sessions;
   int64_t session_rows = 4096;
   std::vector<int64_t> drafts;
+  std::vector<std::string> trees;
+  int64_t tree_vocabulary = 0;
   int mass_layers = 0;
   int mass_heads = 0;
   int64_t group = 16384;
@@ -48,6 +52,28 @@ std::vector<LayerHeads> mass_layers(const BenchFlags& flags, int64_t layers) {
 }
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+// 30-4-8: total, depth, width, with the bounds of the drafter's own settings.
+TreeShape read_tree(const std::string& text) {
+  TreeShape shape;
+  std::array<int64_t*, 3> parts{&shape.total, &shape.depth, &shape.width};
+  constexpr std::array<int64_t, 3> most{64, 16, 32};
+  std::istringstream in(text);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    char dash = '-';
+    if ((i > 0 && !(in >> dash)) || dash != '-' || !(in >> *parts[i]) || *parts[i] < 1 ||
+        *parts[i] > most[i]) {
+      throw Error(ErrorKind::usage, fmt::format("'{}' is no tree: give total-depth-width, such as "
+                                                "30-4-8 (at most 64-16-32)",
+                                                text));
+    }
+  }
+  if (in.peek() != std::istringstream::traits_type::eof() || shape.total < 2) {
+    throw Error(ErrorKind::usage,
+                fmt::format("'{}' is no tree: give total-depth-width, such as 30-4-8", text));
+  }
+  return shape;
+}
 
 int bench_model(const BenchFlags& flags) {
   if (!flags.random_weights) {
@@ -145,6 +171,36 @@ int bench_model(const BenchFlags& flags) {
   }
   for (const int64_t tokens : flags.drafts) together("drafts", flags.contexts.back(), 1, tokens);
 
+  // One tree of guesses, and the pass that checks it, against a plain step.
+  for (const std::string& name : flags.trees) {
+    const TreeShape shape = read_tree(name);
+    const int64_t rows = flags.contexts.back();
+    const DraftFigure draft = bench.draft(shape, flags.tree_vocabulary);
+    const DecodeFigure plain = bench.decode(rows, 64);
+    const DecodeFigure checked = bench.decode(rows, 64, 1, draft.tokens);
+    const double limit = draft.tree_bytes / best.read_bandwidth;
+    const double even = (draft.seconds + checked.seconds) / plain.seconds;
+    out["trees"].push_back({{"tree", name},
+                            {"vocabulary", flags.tree_vocabulary},
+                            {"context", rows},
+                            {"draft_ms", draft.seconds * 1e3},
+                            {"draft_limit_ms", limit * 1e3},
+                            {"tokens", draft.tokens},
+                            {"check_ms", checked.seconds * 1e3},
+                            {"plain_ms", plain.seconds * 1e3},
+                            {"even_at", even}});
+    if (text) {
+      fmt::print(
+          "tree       {}{} at {} rows: {:.3f} ms to draft ({:.0f} % of the {:.3f} ms limit), "
+          "{:.3f} ms to check {} tokens, {:.3f} ms a plain step: t accepted tokens are t / {:.2f} "
+          "times faster\n",
+          name,
+          flags.tree_vocabulary > 0 ? fmt::format(" over {} tokens", flags.tree_vocabulary) : "",
+          rows, draft.seconds * 1e3, 100 * share(limit, draft.seconds), limit * 1e3,
+          checked.seconds * 1e3, draft.tokens, plain.seconds * 1e3, even);
+    }
+  }
+
   if (flags.frames > 0) {
     const VisionFigure figure = bench.vision(flags.frames, flags.side, flags.side);
     const double rate = figure.operations / figure.seconds;
@@ -229,6 +285,16 @@ void add_bench(CommandLine& line) {
                    "Tokens of one session checked together, at the last of the contexts")
       ->delimiter(',')
       ->check(whole(1, 64));
+  model
+      ->add_option("--trees", flags->trees,
+                   "Trees of guesses to draft and check there, such as 30-4-8,48-5-10")
+      ->delimiter(',')
+      ->type_name("TREES");
+  model
+      ->add_option("--tree-vocabulary", flags->tree_vocabulary,
+                   "Tokens that the draft's own head knows; 0 is all of the model's")
+      ->capture_default_str()
+      ->check(whole(0));
   model
       ->add_option("--mass", flags->mass_layers,
                    "Also decode, in turns, with the attention mass of every row in N layers")
