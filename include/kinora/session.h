@@ -29,9 +29,10 @@ struct SessionOptions {
   // serves one: a second question needs clear() or a session of its own.
   std::string retain = "all";
   std::string memory = "flat";  // how rows are organised and which of them a question reads
-  // What proposes tokens that the model then verifies together: none, or ngram, which looks up
-  // where the last words occurred before. The answer is the same.
-  std::string draft = "none";
+  // What proposes tokens that the model then verifies together: none; ngram, which looks up where
+  // the last words occurred before; or a trained draft, which auto uses if the model came with one.
+  // The answer is the same.
+  std::string draft = "auto";
   // The shares of a video's frames, and of their pixels, to look at; frames are evenly spread. A
   // model that takes only one picture size keeps that size.
   double frame_share = 1;

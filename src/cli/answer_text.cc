@@ -31,9 +31,14 @@ nlohmann::json forecast_json(const Forecast& forecast) {
 std::string closing_line(const Answer& answer) {
   const Timings& t = answer.timings;
   const auto tokens = static_cast<double>(answer.ids.size());
-  return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s\n",
+  std::string drafted;
+  if (answer.draft && answer.draft->right > 0) {
+    drafted = fmt::format(", {:.1f} a pass",
+                          rate(tokens, static_cast<double>(answer.draft->passes)));
+  }
+  return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s{}\n",
                      answer.frames, answer.prompt_tokens, human_seconds(t.first_token),
-                     answer.ids.size(), rate(tokens, t.generate));
+                     answer.ids.size(), rate(tokens, t.generate), drafted);
 }
 
 std::string report_text(const Answer& answer, double load, double open) {

@@ -68,7 +68,7 @@ const PolicyPoint& draft_point() {
       .name = "draft",
       .summary = "what proposes tokens that the model then verifies together",
       .form = "NAME[:key=value,…] or DIR",
-      .initial = "none",
+      .initial = "auto",
       .policies = infos_of(draft_policies()),
       .check = [](std::string_view text) { read_draft(text); }};
   return point;
