@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/gpu.h"
 #include "generate/policies.h"
 #include "ops/gather.h"
 
@@ -25,13 +26,18 @@ DraftCosts::Shares first_shares(const Context& context) {
                                  : DraftCosts::Shares{0.01, 0.2, 0.01};
 }
 
-void copy_rows(ConstTensorView from, TensorView to) {
-  copy_bytes(to.raw(), to.device(), from.raw(), from.device(), static_cast<size_t>(from.bytes()));
+void copy_rows(const Context& context, ConstTensorView from, TensorView to) {
+  const auto bytes = static_cast<size_t>(from.bytes());
+  if (context.device.is_cpu()) {
+    copy_bytes(to.raw(), to.device(), from.raw(), from.device(), bytes);
+  } else {
+    copy_async(context, to.raw(), from.raw(), bytes);
+  }
 }
 
-Tensor rows_of(const Tensor& tensor, int64_t begin, int64_t count) {
+Tensor rows_of(const Context& context, const Tensor& tensor, int64_t begin, int64_t count) {
   Tensor out(DType::f32, {count, tensor.size(1)}, tensor.device());
-  copy_rows(tensor.view().rows(begin, count), out);
+  copy_rows(context, tensor.view().rows(begin, count), out);
   return out;
 }
 
@@ -81,7 +87,7 @@ void SparrowDrafter::cut(int64_t end) {
   while (!pieces_.empty() && pieces_.back().end() > end) {
     Piece& last = pieces_.back();
     if (end > last.first) {
-      last.rows = rows_of(last.rows, 0, end - last.first);
+      last.rows = rows_of(context_, last.rows, 0, end - last.first);
     } else {
       pieces_.pop_back();
     }
@@ -100,7 +106,7 @@ void SparrowDrafter::start_at(int64_t first) {
 
 void SparrowDrafter::add_states(int64_t first, Tensor rows) {
   const int64_t count = rows.size(0);
-  edges_[first + count] = rows_of(rows, count - 1, 1);
+  edges_[first + count] = rows_of(context_, rows, count - 1, 1);
   pieces_.push_back({first, std::move(rows)});
 }
 
@@ -108,13 +114,13 @@ void SparrowDrafter::add_states(int64_t first, Tensor rows) {
 Tensor SparrowDrafter::states_before(int64_t first, int64_t count) const {
   Tensor out = Tensor::zeros(DType::f32, {count, model_->hidden_size()}, context_.device);
   if (const auto edge = edges_.find(first); edge != edges_.end()) {
-    copy_rows(edge->second, out.view().rows(0, 1));
+    copy_rows(context_, edge->second, out.view().rows(0, 1));
   }
   for (const Piece& piece : pieces_) {
     const int64_t from = std::max(piece.first, first - 1);
     const int64_t to = std::min(piece.end(), first + count - 1);
     if (from >= to) continue;
-    copy_rows(piece.rows.view().rows(from - piece.first, to - from),
+    copy_rows(context_, piece.rows.view().rows(from - piece.first, to - from),
               out.view().rows(from - (first - 1), to - from));
   }
   return out;
@@ -135,7 +141,7 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
   if (last) sequence.states = {0};
   Forwarded result = runner_->forward(sequence);
   if (last) {
-    newest_state_ = rows_of(result.states[0], count - 1, 1);
+    newest_state_ = rows_of(context_, result.states[0], count - 1, 1);
     newest_normed_ = std::move(result.hidden);
   }
   // A state is used by the row after it.
@@ -234,7 +240,7 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
     slots_[static_cast<size_t>(frontier[static_cast<size_t>(i)])] =
         static_cast<int32_t>(used_slots_ + i);
   }
-  copy_rows(result.states[0].view().rows(count - leaves, leaves),
+  copy_rows(context_, result.states[0].view().rows(count - leaves, leaves),
             node_states_.view().rows(used_slots_, leaves));
   used_slots_ += leaves;
   auto guesses = model_->next(result.hidden, options_.shape.width);
@@ -246,7 +252,7 @@ void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
   const TreeShape& shape = options_.shape;
   const int64_t rows = this->rows();
   slots_.clear();
-  copy_rows(newest_state_, node_states_.view().rows(0, 1));
+  copy_rows(context_, newest_state_, node_states_.view().rows(0, 1));
   used_slots_ = 1;
   chain_rows_ = 0;
   tree.add(-1, model_->next(newest_normed_, shape.width)[0]);

@@ -1,13 +1,27 @@
+#include <algorithm>
+
 #include "ops/cuda_kernels.h"
 #include "ops/rows_cuda.h"
 
 namespace kinora::cuda {
 namespace {
 
+// Which rows: in device memory, or as an argument where they are few, as in decoding; that spares a
+// copy.
+struct ManyPlaces {
+  const int32_t* rows;
+  __device__ int64_t operator[](int64_t i) const { return rows[i]; }
+};
+struct FewPlaces {
+  static constexpr size_t most = 64;
+  int32_t rows[most];
+  __device__ int64_t operator[](int64_t i) const { return rows[i]; }
+};
+
 // out[i] = x[rows[i]], or out[rows[i]] = x[i] when it scatters. A block takes one row.
-template <int pack, bool scatters, typename X, typename Out>
-__global__ void move_rows_kernel(const X* x, int64_t x_stride, const int32_t* rows, Out* out,
-                                 int64_t out_stride, int64_t width) {
+template <int pack, bool scatters, typename X, typename Out, typename Places>
+__global__ void move_rows_kernel(const X* x, int64_t x_stride, const __grid_constant__ Places rows,
+                                 Out* out, int64_t out_stride, int64_t width) {
   const int64_t i = blockIdx.x;
   const int64_t named = rows[i];
   const X* source = x + (scatters ? i : named) * x_stride;
@@ -27,19 +41,27 @@ void move_rows(const Context& context, const char* what, ConstTensorView x,
   const int64_t width = out.size(1);
   if (rows.empty() || width == 0) return;
   const cudaStream_t stream = enter(context);
-  const Tensor places = upload(context, rows);
   const bool fours = all_take_fours({x, out});
   const auto threads = static_cast<unsigned int>(std::clamp<int64_t>(width / 4, 32, 256));
   const Launch how{static_cast<unsigned int>(rows.size()), threads, 0, stream};
-  const auto* device_rows = reinterpret_cast<const int32_t*>(places.view().raw());
-  with_float(x.dtype(), [&]<typename X>(X) {
-    with_activation(out.dtype(), [&]<typename Out>(Out) {
-      launch(how, what,
-             fours ? move_rows_kernel<4, scatters, X, Out> : move_rows_kernel<1, scatters, X, Out>,
-             device_data<X>(x), x.stride(0), device_rows, device_data<Out>(out), out.stride(0),
-             width);
+  const auto move = [&]<typename Places>(const Places& places) {
+    with_float(x.dtype(), [&]<typename X>(X) {
+      with_activation(out.dtype(), [&]<typename Out>(Out) {
+        launch(how, what,
+               fours ? move_rows_kernel<4, scatters, X, Out, Places>
+                     : move_rows_kernel<1, scatters, X, Out, Places>,
+               device_data<X>(x), x.stride(0), places, device_data<Out>(out), out.stride(0), width);
+      });
     });
-  });
+  };
+  if (rows.size() <= FewPlaces::most) {
+    FewPlaces few{};
+    std::copy(rows.begin(), rows.end(), few.rows);
+    move(few);
+  } else {
+    const Tensor places = upload(context, rows);
+    move(ManyPlaces{reinterpret_cast<const int32_t*>(places.view().raw())});
+  }
 }
 
 // out[rows[i]] += x[i]. A block takes one row.
