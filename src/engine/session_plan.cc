@@ -112,7 +112,11 @@ int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
 
 BudgetRequest SessionState::budget_request(const Prompt& prompt) const {
   BudgetRequest request;
-  for (const VisualInput& input : inputs_) request.inputs.push_back(shape_of(input));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    request.inputs.push_back(shape_of(inputs_[i]));
+    // What was said so far speaks of these frames.
+    if (i < asked_.inputs) request.inputs.back().may_shrink = false;
+  }
   for (size_t i = prompt.kept_runs; i < prompt.runs.size(); ++i) {
     const int visual = prompt.runs[i].visual;
     if (visual < 0) continue;

@@ -170,6 +170,10 @@ void SessionState::carry_out(QuestionPlan& plan, const Work& work) {
 }
 
 Answer SessionState::prepare(const CancelToken& cancel) {
+  return prepare(std::vector<ContentPart>(new_inputs(), {Modality::video, ""}), cancel);
+}
+
+Answer SessionState::prepare(const std::vector<ContentPart>& parts, const CancelToken& cancel) {
   if (retention_.needs_question()) {
     throw Error(ErrorKind::unsupported,
                 "attention-score chooses rows by the question, which is not known yet; ask at "
@@ -179,10 +183,10 @@ Answer SessionState::prepare(const CancelToken& cancel) {
   if (new_inputs() == 0) return answer;
   const Stopwatch total;
   SpanRecorder spans;
-  // Any text will do: what stands before the end of the last input does not depend on it.
-  std::vector<ContentPart> parts(new_inputs(), {Modality::video, ""});
-  parts.push_back({Modality::text, "?"});
-  QuestionPlan plan = this->plan(parts);
+  // Any text will do at the end: what stands before the last input does not depend on it.
+  std::vector<ContentPart> question = parts;
+  question.push_back({Modality::text, "?"});
+  QuestionPlan plan = this->plan(question);
   const Prompt& prompt = plan.prompt;
   size_t end = prompt.runs.size();
   while (end > 0 && prompt.runs[end - 1].visual < 0) --end;

@@ -56,6 +56,8 @@ class SessionState {
   // as many parts as new inputs.
   Forecast forecast(const std::vector<ContentPart>& parts) const;
   Answer prepare(const CancelToken& cancel);
+  // The same where text stands between or before the inputs: everything up to the last input.
+  Answer prepare(const std::vector<ContentPart>& parts, const CancelToken& cancel);
   // What is to be found out about where an answer looked.
   struct Looking {
     bool evidence = false;          // spans, in the answer
@@ -65,6 +67,15 @@ class SessionState {
              const std::function<void(std::string_view)>& on_piece, const Looking& looking);
   void clear();
 
+  // session_fork.cc: what a server needs, where many conversations are about one video.
+  // Another session that stands where this one does. Rows so far are stored once, and this session
+  // counts them in the budget: it must outlive the fork. `progress` is the fork's own.
+  std::unique_ptr<SessionState> fork(decltype(SessionOptions::progress) progress = nullptr);
+  // Takes these turns for what was said so far, whatever that was; the next question builds on what
+  // of them is in memory. Parts that are not text stand for the inputs, in order.
+  void adopt(const std::vector<Turn>& turns);
+  MemoryBytes bytes() const { return memory_->bytes(); }
+
   // Shows an observer the attention of every group that is read from now on; null: nobody. It must
   // outlive what it is shown.
   void observe(AttentionObserver* observer) { observer_ = observer; }
@@ -72,6 +83,7 @@ class SessionState {
   int64_t frame_tokens() const;
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
+  const RowLayout& layout() const { return memory_->layout(); }
   size_t new_inputs() const { return inputs_.size() - asked_.inputs; }
   const Model& model() const { return *engine_->model; }
 

@@ -61,10 +61,14 @@ int64_t Generation::room() const {
   return state_.model.info().max_position - state_.positions.next();
 }
 
+bool Generation::is_stop(int32_t token) const {
+  const std::vector<int32_t>& stops = state_.model.info().stop_tokens;
+  return !options_.ignore_stop_tokens &&
+         std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
 bool Generation::emit(int32_t token) {
-  const ModelInfo& info = state_.model.info();
-  const std::vector<int32_t>& stops = info.stop_tokens;
-  if (!options_.ignore_stop_tokens && std::find(stops.begin(), stops.end(), token) != stops.end()) {
+  if (is_stop(token)) {
     end(StopReason::stop_token);
     return false;
   }
@@ -86,10 +90,24 @@ bool Generation::emit(int32_t token) {
   return true;
 }
 
+int32_t Generation::pick(const Context& context, TensorView row, std::optional<int32_t> largest) {
+  std::vector<float> scored;
+  if (options_.on_scores) {  // the sampler uses the row as scratch
+    scored.resize(static_cast<size_t>(row.elements()));
+    copy_bytes(scored.data(), Device::cpu(), row.raw(), context.device,
+               scored.size() * sizeof(float));
+  }
+  const int32_t token = largest ? *largest : sampler_.pick(context, row, state_.history);
+  if (options_.on_scores && !is_stop(token)) {
+    options_.on_scores(score_token(scored, token, options_.best_scores));
+  }
+  return token;
+}
+
 void Generation::start(const Context& context, TensorView logits) {
   if (done_) return;
   options_.cancel.check();
-  emit(sampler_.pick(context, logits[0], state_.history));
+  emit(pick(context, logits[0], std::nullopt));
 }
 
 Sequence Generation::next() {
@@ -147,8 +165,9 @@ void Generation::take(const Context& context, const Forwarded& result, TensorVie
   state_.positions.text(1, passed);
   while (true) {
     const int32_t at = path.back();
-    const int32_t token = largest.empty() ? sampler_.pick(context, logits[at], state_.history)
-                                          : largest[static_cast<size_t>(at)];
+    const auto known =
+        largest.empty() ? std::nullopt : std::optional(largest[static_cast<size_t>(at)]);
+    const int32_t token = pick(context, logits[at], known);
     if (!emit(token)) break;
     int32_t child = -1;
     for (size_t i = 0; i < draft_.ids.size() && child < 0; ++i) {

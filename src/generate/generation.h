@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "generate/drafter.h"
 #include "generate/sampler.h"
 #include "generate/stop_filter.h"
+#include "generate/token_scores.h"
 #include "model/model.h"
 #include "text/text_stream.h"
 
@@ -26,6 +28,10 @@ struct GenerateOptions {
   std::vector<std::string> stop;    // the answer ends before the first of these
   bool ignore_stop_tokens = false;  // go on past the model's end-of-turn token (tests, benches)
   CancelToken cancel;
+  // Called for every token of the answer, on whichever thread makes it, with the `best_scores` most
+  // likely tokens at its place.
+  std::function<void(const TokenScores&)> on_scores = nullptr;
+  int64_t best_scores = 0;
 };
 
 enum class StopReason { stop_token, stop_string, max_tokens, context_full };
@@ -87,6 +93,9 @@ class Generation {
   // Shows the token and says whether the answer goes on.
   int64_t room() const;  // positions that are left
   bool emit(int32_t token);
+  bool is_stop(int32_t token) const;
+  // Picks from a row of logits; `largest` where it is known to be the choice.
+  int32_t pick(const Context& context, TensorView row, std::optional<int32_t> largest);
   void end(StopReason reason);
 
   GenerationState state_;

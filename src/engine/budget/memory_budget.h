@@ -18,6 +18,10 @@ class MemoryBudget {
 
   void set_limit(int64_t limit) { limit_ = limit; }
   int64_t limit() const { return limit_; }
+  int64_t used() const {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
 
   // The part of one session; given back at its end.
   class Share {
@@ -27,8 +31,12 @@ class MemoryBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
+    // The first bytes of this session's rows, which the share of another session counts.
+    void set_counted_elsewhere(int64_t bytes) { elsewhere_ = bytes; }
+
     // False, and nothing changes, when the others leave no room. Shrinking always succeeds.
-    bool resize(int64_t bytes) {
+    bool resize(int64_t rows) {
+      const int64_t bytes = rows > elsewhere_ ? rows - elsewhere_ : 0;
       const std::lock_guard lock(budget_.mutex_);
       if (bytes > bytes_ && bytes - bytes_ > budget_.limit_ - budget_.used_) return false;
       budget_.used_ += bytes - bytes_;
@@ -39,17 +47,19 @@ class MemoryBudget {
     int64_t most() const {
       const std::lock_guard lock(budget_.mutex_);
       if (budget_.limit_ == std::numeric_limits<int64_t>::max()) return budget_.limit_;
-      return bytes_ + (budget_.limit_ > budget_.used_ ? budget_.limit_ - budget_.used_ : 0);
+      return elsewhere_ + bytes_ +
+             (budget_.limit_ > budget_.used_ ? budget_.limit_ - budget_.used_ : 0);
     }
 
    private:
     MemoryBudget& budget_;
     int64_t bytes_ = 0;
+    int64_t elsewhere_ = 0;
   };
 
  private:
   int64_t limit_;  // set before there are sessions
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   int64_t used_ = 0;
 };
 

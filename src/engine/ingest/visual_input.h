@@ -31,7 +31,7 @@ struct VisualLook {
 
 struct VisualInput : VisualLook {
   std::string source;
-  std::unique_ptr<Video> video;
+  std::shared_ptr<Video> video;  // forks of a session share it
   VisualLimits limits;
   std::vector<Subtitle> subtitles;  // within the part asked for
   // Without a known end: how frames are chosen as they come. What has been looked at so far is in
