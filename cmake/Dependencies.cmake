@@ -13,6 +13,7 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(LIBEDIT IMPORTED_TARGET libedit)  # without it, chat reads plain lines
+pkg_check_modules(SQLITE3 IMPORTED_TARGET sqlite3)  # without it, saved memories are not listed
 find_package(CURL)     # without these two there is no command pull
 find_package(OpenSSL)
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale)

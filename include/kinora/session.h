@@ -13,6 +13,7 @@
 #include <kinora/cancel.h>
 #include <kinora/engine.h>
 #include <kinora/frames.h>
+#include <kinora/memory_file.h>
 
 namespace kinora {
 
@@ -66,6 +67,14 @@ struct InputOptions {
   // The index of a large local file is kept in the user's cache, so that opening it again is
   // instant.
   bool keep_index = true;
+  // Of Session::open only. A file is played this many times as fast as it was filmed; 0: as fast as
+  // it is taken in.
+  double speed = 0;
+  // Frames that come faster than they are taken in are left out, those first that waited longest;
+  // otherwise their source waits.
+  bool drops = false;
+  // Its end may be that of a connection: the video stays open for Session::resume.
+  bool resumes = false;
   CancelToken cancel = {};
 };
 
@@ -86,9 +95,10 @@ struct QuestionPart {
 // What has come of a source that is taken in as it comes.
 struct TakenIn {
   int64_t frames = 0;
-  int64_t tokens = 0;  // prefilled for them
-  double until = 0;    // seconds: the newest frame of all, in the time of the source
-  bool ended = false;  // nothing more will come
+  int64_t tokens = 0;   // prefilled for them
+  int64_t dropped = 0;  // frames left out since the last call
+  double until = 0;     // seconds: the newest frame of all, in the time of the source
+  bool ended = false;   // nothing more will come
   std::vector<std::string> warnings;
 };
 
@@ -214,6 +224,10 @@ class KINORA_API Session {
   // and nothing of the video is. Throws what ended the source, after what came before is taken in.
   // After any other exception nothing is lost: the next call goes on.
   TakenIn take_in(int64_t least_frames = 0, const CancelToken& cancel = {});
+  // Opens a source again that has ended or broken off (InputOptions::resumes), and goes on with the
+  // same video: the time in between counts, and frames of another size are made to fit. Throws what
+  // opening throws; then it can be tried again.
+  void resume(const CancelToken& cancel = {});
 
   // Asks with the new inputs in front of the text. `on_piece` receives the answer as it is made,
   // in whole characters. Refuses, before any work starts, a prompt that reaches past the
@@ -235,12 +249,27 @@ class KINORA_API Session {
   // cost, without a text. Refused where rows are chosen by the question (attention-score).
   Answer prepare(const CancelToken& cancel = {});
 
+  // Writes what was read of the inputs, without the conversation, to a file that `reopen` makes a
+  // session of. New inputs are read first; of a source that is being taken in, what came so far is
+  // written. All of the file is there when this returns; a failure, or a crash at any moment,
+  // leaves what the file was before. Throws unsupported where rows were chosen by the question.
+  MemoryFile save(const std::string& path, const CancelToken& cancel = {});
+  // The key that a file of the inputs and options would have (MemoryFile::key), before anything is
+  // read; empty where an input's content is not known. Reads the inputs' bytes.
+  std::string memory_key() const;
+  // A session that has read what the file holds. `system`, `row_type`, `memory` and `retain` are
+  // the file's, whatever the options say. Inputs may be added; those of the file cannot be read
+  // again. Throws bad_input for a file that is damaged, cut off or of another model.
+  static Session reopen(const Engine& engine, const std::string& path,
+                        const SessionOptions& options = {}, const CancelToken& cancel = {});
+
   // Forgets the conversation and keeps the inputs: the next question is the first one about them,
   // and what was prefilled of them is used again.
   void clear();
 
  private:
   friend struct SessionAccess;
+  explicit Session(std::unique_ptr<SessionState> state);
 
   std::unique_ptr<SessionState> state_;
 };

@@ -12,9 +12,9 @@ namespace kinora::cli {
 namespace {
 
 constexpr std::array suffixes = {
-    ".mp4", ".m4v", ".mov",  ".mkv", ".webm", ".avi", ".ts",   ".mts",  ".mpg", ".mpeg",
-    ".flv", ".wmv", ".3gp",  ".ogv", ".h264", ".264", ".h265", ".hevc", ".vob", ".m3u8",
-    ".gif", ".png", ".jpeg", ".jpg", ".bmp",  ".ppm", ".webp", ".tif",  ".tiff"};
+    ".mp4", ".m4v", ".mov",  ".mkv", ".webm", ".avi", ".ts",   ".mts",  ".mpg",  ".mpeg",
+    ".flv", ".wmv", ".3gp",  ".ogv", ".h264", ".264", ".h265", ".hevc", ".vob",  ".m3u8",
+    ".gif", ".png", ".jpeg", ".jpg", ".bmp",  ".ppm", ".webp", ".tif",  ".tiff", ".kinora"};
 
 bool has_space(std::string_view text) { return text.find_first_of(" \t\n") != std::string::npos; }
 

@@ -30,10 +30,12 @@ void add_calibrate(CommandLine& line);
 void add_chat(CommandLine& line);
 void add_completion(CommandLine& line);
 void add_eval(CommandLine& line);
+void add_index(CommandLine& line);
 void add_info(CommandLine& line);
 void add_frames(CommandLine& line);
 void add_help(CommandLine& line);
 void add_inspect(CommandLine& line);
+void add_library(CommandLine& line);  // where there is SQLite
 void add_models(CommandLine& line);
 void add_probe(CommandLine& line);
 void add_pull(CommandLine& line);  // where there is libcurl

@@ -4,9 +4,11 @@
 #include <kinora/quality.h>
 
 #include <charconv>
+#include <cstdlib>
 
 #include "attention/policies/policy.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/bundled.h"
 #include "cli/checks.h"
 #include "cli/model_name.h"
@@ -82,6 +84,53 @@ void SessionFlags::add_reading_to(CLI::App& command, bool choose_memory) {
   if (choose_memory) add_memory(command);
   add_budgets(command);
   add_machine(command);
+}
+
+void SessionFlags::add_indexing_to(CLI::App& command) {
+  add_input(command);
+  options_of(command)(frame_flags_group, "--system", session.system,
+                      "System prompt in place of the model's own");
+  add_attention(command);
+  add_memory(command);
+  add_budgets(command);
+  add_machine(command);
+}
+
+void SessionFlags::follow_memory(const std::vector<std::string>& sources) {
+  for (size_t i = 1; i < sources.size(); ++i) {
+    if (!is_memory_file(sources[i])) continue;
+    throw Error(ErrorKind::usage, sources[i] + " is a saved memory: it comes first, and only one");
+  }
+  if (sources.empty() || !is_memory_file(sources[0])) return;
+  const MemoryFile file = describe_memory(sources[0]);
+  const auto refuse = [&](const char* flag, const std::string& made) {
+    throw Error(ErrorKind::usage,
+                fmt::format("{} was made with {}: leave out {}, or index it again", sources[0],
+                            made, flag));
+  };
+  if (session.memory != SessionOptions().memory && session.memory != file.memory) {
+    refuse("--memory", "--memory " + file.memory);
+  }
+  if (!retain_.empty() && retain_ != file.retain) refuse("--retain", "--retain " + file.retain);
+  if (!session.system.empty() && session.system != file.system) {
+    refuse("--system", "another system prompt");
+  }
+  if (input.frames != FrameChoice()) refuse("the choice of frames", "frames of its own");
+  if (input.max_pixels > 0) refuse("--max-pixels", "frames of its own");
+  if (!subtitles.empty()) refuse("--subtitles", "what was read along then");
+  const char* chosen = std::getenv("KINORA_MODEL");
+  const bool named = !engine.model.empty() || (chosen != nullptr && *chosen != '\0');
+  if (!named && real_files().is_directory(file.model_directory)) {
+    engine.model = file.model_directory;
+  }
+}
+
+Session SessionFlags::start(const Engine& opened, const SessionOptions& options,
+                            std::vector<std::string>& sources) const {
+  if (sources.empty() || !is_memory_file(sources[0])) return Session(opened, options);
+  const std::string file = sources[0];
+  sources.erase(sources.begin());
+  return Session::reopen(opened, file, options, input.cancel);
 }
 
 void SessionFlags::add_input(CLI::App& command) {

@@ -26,9 +26,18 @@ struct SessionFlags {
   void add_to(CLI::App& command);
   // Only what concerns reading a prompt; with or without what memory makes of it.
   void add_reading_to(CLI::App& command, bool choose_memory);
+  // What shapes a saved memory: all but the answer.
+  void add_indexing_to(CLI::App& command);
+  // Before `resolve`, where the first of these may be a saved memory: its model, unless one is
+  // named. Throws a usage error for what was chosen when it was made and cannot be chosen now.
+  void follow_memory(const std::vector<std::string>& sources);
   // After parsing: the bundled model where none is named, the preset where no policy is, sizes in
   // bytes. Throws usage errors.
   void resolve();
+  // A session with these options, from a saved memory if the first source is one; that source is
+  // then taken off the list.
+  Session start(const Engine& engine, const SessionOptions& options,
+                std::vector<std::string>& sources) const;
   // Adds the inputs with their subtitles; `demo` is the bundled clip.
   std::vector<InputInfo> add_inputs(Session& session,
                                     const std::vector<std::string>& sources) const;

@@ -60,7 +60,7 @@ void GroupPrefill::check_memory() const {
   for (const TokenInfo& token : waiting_) visual += token.modality != Modality::text;
   const auto text = static_cast<int64_t>(waiting_.size()) - visual;
   const int64_t rows = text + memory_.kept_of(visual);
-  const int64_t bytes = memory_.bytes().total() + rows * memory_.layout().bytes_per_token();
+  const int64_t bytes = memory_.bytes().held() + rows * memory_.layout().bytes_per_token();
   const int64_t allowed =
       std::min(options_.max_row_bytes, options_.share != nullptr ? options_.share->most() : bytes);
   if (bytes <= allowed && (options_.share == nullptr || options_.share->resize(bytes))) return;

@@ -1,5 +1,7 @@
 #include <kinora/session.h>
 
+#include <utility>
+
 #include "engine/session_state.h"
 
 namespace kinora {
@@ -40,6 +42,7 @@ VisualRequest request_of(const std::string& source, const InputOptions& options)
   request.folder_fps = options.folder_fps;
   request.subtitles = options.subtitles;
   request.keep_index = options.keep_index;
+  request.coming = {options.speed, options.drops, !options.resumes};
   return request;
 }
 
@@ -47,6 +50,7 @@ VisualRequest request_of(const std::string& source, const InputOptions& options)
 
 Session::Session(const Engine& engine, const SessionOptions& options)
     : state_(std::make_unique<SessionState>(EngineAccess::state(engine), options)) {}
+Session::Session(std::unique_ptr<SessionState> state) : state_(std::move(state)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
@@ -62,6 +66,8 @@ InputInfo Session::open(const std::string& source, const InputOptions& options) 
 TakenIn Session::take_in(int64_t least_frames, const CancelToken& cancel) {
   return state_->take_in(least_frames, cancel);
 }
+
+void Session::resume(const CancelToken& cancel) { state_->resume(cancel); }
 
 Answer Session::ask(const std::string& question, const AnswerOptions& options,
                     const std::function<void(std::string_view)>& on_piece) {
@@ -97,6 +103,17 @@ Forecast Session::forecast(const std::string& question) const {
 }
 
 Answer Session::prepare(const CancelToken& cancel) { return state_->prepare(cancel); }
+
+MemoryFile Session::save(const std::string& path, const CancelToken& cancel) {
+  return state_->save(path, cancel);
+}
+
+std::string Session::memory_key() const { return state_->memory_key(); }
+
+Session Session::reopen(const Engine& engine, const std::string& path,
+                        const SessionOptions& options, const CancelToken& cancel) {
+  return Session(reopen_session(EngineAccess::state(engine), path, options, cancel));
+}
 
 void Session::clear() { state_->clear(); }
 

@@ -15,7 +15,6 @@ namespace kinora {
 namespace {
 
 InputShape shape_of(const VisualInput& input) {
-  const VideoInfo& info = input.video->info();
   const VisualPlan& plan = input.plan;
   InputShape shape;
   shape.may_shrink = !input.read && plan.source.modality == Modality::video;
@@ -25,6 +24,8 @@ InputShape shape_of(const VisualInput& input) {
   shape.tokens_per_unit = plan.tokens_per_unit;
   shape.trailing_tokens = plan.trailing_tokens;
   shape.frame_pixels = plan.frame_size.width * plan.frame_size.height;
+  if (input.video == nullptr) return shape;  // of a saved memory
+  const VideoInfo& info = input.video->info();
   shape.coded_pixels = info.coded_size.width * info.coded_size.height;
   if (!info.still && !input.samples.empty()) {
     shape.decoded_pictures = input.samples.back().index - input.samples.front().index + 1;
@@ -103,7 +104,7 @@ void SessionState::check_positions(QuestionPlan& plan) const {
 }
 
 int64_t SessionState::row_bytes_before(const Prompt& prompt) const {
-  if (!prompt.from_place) return memory_->bytes().total();
+  if (!prompt.from_place) return memory_->bytes().held();
   const RowLayout& layout = memory_->layout();
   int64_t rows = 0;
   for (const int64_t count : places_[*prompt.from_place].mark.rows) rows += count;
@@ -210,9 +211,10 @@ int64_t SessionState::answer_room(int64_t wanted, int64_t row_room) {
   const int64_t allowed = std::min(row_room, share_.most());
   if (allowed != BudgetRequest::unlimited) {
     const int64_t token_bytes = memory_->layout().bytes_per_token();
-    room = std::min(room, (allowed - memory_->bytes().total()) / token_bytes);
+    const int64_t held = memory_->bytes().held();
+    room = std::min(room, (allowed - held) / token_bytes);
     // Taken now, so that no other session takes it while the answer is made.
-    if (room > 0 && !share_.resize(memory_->bytes().total() + room * token_bytes)) room = 0;
+    if (room > 0 && !share_.resize(held + room * token_bytes)) room = 0;
   }
   if (room < 1 && wanted > 0) {
     throw Error(ErrorKind::resource,

@@ -133,7 +133,7 @@ void SessionState::clear() {
 
 void SessionState::go_back(const Place& place) {
   memory_->rewind(place.mark);
-  share_.resize(memory_->bytes().total());
+  share_.resize(memory_->bytes().held());
   positions_ = place.positions->clone();
   transcript_.go_back(place.said);
   std::erase_if(visual_rows_, [&](const VisualRows& rows) {
@@ -230,7 +230,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     });
     Generated generated = generation.result();
     if (generated.ids.empty()) answer.timings.first_token = prefilled;
-    share_.resize(memory_->bytes().total());
+    share_.resize(memory_->bytes().held());
     answer.timings.generate = generating.seconds();
     spans.add("generate", fmt::format("generate {} tokens", generated.ids.size()),
               generation_begin);

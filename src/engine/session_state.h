@@ -27,10 +27,12 @@
 
 namespace kinora {
 
+class Archive;
 class AttentionObserver;
 class GroupPrefill;
 class Ingest;
 struct OpenSource;
+struct SavedAbout;
 
 // A question before anything is done for it.
 struct QuestionPlan {
@@ -51,6 +53,7 @@ class SessionState {
   // Opens a source to be taken in as it comes; see Session.
   const VisualInput& open(const VisualRequest& request, const CancelToken& cancel);
   TakenIn take_in(int64_t least_frames, const CancelToken& cancel);
+  void resume(const CancelToken& cancel);
 
   // See Session. Each part that is not text stands for the next new input; there must be exactly
   // as many parts as new inputs.
@@ -75,6 +78,12 @@ class SessionState {
   // of them is in memory. Parts that are not text stand for the inputs, in order.
   void adopt(const std::vector<Turn>& turns);
   MemoryBytes bytes() const { return memory_->bytes(); }
+
+  // session_saved.cc; see Session.
+  MemoryFile save(const std::string& path, const CancelToken& cancel);
+  std::string memory_key() const;
+  // A fresh session becomes what was saved.
+  void load(const std::shared_ptr<const Archive>& file);
 
   // Shows an observer the attention of every group that is read from now on; null: nobody. It must
   // outlive what it is shown.
@@ -127,6 +136,16 @@ class SessionState {
   // The units of an input, with a mass of 0.
   std::vector<UnitMass> units_of(const VisualInput& input) const;
 
+  // session_saved.cc
+  // The prompt of a first question about all inputs, as far as it does not depend on the question.
+  Prompt first_prompt() const;
+  // The latest point at which all inputs were in memory and nothing had been asked.
+  Place last_read(const Prompt& prompt) const;
+  // Walks along the first `items` of the prompt as if they were read: positions, transcript and
+  // places of frames come to be what they were. Memory has the tokens already.
+  void replay(const Prompt& prompt, size_t items, bool closed);
+  SavedAbout about() const;
+
   // Does what was planned, and leaves everything as it was when `work` throws.
   template <typename Work>
   void carry_out(QuestionPlan& plan, const Work& work);
@@ -153,6 +172,10 @@ class SessionState {
   std::vector<std::string> changes_;     // made to keep the budget, for the next answer to report
   std::unique_ptr<OpenSource> source_;   // the first input, if it is taken in as it comes
 };
+
+std::unique_ptr<SessionState> reopen_session(std::shared_ptr<const EngineState> engine,
+                                             const std::string& path, const SessionOptions& options,
+                                             const CancelToken& cancel);
 
 // What could not be decoded of an input, in words.
 std::vector<std::string> damage_of(const VisualInput& input, const ReadReport& report);

@@ -44,6 +44,7 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
                     "taken in as they come do not write yet; give it a file");
   }
   auto source = std::make_unique<OpenSource>();
+  source->request = request;
   Conversation conversation = asked_.conversation;
   conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
   const std::vector<PromptRun> runs = model().render(conversation);
@@ -74,6 +75,10 @@ TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel) {
   }
   if (source_->error) std::rethrow_exception(std::exchange(source_->error, nullptr));
   taken.ended = source_->ended;
+  if (source_->ingest) {
+    const int64_t dropped = source_->ingest->dropped();
+    taken.dropped = dropped - std::exchange(source_->dropped, dropped);
+  }
   if (!inputs_[0].samples.empty()) taken.until = inputs_[0].samples.back().time;
   return taken;
 }
@@ -93,6 +98,7 @@ void SessionState::gather(int64_t wanted_frames, const CancelToken& cancel) {
       }
       if (!group) return;
       if (group->tokens.defined()) tokens += group->tokens.size(0);
+      source.number(*group);
       source.waiting.push_back(std::move(*group));
       if (source.waiting.back().report) return;
     }
@@ -101,6 +107,48 @@ void SessionState::gather(int64_t wanted_frames, const CancelToken& cancel) {
     source.error = std::current_exception();
     if (source.waiting.empty()) source.ended = true;
   }
+}
+
+// Units are numbered as they come, whatever was dropped before them, and times go on when a source
+// is opened again.
+void OpenSource::number(TokenGroup& group) {
+  if (group.report) return;
+  group.first = next_unit;
+  next_unit += group.count;
+  for (double& time : group.times) time += offset;
+  for (SampledFrame& frame : group.frames) {
+    frame.time += offset;
+    newest = frame.time;
+  }
+  came = std::chrono::steady_clock::now();
+}
+
+void SessionState::resume(const CancelToken& cancel) {
+  if (!source_ || !source_->request || source_->request->coming.closes) {
+    throw Error(ErrorKind::usage, "only a source that was opened to be resumed can be");
+  }
+  if (!source_->ended) {
+    throw Error(ErrorKind::usage, inputs_[0].source + " has not ended: there is nothing to resume");
+  }
+  OpenSource& source = *source_;
+  OpenOptions open;
+  open.cancel = cancel;
+  open.progress = progress_.get();
+  open.live = true;
+  open.folder_fps = source.request->folder_fps;
+  std::unique_ptr<Video> video = open_video(source.request->source, open);
+  VisualInput& input = inputs_[0];
+  source.ingest = nullptr;  // reads the old one
+  input.video = std::move(video);
+  std::vector<IngestItem> items{ingest_item(input, options_.frames_per_group)};
+  source.ingest = make_ingest(*engine_, std::move(items), {true, options_.decode_threads},
+                              *progress_, source.spans);
+  source.dropped = 0;
+  source.ended = false;
+  if (source.next_unit == 0) return;
+  const std::chrono::duration<double> away = std::chrono::steady_clock::now() - source.came;
+  const double step = input.open->way == FrameChoice::Way::rate ? 1 / input.open->fps : 0;
+  source.offset = source.newest + std::max(away.count(), step);
 }
 
 // All that waits comes into memory, or none of it.

@@ -48,6 +48,10 @@ class CompactMemory final : public Memory {
   void rewind(const MemoryMark& mark) override;
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
+  void save(const MemoryMark& mark, ArchiveWriter& out) const override;
+  void load(const Context& context, const std::shared_ptr<const Archive>& in,
+            Loading how) override;
+
   int64_t token_count() const override { return folded() + newest_->token_count(); }
   const TokenInfo& token(int64_t ordinal) const override {
     return ordinal < folded() ? tokens_[static_cast<size_t>(ordinal)]

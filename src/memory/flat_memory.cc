@@ -171,8 +171,8 @@ void FlatMemory::read(const Context&, int layer, const QueryView&, std::vector<R
     const Block& block = *part.block;
     const auto rows = static_cast<size_t>(part.rows);
     const Shape shape{part.rows, layout_.kv_heads, layout_.head_size};
-    out.push_back({ConstTensorView(block.keys.data(), layout_.dtype, shape, device_),
-                   ConstTensorView(block.values.data(), layout_.dtype, shape, device_),
+    out.push_back({ConstTensorView(block.key_bytes(), layout_.dtype, shape, device_),
+                   ConstTensorView(block.value_bytes(), layout_.dtype, shape, device_),
                    std::span(block.ordinals).first(rows),
                    std::span(block.modalities).first(rows),
                    std::span(block.times).first(rows),
@@ -404,8 +404,9 @@ void FlatMemory::freeze(Layer& layer) {
   int64_t at = 0;
   for (const Part& part : layer.parts) {
     const auto bytes = static_cast<size_t>(part.rows * row_bytes_);
-    copy_bytes(joined->keys.data() + at, device_, part.block->keys.data(), device_, bytes);
-    copy_bytes(joined->values.data() + at, device_, part.block->values.data(), device_, bytes);
+    need(part, 0, part.rows);
+    copy_bytes(joined->keys.data() + at, device_, part.block->key_bytes(), device_, bytes);
+    copy_bytes(joined->values.data() + at, device_, part.block->value_bytes(), device_, bytes);
     at += part.rows * row_bytes_;
     const auto append = [&](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.begin() + part.rows);
@@ -445,7 +446,12 @@ MemoryBytes FlatMemory::bytes() const {
   int64_t& here = device_.is_cpu() ? bytes.host : bytes.device;
   for (const Layer& layer : layers_) {
     for (const Part& part : layer.parts) {
-      here += 2 * part.rows * row_bytes_;
+      const Block& block = *part.block;
+      const int64_t rows = 2 * part.rows * row_bytes_;
+      const int64_t read =
+          block.saved_keys ? block.saved_keys->resident() + block.saved_values->resident() : rows;
+      here += std::min(rows, read);
+      bytes.disk += rows - std::min(rows, read);
       // A block stays frozen when the last fork that shared it is gone.
       if (part.block.use_count() > 1) bytes.shared += 2 * part.rows * row_bytes_;
     }

@@ -12,6 +12,7 @@
 #include "memory/growable.h"
 #include "memory/memory.h"
 #include "memory/retention/retention.h"
+#include "memory/saved_bytes.h"
 
 namespace kinora {
 
@@ -42,6 +43,10 @@ class FlatMemory final : public Memory {
   void rewind(const MemoryMark& mark) override;
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
+  void save(const MemoryMark& mark, ArchiveWriter& out) const override;
+  void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
+  void fetch(int layer, std::span<const RowRange> rows) const override;
+
   int64_t token_count() const override { return static_cast<int64_t>(tokens_.size()) - probes_; }
   const TokenInfo& token(int64_t ordinal) const override {
     return tokens_[static_cast<size_t>(ordinal)];
@@ -57,15 +62,20 @@ class FlatMemory final : public Memory {
   void retain_there(const Context& context, int layer, const Tensor& kept);
 
  private:
-  // Rows that lie together.
+  // Rows that lie together: made here, or read from a saved file. The latter never change.
   struct Block {
     Growable keys;
     Growable values;
+    std::unique_ptr<SavedBytes> saved_keys, saved_values;
     std::vector<int32_t> ordinals;
     std::vector<Modality> modalities;
     std::vector<float> times;
 
     int64_t rows() const { return static_cast<int64_t>(ordinals.size()); }
+    const std::byte* key_bytes() const { return saved_keys ? saved_keys->data() : keys.data(); }
+    const std::byte* value_bytes() const {
+      return saved_values ? saved_values->data() : values.data();
+    }
   };
   // The first `rows` rows of a block. Blocks before the last are shared and never written; the
   // last one is the memory's own unless `frozen`.
@@ -106,6 +116,7 @@ class FlatMemory final : public Memory {
   void freeze(Layer& layer);
   void forget_probes();
   void prune(const Context& context, int layer, const QueryView& queries);
+  void need(const Part& part, int64_t begin, int64_t end) const;
 
   RowLayout layout_;
   Device device_;

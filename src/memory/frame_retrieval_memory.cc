@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/byte_stream.h"
 #include "memory/flat_memory.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
@@ -98,6 +99,32 @@ class BestFrames final : public RowChooser {
         known.cut(known.frames.size() - 1, width());
       }
     }
+  }
+  void write(const std::shared_ptr<const void>&, int64_t tokens,
+             ArchiveWriter& out) const override {
+    ByteWriter bytes;
+    for (const FrameKeys& known : layers_) {
+      FrameKeys then = known;
+      while (!then.frames.empty() && then.frames.back().end > tokens) {
+        then.cut(then.frames.size() - 1, width());
+      }
+      bytes.put_all(then.means);
+    }
+    out.add("frame keys", bytes.bytes());
+  }
+  void read(const Archive& in, const FrameTable& frames) override {
+    const std::string bytes = in.read("frame keys");
+    ByteReader from(bytes, in.path());
+    for (FrameKeys& known : layers_) {
+      known.means = from.all<float>();
+      const size_t count = known.means.size() / width();
+      if (count * width() != known.means.size() || count > frames.frames().size()) {
+        from.refuse("holds means of other frames");
+      }
+      const auto first = frames.frames().first(count);
+      known.frames.assign(first.begin(), first.end());
+    }
+    from.end();
   }
   std::unique_ptr<RowChooser> clone() const override { return std::make_unique<BestFrames>(*this); }
   int64_t bytes() const override {

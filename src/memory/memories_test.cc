@@ -1,15 +1,17 @@
-// All memories that can be chosen, through the interface alone: marks, rewinds and forks leave each
-// of them as if it had been told only what is left, and one whose budget holds everything reads
-// what a plain memory reads.
+// All memories that can be chosen, through the interface alone: marks, rewinds, forks and files
+// leave each of them as if it had been told only what is left, and one whose budget holds
+// everything reads what a plain memory reads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
 
+#include "base/archive.h"
 #include "memory/partial/partial_test_support.h"
 #include "memory/policies.h"
 #include "support/random_data.h"
+#include "support/temp_dir.h"
 
 namespace kinora {
 namespace {
@@ -60,13 +62,29 @@ class Forest {
       const bool now = branch.marks.empty() || random_.below(2) == 0;
       const Branch::Saved from = now ? Branch::Saved{branch.memory->mark(), branch.script}
                                      : branch.marks[any(branch.marks.size())];
-      branches_.push_back({branch.memory->fork(from.mark), from.script, {}});
+      const bool saved = random_.below(2) == 0;
+      branches_.push_back(
+          {saved ? reopened(*branch.memory, from.mark) : branch.memory->fork(from.mark),
+           from.script,
+           {}});
     } else if (branches_.size() > 1) {
       branches_.erase(branches_.begin() + static_cast<int64_t>(which));
     }
   }
 
  private:
+  // The same memory, by way of a file.
+  std::unique_ptr<Memory> reopened(const Memory& memory, const MemoryMark& mark) {
+    const std::string path = directory_.file("memory");
+    ArchiveWriter out(path);
+    memory.save(mark, out);
+    out.commit();
+    std::unique_ptr<Memory> other = make(policy_);
+    other->load(context_, Archive::open(path), Loading::whole);
+    EXPECT_EQ(other->token_count(), mark.tokens);
+    return other;
+  }
+
   size_t any(size_t count) {
     return static_cast<size_t>(random_.below(static_cast<int64_t>(count)));
   }
@@ -105,6 +123,7 @@ class Forest {
     }
   }
 
+  const testing::TempDir directory_;
   Random& random_;
   std::string policy_;
   const ThreadPool threads_{1};

@@ -19,6 +19,9 @@
 
 namespace kinora {
 
+class Archive;
+class ArchiveWriter;
+
 // How keys are turned by their position: column i of a head's first half, with its partner in the
 // second, by number axes[i] of the position, at frequencies[i].
 struct RotaryColumns {
@@ -77,6 +80,7 @@ struct MemoryBytes {
   int64_t shared = 0;  // of the above, held together with forks
 
   int64_t total() const { return device + host + disk; }
+  int64_t held() const { return device + host; }  // of what a budget limits
 };
 
 // A moment to come back to. Marks taken later than the moment rewound to become invalid.
@@ -84,6 +88,15 @@ struct MemoryMark {
   int64_t tokens = 0;
   std::vector<int64_t> rows;         // per layer
   std::shared_ptr<const void> more;  // what only the memory that made it understands
+};
+
+// How rows of a saved file come into memory: all at once, or when they are first read.
+enum class Loading : uint8_t { whole, lazily };
+
+// Rows [begin, end) of a layer.
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
 class Memory {
@@ -138,6 +151,16 @@ class Memory {
   // Another memory that begins with all rows before the mark. They are stored once: neither side
   // changes them any more, and each continues independently. Between groups only.
   virtual std::unique_ptr<Memory> fork(const MemoryMark& mark) = 0;
+
+  // Writes all that was there at the mark, for `load` of a memory that is made alike. Between
+  // groups only; throws unsupported where it cannot.
+  virtual void save(const MemoryMark& mark, ArchiveWriter& out) const;
+  // Becomes what was saved; an empty memory only. What the file says is checked before it is used,
+  // rows that come later when they come.
+  virtual void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how);
+  // For a memory that was loaded lazily: these rows are about to be looked at. What `read` gives of
+  // other rows has no meaning.
+  virtual void fetch(int layer, std::span<const RowRange> rows) const { (void)layer, (void)rows; }
 
   virtual int64_t token_count() const = 0;
   virtual const TokenInfo& token(int64_t ordinal) const = 0;

@@ -51,7 +51,8 @@ int write_files(const AskFlags& flags, TraceFile& trace, const Answer& answer,
 int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   SessionFlags& flags = ask_flags.flags;
   const bool json = ask_flags.json;
-  const auto [inputs, question] = split_ask_words(ask_flags.words);
+  auto [inputs, question] = split_ask_words(ask_flags.words);
+  flags.follow_memory(inputs);
   flags.resolve();
   TraceFile trace(flags.trace, flags.timeline);
   TerminalProgress progress(flags.quiet || json);
@@ -64,8 +65,9 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   flags.session.progress = [&](std::string_view stage, int64_t done, int64_t total) {
     progress.update(stage, done, total);
   };
-  Session session(engine, flags.session);
   const auto opening = std::chrono::steady_clock::now();
+  const std::vector<std::string> given = inputs;
+  Session session = flags.start(engine, flags.session, inputs);
   const std::vector<InputInfo> added = flags.add_inputs(session, inputs);
   const double open =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opening).count();
@@ -73,7 +75,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   const Forecast forecast = session.forecast(question);
   progress.clear();
   Notes notes(!json);
-  notes.add(bundled_note(flags.engine.model, inputs));
+  notes.add(bundled_note(flags.engine.model, given));
   notes.add(frame_notes(flags.session, flags.input.frames, engine.describe(), added));
   notes.add(forecast.changes);
   notes.add(forecast.warnings);
@@ -121,7 +123,8 @@ void add_ask(CommandLine& line) {
       ->add_option(
           "question", flags->words,
           "Videos and pictures (any number of files, URLs or folders, or - for a pipe), then the "
-          "question in quotes; 'demo' is the clip that comes with kinora")
+          "question in quotes; 'demo' is the clip that comes with kinora. A saved memory (kinora "
+          "index) may stand first")
       ->required()
       ->expected(1, -1)
       ->type_name("VIDEO… QUESTION");
@@ -144,6 +147,7 @@ void add_ask(CommandLine& line) {
       "  kinora ask talk.mp4 \"Read the slide\" -m DIR --start 60 --end 75 --fps 4\n"
       "  kinora ask talk.mp4 \"Who disagrees?\" -m DIR --subtitles talk.srt\n"
       "  kinora ask film.mkv \"How does it end?\" -m DIR --quality fast --memory-budget 6GiB\n"
+      "  kinora ask talk.kinora \"And then?\"\n"
       "  kinora ask before.png after.png \"What changed?\" -m DIR --json\n"
       "  kinora ask \"Who are you?\"\n\n"
       "Without --fps and --frames the model family's own sampling rule is used.");

@@ -47,8 +47,8 @@ class Chat {
         trace_(flags_.trace, flags_.timeline),
         progress_(flags_.quiet),
         engine_(flags_.engine),
-        session_(engine_, with_progress(flags_.session)),
-        sources_(chat.sources) {}
+        sources_(chat.sources),
+        session_(flags_.start(engine_, with_progress(flags_.session), sources_)) {}
 
   int run() {
     open();
@@ -204,8 +204,8 @@ class Chat {
   TraceFile trace_;
   TerminalProgress progress_;
   Engine engine_;
-  Session session_;
   std::vector<std::string> sources_;
+  Session session_;
   Notes notes_{true};
   Answer last_;
   int64_t questions_ = 0;
@@ -221,7 +221,7 @@ void add_chat(CommandLine& line) {
       ->add_option(
           "inputs", flags->sources,
           "Videos and pictures: any number of files, URLs or folders; 'demo' is the clip that "
-          "comes with kinora; none for a talk without")
+          "comes with kinora; a saved memory may stand first; none for a talk without")
       ->type_name("INPUT…");
   flags->flags.add_to(*command);
   command->footer(
@@ -232,6 +232,7 @@ void add_chat(CommandLine& line) {
       "In a pipe every line is a question. /help lists the commands.");
   command->callback([flags, &line] {
     line.action = [flags, &line] {
+      flags->flags.follow_memory(flags->sources);
       flags->flags.resolve();
       Notes(true).add(bundled_note(flags->flags.engine.model, flags->sources));
       return Chat(*flags, line.interrupts).run();

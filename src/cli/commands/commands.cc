@@ -23,8 +23,12 @@ constexpr Command commands[] = {
     {"eval", add_eval},
     {"frames", add_frames},
     {"help", add_help, true},
+    {"index", add_index},
     {"info", add_info},
     {"inspect", add_inspect},
+#ifdef KINORA_HAS_CATALOGUE
+    {"library", add_library},
+#endif
     {"models", add_models},
     {"probe", add_probe},
 #ifdef KINORA_HAS_PULL

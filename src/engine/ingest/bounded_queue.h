@@ -29,6 +29,18 @@ class BoundedQueue {
     changed_.notify_all();
     return true;
   }
+  // Never waits: with `most` items in the queue the oldest goes, to `lost`.
+  bool push_dropping(T item, size_t most, std::optional<T>& lost) {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return false;
+    if (items_.size() >= most) {
+      lost = std::move(items_.front());
+      items_.pop_front();
+    }
+    items_.push_back(std::move(item));
+    changed_.notify_all();
+    return true;
+  }
   // No item will follow; with an error, the consumer gets it after the last item.
   void finish(std::exception_ptr error = nullptr) {
     const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 #include "engine/core_gate.h"
 #include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
+#include "engine/ingest/paced_units.h"
 #include "engine/ingest/unit_stream.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
@@ -25,6 +26,10 @@ struct DecodedGroup {
   Units units;
   std::shared_ptr<const ReadReport> report;
 };
+
+// Groups of a source that does not wait which may wait for the session: room for those that come
+// while a question is answered. The end of a source is one of them, and never the oldest.
+constexpr size_t most_waiting = 16;
 
 bool has_no_end(const IngestItem& item) { return item.frames == 0; }
 
@@ -84,6 +89,7 @@ class DecodeStage {
   }
 
   const VisualPlan& plan(size_t item) const { return items_[item].plan; }
+  bool drops(size_t item) const { return items_[item].drops; }
 
  private:
   const std::vector<IngestItem> items_;
@@ -181,6 +187,7 @@ class OverlappedIngest final : public Ingest {
 
   double vision_seconds() const override { return vision_.seconds(); }
   double wait_seconds() const override { return wait_seconds_; }
+  int64_t dropped() const override { return dropped_; }
 
  private:
   std::optional<TokenGroup> encode(std::optional<DecodedGroup> group) {
@@ -191,7 +198,13 @@ class OverlappedIngest final : public Ingest {
 
   void decode() {
     try {
-      decode_.run(stop_, [this](DecodedGroup group) { return decoded_.push(std::move(group)); });
+      decode_.run(stop_, [this](DecodedGroup group) {
+        if (!decode_.drops(group.item)) return decoded_.push(std::move(group));
+        std::optional<DecodedGroup> lost;
+        const bool goes_on = decoded_.push_dropping(std::move(group), most_waiting, lost);
+        if (lost) dropped_ += std::ssize(lost->units.frames.times);
+        return goes_on;
+      });
       decoded_.finish();
     } catch (...) {
       decoded_.finish(std::current_exception());
@@ -225,6 +238,7 @@ class OverlappedIngest final : public Ingest {
   BoundedQueue<DecodedGroup> decoded_{1};  // the decoder has a queue of its own before this one
   BoundedQueue<TokenGroup> encoded_{2};
   double wait_seconds_ = 0;
+  std::atomic<int64_t> dropped_ = 0;  // frames
   std::thread decoding_;
   std::thread seeing_;
 };
@@ -277,16 +291,18 @@ IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
             }};
   }
   const VisualPlan plan = input.plan;
-  const auto open = [&video = *input.video, plan, choice = *input.open,
+  const auto open = [&video = *input.video, plan, choice = *input.open, coming = input.coming,
                      frames_per_group](ReadOptions options) -> std::unique_ptr<UnitSource> {
     const FrameSize size{plan.frame_size.width, plan.frame_size.height};
     options.target_size = [size](FrameSize, int64_t) { return size; };
     options.filter = plan.filter;
     options.frames_per_group = whole_units(frames_per_group, plan.frames_per_unit);
-    return std::make_unique<OpenUnitStream>(video.read(choice, options), plan,
-                                            options.frames_per_group);
+    auto units = std::make_unique<OpenUnitStream>(video.read(choice, options), plan,
+                                                  options.frames_per_group, coming.closes);
+    if (coming.speed == 0) return units;
+    return std::make_unique<PacedUnits>(std::move(units), coming.speed, options.cancel);
   };
-  return {plan, 0, open};
+  return {plan, 0, open, input.coming.drops};
 }
 
 std::unique_ptr<Ingest> make_ingest(const EngineState& engine, std::vector<IngestItem> items,

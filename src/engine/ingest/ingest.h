@@ -42,6 +42,7 @@ struct IngestItem {
   int64_t frames = 0;  // 0: nobody knows
   // Called on the thread that decodes.
   std::function<std::unique_ptr<UnitSource>(ReadOptions options)> open;
+  bool drops = false;  // what waits longest is left out when there is too much
 };
 
 // The input must outlive what is opened.
@@ -65,6 +66,7 @@ class Ingest {
   // Seconds spent encoding, and seconds the caller waited for something to encode.
   virtual double vision_seconds() const = 0;
   virtual double wait_seconds() const = 0;
+  virtual int64_t dropped() const { return 0; }  // frames that were left out
 };
 
 // The progress and the recorder must outlive the ingest.

@@ -6,9 +6,26 @@
 
 namespace kinora {
 
-UnitAssembler::UnitAssembler(int64_t frames_per_unit, int64_t frames_per_group)
+UnitAssembler::UnitAssembler(int64_t frames_per_unit, int64_t frames_per_group, bool closes)
     : frames_per_unit_(frames_per_unit),
-      frames_per_group_(whole_units(frames_per_group, frames_per_unit)) {}
+      frames_per_group_(whole_units(frames_per_group, frames_per_unit)),
+      closes_(closes) {}
+
+void UnitAssembler::end() {
+  ended_ = true;
+  const int64_t over = frames_ % frames_per_unit_;
+  if (closes_ || over == 0) return;
+  const FrameGroup& from = waiting_.back();
+  const ConstTensorView last = from.pixels.view()[from.frames() - 1];
+  FrameGroup filling;
+  filling.pixels = Tensor(DType::u8, {frames_per_unit_ - over, from.height(), from.width(), 3});
+  for (int64_t i = 0; i < filling.frames(); ++i) {
+    std::memcpy(filling.pixels.view()[i].raw(), last.raw(), static_cast<size_t>(last.bytes()));
+    filling.times.push_back(from.times.back());
+    filling.index.push_back(from.index.back());
+  }
+  add(std::move(filling));
+}
 
 void UnitAssembler::add(FrameGroup frames) {
   if (frames.frames() == 0) return;
@@ -46,6 +63,10 @@ FrameGroup UnitAssembler::take(int64_t frames) {
 
 std::optional<Units> UnitAssembler::next() {
   if (closed_ || (!ended_ && frames_ < frames_per_group_)) return std::nullopt;
+  if (!closes_ && frames_ == 0) {
+    closed_ = true;
+    return std::nullopt;
+  }
   Units units;
   units.first = units_;
   units.frames = take(std::min(frames_, frames_per_group_));
@@ -55,12 +76,14 @@ std::optional<Units> UnitAssembler::next() {
   }
   units.count = static_cast<int64_t>(units.times.size());
   units_ += units.count;
-  units.last = closed_ = ended_ && frames_ == 0;
+  closed_ = ended_ && frames_ == 0;
+  units.last = closed_ && closes_;
   return units;
 }
 
-OpenUnitStream::OpenUnitStream(FrameStream frames, const VisualPlan& plan, int64_t frames_per_group)
-    : frames_(std::move(frames)), units_(plan.frames_per_unit, frames_per_group) {}
+OpenUnitStream::OpenUnitStream(FrameStream frames, const VisualPlan& plan, int64_t frames_per_group,
+                               bool closes)
+    : frames_(std::move(frames)), units_(plan.frames_per_unit, frames_per_group, closes) {}
 
 std::optional<Units> OpenUnitStream::next() {
   while (true) {

@@ -14,10 +14,12 @@ namespace kinora {
 // Frames that come in groups of any size become runs of whole units. Pure.
 class UnitAssembler {
  public:
-  UnitAssembler(int64_t frames_per_unit, int64_t frames_per_group);
+  // If the video does not close with its source, its last frame fills up a short unit and no run is
+  // the last.
+  UnitAssembler(int64_t frames_per_unit, int64_t frames_per_group, bool closes = true);
 
   void add(FrameGroup frames);
-  void end() { ended_ = true; }
+  void end();
 
   // A full group, if there is one; after the end also what is left, with a short last unit if need
   // be, and in any case one run that is the last.
@@ -28,6 +30,7 @@ class UnitAssembler {
 
   const int64_t frames_per_unit_;
   const int64_t frames_per_group_;
+  const bool closes_;
   std::deque<FrameGroup> waiting_;
   int64_t used_ = 0;    // frames of the first of them
   int64_t frames_ = 0;  // that wait
@@ -38,7 +41,8 @@ class UnitAssembler {
 
 class OpenUnitStream final : public UnitSource {
  public:
-  OpenUnitStream(FrameStream frames, const VisualPlan& plan, int64_t frames_per_group);
+  OpenUnitStream(FrameStream frames, const VisualPlan& plan, int64_t frames_per_group,
+                 bool closes = true);
 
   std::optional<Units> next() override;
   ReadReport report() const override { return frames_.report(); }

@@ -150,6 +150,9 @@ VisualInput open_endless(const Model& model, const VisualRequest& request, doubl
                 "frames of a source that is looked at as it comes are chosen by their rate, or all",
                 ErrorHint::set_frame_rate);
   }
+  if (!(request.coming.speed >= 0) || std::isinf(request.coming.speed)) {
+    throw Error(ErrorKind::usage, "a video is played at a speed above 0, or as fast as it comes");
+  }
   if (!request.subtitles.empty()) {
     throw Error(ErrorKind::usage,
                 request.source + " is looked at as it comes: subtitles cannot be read along");
@@ -171,6 +174,7 @@ VisualInput open_endless(const Model& model, const VisualRequest& request, doubl
   input.look_at_less(model, 1, pixel_share);
   input.plan.units = 0;
   input.open = choice;
+  input.coming = request.coming;
   input.read = true;
   return input;
 }

@@ -14,6 +14,13 @@
 
 namespace kinora {
 
+// How a source that is looked at as it comes is to come.
+struct Coming {
+  double speed = 0;    // times as fast as it was filmed; 0: as fast as it is taken
+  bool drops = false;  // leave out what waits longest, instead of letting the source wait
+  bool closes = true;  // the video ends with the source
+};
+
 struct VisualRequest {
   std::string source;     // a path, URL, folder or "-"
   FrameChoice frames;     // of a video
@@ -21,6 +28,7 @@ struct VisualRequest {
   VisualLimits limits;    // pixels per frame
   std::string subtitles;  // a file, to be read along; empty: none
   bool keep_index = true;
+  Coming coming;  // where it is looked at as it comes
 };
 
 // Which frames are looked at, and how.
@@ -31,12 +39,15 @@ struct VisualLook {
 
 struct VisualInput : VisualLook {
   std::string source;
-  std::shared_ptr<Video> video;  // forks of a session share it
+  // Forks of a session share it; null: of a saved memory, which has its rows …
+  std::shared_ptr<Video> video;
+  std::string content;  // … and this key of its bytes
   VisualLimits limits;
   std::vector<Subtitle> subtitles;  // within the part asked for
   // Without a known end: how frames are chosen as they come. What has been looked at so far is in
   // `samples` and `plan.units`.
   std::optional<FrameChoice> open;
+  Coming coming;
   std::string shortfall;  // what a truncated file lacks; empty: nothing
   bool read = false;      // its rows are, or were, in memory: it stays as it is
 

@@ -19,8 +19,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/byte_stream.h"
 #include "memory/mosaic/cluster.h"
 
 namespace kinora {
@@ -92,6 +94,10 @@ class MosaicIndex {
   double variance(int layer) const { return all_keys_[static_cast<size_t>(layer)].variance; }
   int64_t splits() const { return splits_; }
   int64_t bytes() const;
+
+  // As a section of a saved file. What is read must be of this many tokens, and of keys this wide.
+  std::string pack() const;
+  void unpack(ByteReader& in, int64_t tokens, size_t width);
 
  private:
   Layer& own(int32_t partition, int layer);

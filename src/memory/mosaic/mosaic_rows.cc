@@ -42,6 +42,24 @@ void MosaicRows::restore(const std::shared_ptr<const void>& saved, int64_t) {
   asked_.clear();
 }
 
+void MosaicRows::write(const std::shared_ptr<const void>& saved, int64_t,
+                       ArchiveWriter& out) const {
+  out.add("mosaic", static_cast<const MosaicIndex*>(saved.get())->pack());
+}
+
+void MosaicRows::read(const Archive& in, const FrameTable& frames) {
+  const std::string bytes = in.read("mosaic");
+  ByteReader from(bytes, in.path());
+  MosaicIndex& index = own();
+  const auto all = frames.frames();
+  index.unpack(from, all.empty() ? 0 : all.back().end,
+               static_cast<size_t>(kv_heads_ * head_size_));
+  from.end();
+  if (index.frames() > static_cast<int64_t>(all.size())) {
+    from.refuse("holds clusters of other frames");
+  }
+}
+
 void MosaicRows::begin(const Context& context, const MemoryGroup& group, const FrameTable& frames,
                        int64_t first) {
   const bool embedded = group.embeddings.raw() != nullptr;

@@ -45,6 +45,9 @@ class MosaicRows final : public RowChooser {
 
   std::shared_ptr<const void> save() const override;
   void restore(const std::shared_ptr<const void>& saved, int64_t tokens) override;
+  void write(const std::shared_ptr<const void>& saved, int64_t tokens,
+             ArchiveWriter& out) const override;
+  void read(const Archive& in, const FrameTable& frames) override;
   std::unique_ptr<RowChooser> clone() const override { return std::make_unique<MosaicRows>(*this); }
   int64_t bytes() const override { return index_->bytes(); }
 

@@ -137,10 +137,12 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   auto& question = question_[static_cast<size_t>(layer)];
   if (everything_) {
     reading = nullptr;
+    const RowRange all{0, all_->row_count(layer)};
+    all_->fetch(layer, {&all, 1});
     out.insert(out.end(), sets.begin(), sets.end());
     return;
   }
-  const StoredRows rows(*all_, frames_, std::move(sets), static_cast<int32_t>(first_));
+  const StoredRows rows(*all_, layer, frames_, std::move(sets), static_cast<int32_t>(first_));
   if (continues_) {
     reading = question;
   } else if (visual_) {
@@ -245,7 +247,7 @@ void PartialMemory::after(const Context& context, int layer, const QueryView& qu
   std::vector<RowSet> sets;
   all_->read(context, layer, queries, sets);
   const auto end = static_cast<int32_t>(all_->token_count());
-  chooser_->learn(context, layer, StoredRows(*all_, frames_, std::move(sets), end));
+  chooser_->learn(context, layer, StoredRows(*all_, layer, frames_, std::move(sets), end));
 }
 
 void PartialMemory::accept(const Context& context, std::span<const int32_t> tokens) {
@@ -295,6 +297,20 @@ std::unique_ptr<Memory> PartialMemory::fork(const MemoryMark& mark) {
   other->frames_ = frames_;
   other->restore(mark);
   return other;
+}
+
+void PartialMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
+  all_->save(inner_mark(mark), out);
+  chooser_->write(saved_of(mark).chooser, mark.tokens, out);
+}
+
+// Questions read few of the rows, so that the others may stay where they are.
+void PartialMemory::load(const Context& context, const std::shared_ptr<const Archive>& in,
+                         Loading) {
+  all_->load(context, in, Loading::lazily);
+  frames_.update(*all_, 0, all_->token_count());
+  chooser_->read(*in, frames_);
+  first_ = all_->token_count();
 }
 
 MemoryBytes PartialMemory::bytes() const {

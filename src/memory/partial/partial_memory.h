@@ -59,6 +59,11 @@ class PartialMemory final : public Memory {
   void rewind(const MemoryMark& mark) override;
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
+  void save(const MemoryMark& mark, ArchiveWriter& out) const override;
+  void load(const Context& context, const std::shared_ptr<const Archive>& in,
+            Loading how) override;
+  void fetch(int layer, std::span<const RowRange> rows) const override { all_->fetch(layer, rows); }
+
   int64_t token_count() const override { return all_->token_count(); }
   const TokenInfo& token(int64_t ordinal) const override { return all_->token(ordinal); }
   int64_t row_count(int layer) const override { return all_->row_count(layer); }

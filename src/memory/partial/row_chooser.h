@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/archive.h"
 #include "memory/partial/stored_rows.h"
 
 namespace kinora {
@@ -49,6 +50,13 @@ class RowChooser {
   virtual void restore(const std::shared_ptr<const void>& saved, int64_t tokens) {
     (void)saved, (void)tokens;
   }
+  // Writes what `save` gave when the memory had this many tokens; `read` takes it in again, in a
+  // memory that has these tokens and no others.
+  virtual void write(const std::shared_ptr<const void>& saved, int64_t tokens,
+                     ArchiveWriter& out) const {
+    (void)saved, (void)tokens, (void)out;
+  }
+  virtual void read(const Archive& in, const FrameTable& frames) { (void)in, (void)frames; }
   virtual std::unique_ptr<RowChooser> clone() const = 0;
   virtual int64_t bytes() const { return 0; }  // of the host, for what it knows
 };

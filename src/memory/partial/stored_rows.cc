@@ -10,9 +10,14 @@
 
 namespace kinora {
 
-StoredRows::StoredRows(const Memory& memory, const FrameTable& frames, std::vector<RowSet> sets,
-                       int32_t first)
-    : memory_(memory), frames_(frames), sets_(std::move(sets)), begins_{0}, first_(first) {
+StoredRows::StoredRows(const Memory& memory, int layer, const FrameTable& frames,
+                       std::vector<RowSet> sets, int32_t first)
+    : memory_(memory),
+      layer_(layer),
+      frames_(frames),
+      sets_(std::move(sets)),
+      begins_{0},
+      first_(first) {
   for (const RowSet& set : sets_) begins_.push_back(begins_.back() + set.count());
   count_ = row_of(first);
 }
@@ -39,12 +44,26 @@ int64_t StoredRows::row_of(int64_t token) const {
   return total();
 }
 
+// Rows of a memory that was opened from a file may have to be read first.
+void StoredRows::fetch(std::span<const int32_t> rows) const {
+  std::vector<RowRange> ranges;
+  for (const int32_t row : rows) {
+    if (!ranges.empty() && ranges.back().end == row) {
+      ++ranges.back().end;
+    } else {
+      ranges.push_back({row, row + 1});
+    }
+  }
+  memory_.fetch(layer_, ranges);
+}
+
 Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows,
                            ConstTensorView RowSet::*field) const {
   const RowLayout& layout = memory_.layout();
   Tensor out(layout.dtype,
              Shape{static_cast<int64_t>(rows.size()), layout.kv_heads, layout.head_size},
              memory_.device());
+  fetch(rows);
   std::vector<int32_t> places;
   size_t next = 0;
   for (size_t set = 0; set < sets_.size() && next < rows.size(); ++set) {

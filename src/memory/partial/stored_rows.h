@@ -14,7 +14,7 @@ namespace kinora {
 class StoredRows {
  public:
   // `sets` are all rows of the layer; those of `first` and later tokens are the group's own.
-  StoredRows(const Memory& memory, const FrameTable& frames, std::vector<RowSet> sets,
+  StoredRows(const Memory& memory, int layer, const FrameTable& frames, std::vector<RowSet> sets,
              int32_t first);
 
   const Memory& memory() const { return memory_; }
@@ -43,10 +43,12 @@ class StoredRows {
   std::vector<float> values(const Context& context, std::span<const int32_t> rows) const;
 
  private:
+  void fetch(std::span<const int32_t> rows) const;
   Tensor copy_of(const Context& context, std::span<const int32_t> rows,
                  ConstTensorView RowSet::*field) const;
 
   const Memory& memory_;
+  int layer_;
   const FrameTable& frames_;
   std::vector<RowSet> sets_;
   std::vector<int64_t> begins_;  // of every set, and the end of the last

@@ -1,0 +1,236 @@
+#include "engine/saved/saved_about.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/byte_stream.h"
+#include "base/content_key.h"
+#include "base/error.h"
+#include "base/json/json_depth.h"
+
+namespace kinora {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json pair_of(const Size& size) { return {size.width, size.height}; }
+
+Size size_of(const nlohmann::json& pair) {
+  return {pair.at(0).get<int64_t>(), pair.at(1).get<int64_t>()};
+}
+
+Json plan_json(const VisualPlan& plan) {
+  return {{"kind", modality_name(plan.source.modality)},
+          {"source_size", pair_of(plan.source.size)},
+          {"frames", plan.source.frames},
+          {"sampled_fps", plan.source.sampled_fps},
+          {"images_in_prompt", plan.source.images_in_prompt},
+          {"frame_size", pair_of(plan.frame_size)},
+          {"frames_per_unit", plan.frames_per_unit},
+          {"units", plan.units},
+          {"tokens_per_unit", plan.tokens_per_unit},
+          {"trailing_tokens", plan.trailing_tokens},
+          {"seconds_per_unit", plan.seconds_per_unit},
+          {"grid", pair_of(plan.grid)},
+          {"units_apart", plan.units_apart}};
+}
+
+VisualPlan plan_of(const nlohmann::json& json) {
+  VisualPlan plan;
+  plan.source.modality =
+      json.at("kind") == modality_name(Modality::image) ? Modality::image : Modality::video;
+  plan.source.size = size_of(json.at("source_size"));
+  plan.source.frames = json.at("frames").get<int64_t>();
+  plan.source.sampled_fps = json.at("sampled_fps").get<double>();
+  plan.source.images_in_prompt = json.at("images_in_prompt").get<int64_t>();
+  plan.frame_size = size_of(json.at("frame_size"));
+  plan.frames_per_unit = json.at("frames_per_unit").get<int64_t>();
+  plan.units = json.at("units").get<int64_t>();
+  plan.tokens_per_unit = json.at("tokens_per_unit").get<int64_t>();
+  plan.trailing_tokens = json.at("trailing_tokens").get<int64_t>();
+  plan.seconds_per_unit = json.at("seconds_per_unit").get<double>();
+  plan.grid = size_of(json.at("grid"));
+  plan.units_apart = json.at("units_apart").get<bool>();
+  return plan;
+}
+
+// What was sampled, and what is read along.
+std::string pack_frames(const SavedInput& input) {
+  ByteWriter out;
+  std::vector<int64_t> indices;
+  std::vector<double> times;
+  for (const SampledFrame& sample : input.samples) {
+    indices.push_back(sample.index);
+    times.push_back(sample.time);
+  }
+  out.put_all(indices);
+  out.put_all(times);
+  out.put(static_cast<uint64_t>(input.subtitles.size()));
+  for (const Subtitle& subtitle : input.subtitles) {
+    out.put(subtitle.begin);
+    out.put(subtitle.end);
+    out.put(std::string_view(subtitle.text));
+  }
+  return out.bytes();
+}
+
+void unpack_frames(ByteReader in, SavedInput& input) {
+  const auto indices = in.all<int64_t>();
+  const auto times = in.all<double>();
+  if (indices.size() != times.size()) in.refuse("has frames without a time");
+  for (size_t i = 0; i < times.size(); ++i) input.samples.push_back({indices[i], times[i]});
+  const auto subtitles = in.get<uint64_t>();
+  for (uint64_t i = 0; i < subtitles; ++i) {
+    Subtitle subtitle;
+    subtitle.begin = in.get<double>();
+    subtitle.end = in.get<double>();
+    subtitle.text = in.text();
+    input.subtitles.push_back(std::move(subtitle));
+  }
+  in.end();
+}
+
+std::string frames_section(size_t input) { return fmt::format("input/{}", input); }
+
+// A file that passed its checksums can still have been written to mislead.
+void check(const Archive& in, const SavedAbout& about) {
+  for (const SavedInput& input : about.inputs) {
+    const VisualPlan& plan = input.plan;
+    constexpr int64_t most = int64_t{1} << 31;
+    const auto within = [&](int64_t value, int64_t least) {
+      return value >= least && value < most;
+    };
+    const bool makes_sense =
+        within(plan.units, 1) && within(plan.tokens_per_unit, 1) &&
+        within(plan.trailing_tokens, 0) && within(plan.frames_per_unit, 1) &&
+        plan.units <= most / plan.tokens_per_unit && within(plan.grid.width, 0) &&
+        within(plan.grid.height, 0) && within(plan.source.frames, 0) &&
+        std::ssize(input.samples) <= plan.units * plan.frames_per_unit && !input.samples.empty();
+    if (!makes_sense) in.refuse("says of its inputs what cannot be: make it again");
+  }
+}
+
+}  // namespace
+
+std::string SavedAbout::key() const {
+  ContentKey key("kinora memory 1");
+  const auto add = [&](std::string_view text) { key.add(text.data(), text.size()); };
+  for (const std::string& text : {model_key, system, row_type, memory, retain, attention}) {
+    add(text);
+  }
+  key.add(frames_per_group);
+  key.add(max_group_tokens);
+  for (const SavedInput& input : inputs) {
+    if (input.content.empty() || taken_in) return "";
+    add(input.content);
+    add(plan_json(input.plan).dump());
+    add(pack_frames(input));
+  }
+  return key.text();
+}
+
+MemoryFile SavedAbout::describe(const std::string& path, int64_t bytes) const {
+  MemoryFile file;
+  file.path = path;
+  file.key = key();
+  file.written = written;
+  file.bytes = bytes;
+  file.tokens = tokens;
+  file.model = model;
+  file.family = family;
+  file.model_key = model_key;
+  file.model_directory = directory;
+  file.system = system;
+  file.row_type = row_type;
+  file.memory = memory;
+  file.retain = retain;
+  file.attention = attention;
+  for (const SavedInput& input : inputs) {
+    const VisualPlan& plan = input.plan;
+    file.inputs.push_back({input.source, input.content,
+                           std::string(modality_name(plan.source.modality)), plan.frame_size.width,
+                           plan.frame_size.height, std::ssize(input.samples),
+                           input.samples.front().time, input.samples.back().time, plan.tokens()});
+  }
+  return file;
+}
+
+void write_about(ArchiveWriter& out, const SavedAbout& about) {
+  Json inputs = Json::array();
+  for (size_t i = 0; i < about.inputs.size(); ++i) {
+    const SavedInput& input = about.inputs[i];
+    inputs.push_back(
+        {{"source", input.source}, {"content", input.content}, {"look", plan_json(input.plan)}});
+    out.add(frames_section(i), pack_frames(input));
+  }
+  const Json json = {{"written", about.written},
+                     {"model",
+                      {{"name", about.model},
+                       {"family", about.family},
+                       {"key", about.model_key},
+                       {"directory", about.directory}}},
+                     {"policies",
+                      {{"memory", about.memory},
+                       {"retain", about.retain},
+                       {"row_type", about.row_type},
+                       {"attention", about.attention},
+                       {"frames_per_group", about.frames_per_group},
+                       {"max_group_tokens", about.max_group_tokens}}},
+                     {"system", about.system},
+                     {"tokens", about.tokens},
+                     {"taken_in", about.taken_in},
+                     {"closed", about.closed},
+                     {"inputs", inputs}};
+  out.add("about", json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+SavedAbout read_about(const Archive& in) {
+  const std::string text = in.read("about");
+  SavedAbout about;
+  if (json_nests_too_deeply(text)) in.refuse("is not described in a way that kinora reads");
+  try {
+    const auto json = nlohmann::json::parse(text);
+    about.written = json.at("written").get<int64_t>();
+    const auto& model = json.at("model");
+    about.model = model.at("name").get<std::string>();
+    about.family = model.at("family").get<std::string>();
+    about.model_key = model.at("key").get<std::string>();
+    about.directory = model.at("directory").get<std::string>();
+    const auto& policies = json.at("policies");
+    about.memory = policies.at("memory").get<std::string>();
+    about.retain = policies.at("retain").get<std::string>();
+    about.row_type = policies.at("row_type").get<std::string>();
+    about.attention = policies.at("attention").get<std::string>();
+    about.frames_per_group = policies.at("frames_per_group").get<int64_t>();
+    about.max_group_tokens = policies.at("max_group_tokens").get<int64_t>();
+    about.system = json.at("system").get<std::string>();
+    about.tokens = json.at("tokens").get<int64_t>();
+    about.taken_in = json.at("taken_in").get<bool>();
+    about.closed = json.at("closed").get<bool>();
+    const auto& inputs = json.at("inputs");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      SavedInput input;
+      input.source = inputs[i].at("source").get<std::string>();
+      input.content = inputs[i].at("content").get<std::string>();
+      input.plan = plan_of(inputs[i].at("look"));
+      const std::string frames = in.read(frames_section(i));
+      unpack_frames(ByteReader(frames, in.path()), input);
+      about.inputs.push_back(std::move(input));
+    }
+  } catch (const nlohmann::json::exception&) {
+    in.refuse("is not described in a way that kinora reads: make it again");
+  }
+  if (about.inputs.empty()) in.refuse("holds no input");
+  check(in, about);
+  return about;
+}
+
+MemoryFile describe_memory(const std::string& path) {
+  const auto file = Archive::open(path);
+  return read_about(*file).describe(path, file->bytes());
+}
+
+bool is_memory_file(const std::string& path) { return Archive::is_one(path); }
+
+}  // namespace kinora

@@ -1,0 +1,218 @@
+// A session's memory as a file, and back. What is written is what was read of the inputs, up to the
+// point where the first question would begin; what is not rows or frames is made anew when the file
+// is opened, by walking along the prompt, and compared with what was written.
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "base/byte_stream.h"
+#include "base/error.h"
+#include "engine/attention_choice.h"
+#include "engine/saved/saved_about.h"
+#include "engine/session_state.h"
+#include "engine/session_stream.h"
+
+namespace kinora {
+namespace {
+
+constexpr const char* items_section = "items";
+
+Prompt laid_out(const Model& model, const Asked& asked, std::span<const VisualInput> inputs) {
+  Looks looks;
+  for (const VisualInput& input : inputs) looks.push_back(&input);
+  // Any text will do: what stands before the end of the last input does not depend on it.
+  std::vector<ContentPart> parts(inputs.size(), {Modality::video, ""});
+  parts.push_back({Modality::text, "?"});
+  Prompt prompt = lay_out_question(asked, parts, inputs, looks);
+  prompt.runs = model.render(prompt.conversation);
+  return prompt;
+}
+
+}  // namespace
+
+Prompt SessionState::first_prompt() const {
+  Asked nothing;
+  if (!options_.system.empty()) {
+    nothing.conversation.turns.push_back({"system", {{Modality::text, options_.system}}});
+  }
+  return laid_out(model(), nothing, inputs_);
+}
+
+SessionState::Place SessionState::last_read(const Prompt& prompt) const {
+  const size_t common = transcript_.common(flatten(prompt.runs));
+  const auto serves = [&](const Transcript::Point& said) {
+    return said.items <= common && said.visuals == prompt.segments.size();
+  };
+  if (serves(transcript_.here())) return here();
+  for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
+    if (serves(place->said)) return {place->mark, place->positions->clone(), place->said};
+  }
+  throw Error(ErrorKind::unsupported,
+              "only what was read before the first question can be saved: give all inputs first, "
+              "or save before asking");
+}
+
+SavedAbout SessionState::about() const {
+  SavedAbout about;
+  about.model = model().info().name;
+  about.family = model().info().family;
+  about.model_key = key_of_model(*engine_);
+  if (!engine_->directory.empty()) {
+    about.directory = std::filesystem::absolute(engine_->directory).lexically_normal().string();
+  }
+  about.system = options_.system;
+  about.row_type = dtype_name(memory_->layout().dtype);
+  about.memory = options_.memory;
+  about.retain = options_.retain;
+  about.attention = options_.attention;
+  about.frames_per_group = options_.frames_per_group;
+  about.max_group_tokens = options_.max_group_tokens;
+  about.taken_in = source_ != nullptr;
+  about.closed = source_ == nullptr || source_->closed;
+  about.written = std::time(nullptr);
+  for (const VisualInput& input : inputs_) {
+    about.inputs.push_back({{input.samples, input.plan},
+                            input.source,
+                            input.video == nullptr ? input.content : key_of_source(input.source),
+                            input.subtitles});
+  }
+  return about;
+}
+
+std::string SessionState::memory_key() const { return about().key(); }
+
+MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel) {
+  if (inputs_.empty() || inputs_[0].plan.units == 0) {
+    throw Error(ErrorKind::usage, "there is nothing to save: nothing has been looked at yet");
+  }
+  if (retention_.needs_question()) {
+    throw Error(ErrorKind::unsupported,
+                "attention-score keeps only what one question needs, which is not worth saving; "
+                "keep rows by key-norm");
+  }
+  if (source_ == nullptr) prepare(cancel);
+  const Prompt prompt = first_prompt();
+  const Place place = last_read(prompt);
+  const int64_t total = memory_->bytes().total();
+  ArchiveWriter out(path, [&](int64_t bytes) {
+    cancel.check();
+    progress_->update("save", std::min(bytes, total), total);
+  });
+  SavedAbout about = this->about();
+  about.tokens = place.mark.tokens;
+  write_about(out, about);
+  std::vector<int64_t> items = flatten(prompt.runs);
+  items.resize(place.said.items);
+  ByteWriter said;
+  said.put_all(items);
+  out.add(items_section, said.bytes());
+  memory_->save(place.mark, out);
+  out.commit();
+  return about.describe(path, out.bytes());
+}
+
+void SessionState::replay(const Prompt& prompt, size_t items, bool closed) {
+  std::vector<TokenInfo> tokens;
+  for (const PromptRun& run : prompt.runs) {
+    if (items == 0) break;
+    if (run.visual < 0) {
+      PromptRun part = run;
+      part.ids.resize(std::min(items, part.ids.size()));
+      positions_->text(std::ssize(part.ids), tokens);
+      transcript_.add(part);
+      items -= part.ids.size();
+      continue;
+    }
+    const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
+    const VisualPlan& plan = inputs_[segment.input].plan;
+    const auto first = std::ssize(tokens);
+    std::vector<double> times;
+    for (int64_t unit = 0; unit < segment.count; ++unit) {
+      const int64_t ordinal = first + unit * plan.tokens_per_unit;
+      if (ordinal >= memory_->token_count()) break;
+      times.push_back(memory_->token(ordinal).time);
+    }
+    const bool last = segment.first + segment.count == plan.units;
+    positions_->visual(plan, segment.first, segment.count, times, last && closed, tokens);
+    visual_rows_.push_back(
+        {segment.input, first, std::ssize(tokens) - first, segment.first, plan.tokens_per_unit});
+    transcript_.add(run);
+    --items;
+  }
+  bool same = std::ssize(tokens) == memory_->token_count();
+  for (int64_t i = 0; same && i < std::ssize(tokens); ++i) {
+    const TokenInfo& token = tokens[static_cast<size_t>(i)];
+    same = token.position == memory_->token(i).position &&
+           token.modality == memory_->token(i).modality;
+  }
+  if (!same) {
+    throw Error(ErrorKind::bad_input, "its tokens stand where this kinora would not put them");
+  }
+}
+
+void SessionState::load(const std::shared_ptr<const Archive>& file) {
+  const SavedAbout about = read_about(*file);
+  for (const SavedInput& saved : about.inputs) {
+    VisualInput input;
+    static_cast<VisualLook&>(input) = saved;
+    input.source = saved.source;
+    input.content = saved.content;
+    input.subtitles = saved.subtitles;
+    input.read = true;
+    inputs_.push_back(std::move(input));
+  }
+  const Prompt prompt = first_prompt();
+  const std::string said = file->read(items_section);
+  ByteReader in(said, file->path());
+  const auto items = in.all<int64_t>();
+  in.end();
+  const std::vector<int64_t> wanted = flatten(prompt.runs);
+  if (items.size() >= wanted.size() || !std::equal(items.begin(), items.end(), wanted.begin())) {
+    file->refuse(
+        "was written with other words around the video than this kinora uses: make it "
+        "again");
+  }
+  memory_->load(engine_->context, file, Loading::whole);
+  if (!share_.resize(memory_->bytes().held())) {
+    throw Error(
+        ErrorKind::resource,
+        file->path() + " needs more than the memory budget: raise it, or end other sessions");
+  }
+  try {
+    replay(prompt, items.size(), about.closed);
+  } catch (const Error& error) {
+    file->refuse(std::string("was written by another version: ") + error.what() +
+                 "; make it again");
+  }
+  attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
+  source_ = std::make_unique<OpenSource>();
+  source_->ended = true;
+  source_->closed = about.closed;
+  source_->place = places_.size();
+  places_.push_back(here());
+}
+
+std::unique_ptr<SessionState> reopen_session(std::shared_ptr<const EngineState> engine,
+                                             const std::string& path, const SessionOptions& options,
+                                             const CancelToken& cancel) {
+  cancel.check();
+  const auto file = Archive::open(path);
+  const SavedAbout about = read_about(*file);
+  if (about.model_key != key_of_model(*engine)) {
+    throw Error(ErrorKind::bad_input,
+                path + " was made with the model " + about.model + ", and this is " +
+                    (about.model == engine->model->info().name ? "another one of that name"
+                                                               : engine->model->info().name) +
+                    ": use that model, or make the file again");
+  }
+  SessionOptions as_saved = options;
+  as_saved.system = about.system;
+  as_saved.row_type = about.row_type;
+  as_saved.memory = about.memory;
+  as_saved.retain = about.retain;
+  auto state = std::make_unique<SessionState>(std::move(engine), as_saved);
+  state->load(file);
+  return state;
+}
+
+}  // namespace kinora

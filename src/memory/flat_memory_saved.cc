@@ -1,0 +1,125 @@
+// A flat memory as a saved file: tokens, then for every layer its rows or its state.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "memory/flat_memory.h"
+#include "memory/saved_rows.h"
+
+namespace kinora {
+
+void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
+  if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
+    throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
+  }
+  const auto* states = static_cast<const States*>(mark.more.get());
+  write_layout(out, layout_);
+  write_tokens(out, *this, mark.tokens);
+  for (int i = 0; i < layout_.layers; ++i) {
+    const Layer& layer = layer_at(i);
+    if (keeps_state(i)) {
+      const Tensor& state =
+          *(states != nullptr ? states->layers.at(static_cast<size_t>(i)) : layer.state);
+      out.begin(layer_section(i, "state"));
+      append_from(out, device_, static_cast<const std::byte*>(state.view().raw()), state.bytes());
+      out.end();
+      continue;
+    }
+    // The parts that hold the first rows, and how many each of them gives.
+    std::vector<std::pair<const Part*, int64_t>> parts;
+    std::vector<int32_t> ordinals;
+    int64_t left = mark.rows[static_cast<size_t>(i)];
+    for (const Part& part : layer.parts) {
+      const int64_t rows = std::min(left, part.rows);
+      if (rows == 0) continue;
+      parts.emplace_back(&part, rows);
+      const auto& all = part.block->ordinals;
+      ordinals.insert(ordinals.end(), all.begin(), all.begin() + rows);
+      left -= rows;
+    }
+    write_ordinals(out, i, ordinals, mark.tokens);
+    const auto write = [&](const char* name, const auto& bytes_of) {
+      out.begin(layer_section(i, name), row_page);
+      for (const auto& [part, rows] : parts) {
+        need(*part, 0, rows);
+        append_from(out, device_, bytes_of(*part->block), rows * row_bytes_);
+      }
+      out.end();
+    };
+    write("keys", [](const Block& block) { return block.key_bytes(); });
+    write("values", [](const Block& block) { return block.value_bytes(); });
+  }
+}
+
+void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, Loading how) {
+  if (token_count() > 0) throw Error(ErrorKind::internal, "only an empty memory is loaded into");
+  check_layout(*in, layout_);
+  std::vector<TokenInfo> tokens = read_tokens(*in);
+  std::vector<Layer> layers(layers_.size());
+  for (int i = 0; i < layout_.layers; ++i) {
+    Layer& layer = layers[static_cast<size_t>(i)];
+    if (keeps_state(i)) {
+      const std::string bytes = in->read(layer_section(i, "state"));
+      layer.state = std::make_shared<Tensor>(
+          Tensor::zeros(DType::u8, Shape{layout_.bytes_of_state(i)}, device_));
+      if (static_cast<int64_t>(bytes.size()) != layer.state->bytes()) {
+        in->refuse("holds a state of another size");
+      }
+      copy_bytes(layer.state->view().raw(), device_, bytes.data(), Device::cpu(), bytes.size());
+      continue;
+    }
+    auto block = std::make_shared<Block>();
+    block->ordinals = read_ordinals(*in, i, static_cast<int64_t>(tokens.size()));
+    for (const int32_t ordinal : block->ordinals) {
+      const TokenInfo& token = tokens[static_cast<size_t>(ordinal)];
+      block->modalities.push_back(token.modality);
+      block->times.push_back(static_cast<float>(token.time));
+    }
+    const int64_t bytes = block->rows() * row_bytes_;
+    block->saved_keys = std::make_unique<SavedBytes>(in, layer_section(i, "keys"));
+    block->saved_values = std::make_unique<SavedBytes>(in, layer_section(i, "values"));
+    for (SavedBytes* saved : {block->saved_keys.get(), block->saved_values.get()}) {
+      if (saved->bytes() != bytes) in->refuse("holds another number of rows than it says");
+      if (how == Loading::whole || !device_.is_cpu()) saved->need(0, bytes);
+    }
+    if (!device_.is_cpu()) {
+      const std::shared_ptr<Block> there = new_block();
+      const auto move = [&](Growable& to, std::unique_ptr<SavedBytes>& from) {
+        to.resize(static_cast<size_t>(bytes));
+        copy_bytes(to.data(), device_, from->data(), Device::cpu(), static_cast<size_t>(bytes));
+        from = nullptr;
+      };
+      block->keys = std::move(there->keys);
+      block->values = std::move(there->values);
+      move(block->keys, block->saved_keys);
+      move(block->values, block->saved_values);
+    }
+    const int64_t rows = block->rows();
+    if (rows > 0) layer.parts.push_back({std::move(block), rows, true});
+  }
+  layers_ = std::move(layers);
+  tokens_ = std::move(tokens);
+  probes_ = 0;
+  group_begin_ = token_count();
+}
+
+// Of rows that were made here nothing is missing.
+void FlatMemory::need(const Part& part, int64_t begin, int64_t end) const {
+  if (part.block->saved_keys == nullptr) return;
+  part.block->saved_keys->need(begin * row_bytes_, end * row_bytes_);
+  part.block->saved_values->need(begin * row_bytes_, end * row_bytes_);
+}
+
+void FlatMemory::fetch(int layer, std::span<const RowRange> rows) const {
+  int64_t before = 0;
+  for (const Part& part : layer_at(layer).parts) {
+    for (const RowRange& range : rows) {
+      const int64_t begin = std::max<int64_t>(0, range.begin - before);
+      const int64_t end = std::min(part.rows, range.end - before);
+      if (begin < end) need(part, begin, end);
+    }
+    before += part.rows;
+  }
+}
+
+}  // namespace kinora
