@@ -11,6 +11,10 @@ constexpr int64_t trial_steps = 8;
 // Plain passes that drafting may lose before it rests: at first, and once it has shown its worth.
 constexpr double trial_patience = 2.5, patience = 4;
 constexpr double saved = 2;  // of gains
+// Drafting must be this much faster than plain passes to count as a gain. A plain pass measured
+// between drafts is slower than one of a session that never drafts (states are taken out of it), so
+// what looks like a small gain may be a loss.
+constexpr double margin = 1.15;
 // Steps until a plain one is measured, at first and later.
 constexpr int64_t first_plain = 2, next_plain = 64;
 // Of all time. After a loss, plain steps follow until it is that little.
@@ -79,7 +83,7 @@ void DraftCosts::note_step(double drafting, double passing, int64_t tokens, int6
   const double busy = std::clamp(passing / passes_.at(tokens), 1.0, outlier);
   const double brought = (1 + static_cast<double>(right)) * pass(1) * busy;
   const double took = drafting + std::min(passing, outlier * passes_.at(tokens));
-  const double lost = std::min(took - brought, trial_patience * pass(1));
+  const double lost = std::min(margin * took - brought, trial_patience * pass(1));
   // Gains are hardly saved up: what it once brought does not excuse what it costs now.
   loss_ = std::max(-saved * pass(1), loss_ + lost);
 }

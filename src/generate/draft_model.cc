@@ -97,6 +97,12 @@ DraftModel::DraftModel(const Context& context, const Decoder& target, Parts part
                                                     DecoderOptions{false, activations_})),
       tokens_(std::move(parts.tokens)) {}
 
+Forwarded DraftModel::forward(const Sequence& sequence) const {
+  const std::lock_guard lock(turn_);
+  if (runner_ == nullptr) runner_ = decoder_->runner(context_);
+  return runner_->forward(sequence);
+}
+
 RowLayout DraftModel::rows() const {
   const DecoderConfig& config = decoder_->config();
   return {1, static_cast<int>(config.kv_heads), static_cast<int>(config.head_size), activations_};

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,7 +49,8 @@ class DraftModel {
   int state_layer() const { return state_layer_; }  // of the target, whose output is fed
   int64_t hidden_size() const { return decoder_->hidden_size(); }
   RowLayout rows() const;
-  std::unique_ptr<DecoderRunner> runner() const { return decoder_->runner(context_); }
+  // Runs the one layer. Sessions share its scratch space and captured graphs, so they take turns.
+  Forwarded forward(const Sequence& sequence) const;
   const Context& context() const { return context_; }  // where it computes
 
   // z of tokens and the states before them, f32 [ids, hidden].
@@ -64,6 +66,8 @@ class DraftModel {
   LinearWeights fc_;                             // [hidden, 2 × hidden]
   std::unique_ptr<TransformerDecoder> decoder_;  // the one layer, the norm and perhaps a head
   std::vector<int32_t> tokens_;  // of the draft's own vocabulary, in the target's; empty: the same
+  mutable std::mutex turn_;
+  mutable std::unique_ptr<DecoderRunner> runner_;
 };
 
 }  // namespace kinora

@@ -135,7 +135,6 @@ TEST(DraftModel, SaysWhatTheTrainingCodeSays) {
   const int64_t count = ids.size(0), text = states.size(0) + 1;
   FlatMemory memory(draft.rows());
   DenseAttention attention;
-  const auto runner = draft.runner();
   Tensor before = Tensor::zeros(DType::f32, {1, draft.hidden_size()});
   int64_t compared = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -149,7 +148,7 @@ TEST(DraftModel, SaysWhatTheTrainingCodeSays) {
     sequence.memory = &memory;
     sequence.attention = &attention;
     sequence.states = {0};
-    const Forwarded result = runner->forward(sequence);
+    const Forwarded result = draft.forward(sequence);
     if (i + 1 < text) {
       std::copy_n(states.view().row<float>(i), draft.hidden_size(), before.data<float>());
       continue;

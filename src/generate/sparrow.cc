@@ -63,7 +63,6 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
     : context_(model->context()),
       model_(std::move(model)),
       options_(options),
-      runner_(model_->runner()),
       memory_(model_->rows(), context_.device),
       costs_(first_shares(context_)),
       node_states_(DType::f32,
@@ -139,7 +138,7 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
   sequence.attention = &attention_;
   sequence.hidden_rows = last ? 1 : 0;
   if (last) sequence.states = {0};
-  Forwarded result = runner_->forward(sequence);
+  Forwarded result = model_->forward(sequence);
   if (last) {
     newest_state_ = rows_of(context_, result.states[0], count - 1, 1);
     newest_normed_ = std::move(result.hidden);
@@ -229,7 +228,7 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   sequence.hidden_rows = leaves;
   sequence.states = {0};
   const double began = now();
-  const Forwarded result = runner_->forward(sequence);
+  const Forwarded result = model_->forward(sequence);
   if (chain) {
     ++chain_rows_;
   } else {

@@ -63,7 +63,6 @@ class SparrowDrafter final : public Drafter {
   Context context_;
   std::shared_ptr<const DraftModel> model_;
   SparrowOptions options_;
-  std::unique_ptr<DecoderRunner> runner_;
   FlatMemory memory_;
   DenseAttention attention_;
   DraftCosts costs_;

@@ -62,7 +62,6 @@ class SlowDraft {
   std::vector<Guess> after(const std::vector<int32_t>& path, int64_t count) const {
     FlatMemory memory(model_.rows());
     DenseAttention attention;
-    const auto runner = model_.runner();
     Tensor before = Tensor::zeros(DType::f32, {1, model_.hidden_size()});
     Forwarded result;
     const auto known = static_cast<int64_t>(text_.size());
@@ -75,7 +74,7 @@ class SlowDraft {
       sequence.memory = &memory;
       sequence.attention = &attention;
       sequence.states = {0};
-      result = runner->forward(sequence);
+      result = model_.forward(sequence);
       before = i + 1 < known ? row(states_, i) : result.states[0];
     }
     return model_.next(result.hidden, count)[0];
