@@ -62,7 +62,7 @@ class Forest {
       const bool now = branch.marks.empty() || random_.below(2) == 0;
       const Branch::Saved from = now ? Branch::Saved{branch.memory->mark(), branch.script}
                                      : branch.marks[any(branch.marks.size())];
-      const bool saved = random_.below(2) == 0;
+      const bool saved = random_.below(2) == 0 && ends_with_frames(from.script);
       branches_.push_back(
           {saved ? reopened(*branch.memory, from.mark) : branch.memory->fork(from.mark),
            from.script,
@@ -73,6 +73,11 @@ class Forest {
   }
 
  private:
+  // A file does not know what a question under way was given.
+  static bool ends_with_frames(const std::vector<ScriptGroup>& script) {
+    return script.empty() || script.back().tokens.back().modality != Modality::text;
+  }
+
   // The same memory, by way of a file.
   std::unique_ptr<Memory> reopened(const Memory& memory, const MemoryMark& mark) {
     const std::string path = directory_.file("memory");
