@@ -58,7 +58,9 @@ bool WatchSource::try_again(const CancelToken& cancel) {
   try {
     session_.resume(cancel);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::cancelled || (tries_ >= 0 && tried_ >= tries_)) throw;
+    if (error.kind() == ErrorKind::cancelled) throw;
+    ended_ = tries_ >= 0 && tried_ >= tries_;
+    if (ended_) throw;
     break_off(error_text(error));
     return true;
   }

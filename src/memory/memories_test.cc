@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "uniform:rows=7", "uniform:rows=10,window=5,positions=consecutive",
                       "frame-retrieval:rows=8",
                       "frame-retrieval:rows=11,window=6,positions=original", "compact:rows=9",
-                      "compact:rows=13,positions=consecutive",
+                      "compact:rows=13,positions=consecutive", "compact:rows=10,by=attention",
                       "mosaic:rows=12,recent=3,cluster=4,positions=original",
                       "mosaic:rows=9,cluster=6,resident=10,search=20,visual=query",
                       "mosaic:rows=16,window=8,positions=consecutive,search=9,rank=mean"),
