@@ -222,8 +222,10 @@ class KINORA_API Session {
   // frames, or the end. They come in groups of SessionOptions::frames_per_group. The next question
   // is about all that has been taken in; questions and answers so far are read again after it,
   // and nothing of the video is. Throws what ended the source, after what came before is taken in.
-  // After any other exception nothing is lost: the next call goes on.
-  TakenIn take_in(int64_t least_frames = 0, const CancelToken& cancel = {});
+  // After any other exception nothing is lost: the next call goes on. With `most_frames` it returns
+  // as soon as it has taken in that many, or a few more, so that others get their turn.
+  TakenIn take_in(int64_t least_frames = 0, const CancelToken& cancel = {},
+                  int64_t most_frames = 0);
   // Opens a source again that has ended or broken off (InputOptions::resumes), and goes on with the
   // same video: the time in between counts, and frames of another size are made to fit. Throws what
   // opening throws; then it can be tried again.

@@ -41,6 +41,7 @@ void add_probe(CommandLine& line);
 void add_pull(CommandLine& line);  // where there is libcurl
 void add_tokenize(CommandLine& line);
 void add_tune(CommandLine& line);
+void add_watch(CommandLine& line);
 void add_version(CommandLine& line);
 
 std::string version_line();  // "kinora 0.1.0"

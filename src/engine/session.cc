@@ -63,8 +63,8 @@ InputInfo Session::open(const std::string& source, const InputOptions& options) 
   return describe(state_->open(request_of(source, options), options.cancel));
 }
 
-TakenIn Session::take_in(int64_t least_frames, const CancelToken& cancel) {
-  return state_->take_in(least_frames, cancel);
+TakenIn Session::take_in(int64_t least_frames, const CancelToken& cancel, int64_t most_frames) {
+  return state_->take_in(least_frames, cancel, most_frames);
 }
 
 void Session::resume(const CancelToken& cancel) { state_->resume(cancel); }

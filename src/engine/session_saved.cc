@@ -67,7 +67,7 @@ SavedAbout SessionState::about() const {
   about.attention = options_.attention;
   about.frames_per_group = options_.frames_per_group;
   about.max_group_tokens = options_.max_group_tokens;
-  about.taken_in = source_ != nullptr;
+  about.taken_in = source_ != nullptr && source_->as_it_came;
   about.closed = source_ == nullptr || source_->closed;
   about.written = std::time(nullptr);
   for (const VisualInput& input : inputs_) {
@@ -90,7 +90,7 @@ MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel
                 "attention-score keeps only what one question needs, which is not worth saving; "
                 "keep rows by key-norm");
   }
-  if (source_ == nullptr) prepare(cancel);
+  if (source_ == nullptr || !source_->as_it_came) prepare(cancel);
   const Prompt prompt = first_prompt();
   const Place place = last_read(prompt);
   const int64_t total = memory_->bytes().total();
@@ -187,6 +187,7 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
   attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
   source_ = std::make_unique<OpenSource>();
   source_->ended = true;
+  source_->as_it_came = about.taken_in;
   source_->closed = about.closed;
   source_->place = places_.size();
   places_.push_back(here());

@@ -52,7 +52,7 @@ class SessionState {
   const VisualInput& add(const VisualRequest& request, const CancelToken& cancel);
   // Opens a source to be taken in as it comes; see Session.
   const VisualInput& open(const VisualRequest& request, const CancelToken& cancel);
-  TakenIn take_in(int64_t least_frames, const CancelToken& cancel);
+  TakenIn take_in(int64_t least_frames, const CancelToken& cancel, int64_t most_frames);
   void resume(const CancelToken& cancel);
 
   // See Session. Each part that is not text stands for the next new input; there must be exactly

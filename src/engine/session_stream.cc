@@ -63,7 +63,8 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   return inputs_.back();
 }
 
-TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel) {
+TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel,
+                              int64_t most_frames) {
   if (!source_) {
     throw Error(ErrorKind::usage, "nothing is open to be taken in: open a source first");
   }
@@ -72,8 +73,9 @@ TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel) {
     gather(least_frames - taken.frames, cancel);
     if (source_->waiting.empty()) break;
     absorb(cancel, taken);
+    if (most_frames > 0 && taken.frames >= most_frames) break;
   }
-  if (source_->error) std::rethrow_exception(std::exchange(source_->error, nullptr));
+  if (source_->ended && source_->error) std::rethrow_exception(std::exchange(source_->error, nullptr));
   taken.ended = source_->ended;
   if (source_->ingest) {
     const int64_t dropped = source_->ingest->dropped();

@@ -17,6 +17,7 @@ namespace kinora {
 
 struct OpenSource {
   std::optional<VisualRequest> request;  // none: opened from a saved memory
+  bool as_it_came = true;                // false: of a saved memory that was made of whole files
   PromptRun before;                      // the text that comes before the video
   size_t place = 0;                      // of the session: its newest end; 0: nothing has come yet
   bool ended = false;                    // nothing more will come

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -252,6 +254,103 @@ TEST_F(OpenSession, ABudgetThatIsFullLeavesWhatCame) {
     // There is room left to ask about it.
     EXPECT_EQ(watching.ask("What is it?", greedy()).ids.size(), 6u);
   }
+}
+
+// Opened again, a source goes on where it was: the same video, later times, whole units.
+TEST_F(OpenSession, ASourceThatBrokeOffGoesOn) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 7);
+  SessionOptions options;
+  options.frames_per_group = 2;
+  InputOptions input = once_a_second();
+  input.resumes = true;
+  Session watching(engine_, options);
+  watching.open(film, input);
+  error_of(ErrorKind::usage, [&] { watching.resume(); });  // it has not ended
+  while (!watching.take_in(1).ended) continue;
+  // The last frame stands for the one that its unit lacks.
+  std::vector<double> times = watching.inputs()[0].times;
+  ASSERT_EQ(times.size(), 8u);
+  EXPECT_EQ(times[7], times[6]);
+  const Answer before = watching.ask("What is it?", greedy());
+  const std::string moved = directory_.file("moved");
+  std::filesystem::rename(film, moved);
+  error_of(ErrorKind::not_found, [&] { watching.resume(); });
+  EXPECT_EQ(watching.ask("And?", greedy()).ids.size(), 6u);  // nothing was lost
+  // It comes back with pictures of another size.
+  testing::write_film(film, random, 6, 90, 50);
+  watching.resume();
+  TakenIn taken;
+  while (!(taken = watching.take_in(1)).ended) continue;
+  times = watching.inputs()[0].times;
+  ASSERT_EQ(times.size(), 14u);
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+  EXPECT_GE(times[8], times[7] + 1);
+  EXPECT_NEAR(times[13] - times[8], 5, 1e-9);
+  EXPECT_EQ(taken.until, times[13]);
+  watching.clear();
+  const Answer after = watching.ask("What is it?", greedy());
+  EXPECT_GT(after.row_bytes, before.row_bytes);
+  EXPECT_EQ(after.prompt_ids.size() - before.prompt_ids.size(),
+            static_cast<size_t>(watching.inputs()[0].tokens * 6 / 14));
+  // What was seen before and after the break is one memory.
+  watching.save(directory_.file("saved"));
+  EXPECT_EQ(Session::reopen(engine_, directory_.file("saved")).ask("What is it?", greedy()).ids,
+            after.ids);
+  Session ends(engine_, options);
+  ends.open(film, once_a_second());
+  while (!ends.take_in(1).ended) continue;
+  error_of(ErrorKind::usage, [&] { ends.resume(); });
+}
+
+// Frames that nobody takes in are left out, the oldest first, and counted.
+TEST_F(OpenSession, WhatWaitsLongestIsDropped) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 120);
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 1;
+  InputOptions input = once_a_second();
+  input.drops = true;
+  input.speed = 1e5;  // over before anything is taken in
+  Session watching(engine_, options);
+  watching.open(film, input);
+  int64_t frames = 0, dropped = 0;
+  TakenIn taken;
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    taken = watching.take_in(0, {}, 2);
+    frames += taken.frames;
+    dropped += taken.dropped;
+  } while (!taken.ended);
+  EXPECT_EQ(frames + dropped, 120);
+  EXPECT_GT(dropped, 0);
+  const std::vector<double> times = watching.inputs()[0].times;
+  EXPECT_EQ(times.back(), 119);  // the newest is never the one to go
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+  EXPECT_EQ(watching.ask("What is it?", greedy()).ids.size(), 6u);
+  InputOptions backwards = once_a_second();
+  backwards.speed = -1;
+  Session wrong(engine_);
+  error_of(ErrorKind::usage, [&] { wrong.open(film, backwards); });
+}
+
+TEST_F(OpenSession, ALimitGivesOthersTheirTurn) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string film = testing::write_film(directory_.file("film"), random, 40);
+  SessionOptions options;
+  options.frames_per_group = 2;
+  options.max_group_tokens = 1;
+  Session watching(engine_, options);
+  watching.open(film, once_a_second());
+  int turns = 0;
+  TakenIn taken;
+  for (; !taken.ended; ++turns) {
+    taken = watching.take_in(1, {}, 4);
+    EXPECT_LE(taken.frames, 4);
+  }
+  EXPECT_GE(turns, 10);
+  EXPECT_EQ(watching.inputs()[0].times.size(), 40u);
 }
 
 TEST_F(OpenSession, WhatMakesNoSenseIsRefused) {

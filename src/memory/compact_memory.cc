@@ -142,7 +142,8 @@ std::shared_ptr<const CompactMemory::Kept> CompactMemory::join(const Context& co
 // question, which stands right behind the newest token, as a share of the largest; mixed.
 std::vector<double> CompactMemory::score(const Context& context, int layer, const Kept& all) const {
   const auto count = static_cast<size_t>(all.rows());
-  const double recency = recency_share(layer, layout_.layers);
+  const double recency =
+      options_.by == KeepBy::attention ? 0 : recency_share(layer, layout_.layers);
   const Generic& generic = generic_[static_cast<size_t>(layer)];
   std::vector<double> attention(count);
   if (recency < 1 && !generic.tokens.empty()) {
@@ -337,6 +338,11 @@ MemoryPolicy compact_policy() {
                                                            {"consecutive", Placing::consecutive}};
   settings.choice("positions", &CompactOptions::positions, words,
                   "where rows that stay stand: where they were, or right before what comes next");
+  const std::vector<std::pair<std::string, KeepBy>> ways{{"depth", KeepBy::depth},
+                                                         {"attention", KeepBy::attention}};
+  settings.choice("by", &CompactOptions::by, ways,
+                  "what keeps a row: being new in shallow layers and the attention of a generic "
+                  "question in deep ones, or that attention in all");
   MemoryPolicy policy;
   policy.info = {"compact",
                  "a fixed number of rows stays: the newest, and what a generic question looks at",

@@ -16,8 +16,13 @@
 
 namespace kinora {
 
+// What makes a row worth keeping: how new it is in shallow layers and what a generic question looks
+// at in deep ones (HERMES' kind), or what the question looks at in every layer (StreamMem's kind).
+enum class KeepBy : uint8_t { depth, attention };
+
 struct CompactOptions {
   int64_t rows = 8192;  // of frames that stay in a layer
+  KeepBy by = KeepBy::depth;
   Placing positions = Placing::original;
 };
 
@@ -49,8 +54,7 @@ class CompactMemory final : public Memory {
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
   void save(const MemoryMark& mark, ArchiveWriter& out) const override;
-  void load(const Context& context, const std::shared_ptr<const Archive>& in,
-            Loading how) override;
+  void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
 
   int64_t token_count() const override { return folded() + newest_->token_count(); }
   const TokenInfo& token(int64_t ordinal) const override {

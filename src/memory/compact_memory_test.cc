@@ -41,6 +41,7 @@ struct Reference {
   };
   std::vector<std::vector<Row>> rows = std::vector<std::vector<Row>>(layers);
   const ScriptGroup* prompt = nullptr;  // its text is the generic question
+  KeepBy by = KeepBy::depth;
   int32_t tokens = 0;
 
   void add(const ScriptGroup& group) {
@@ -80,7 +81,8 @@ struct Reference {
     }
     const double most = *std::max_element(attention.begin(), attention.end());
     // Ten layers: the first by recency alone, the last three by attention alone.
-    const double recency = layer == 0 ? 1 : layer >= 7 ? 0 : 1 - 0.9 * (layer - 1) / 6.0;
+    const double blend = layer == 0 ? 1 : layer >= 7 ? 0 : 1 - 0.9 * (layer - 1) / 6.0;
+    const double recency = by == KeepBy::attention ? 0 : blend;
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].token.modality == Modality::text) continue;
@@ -95,17 +97,20 @@ struct Reference {
   }
 };
 
-TEST(CompactMemory, KeepsWhatIsNewAndWhatAGenericQuestionLooksAt) {
+class KeptRowsOf : public ::testing::TestWithParam<KeepBy> {};
+
+TEST_P(KeptRowsOf, ACompactMemoryAreTheBestOnes) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool threads(1);
   const Context context(threads);
-  CompactMemory memory(ten_layers(), Device::cpu(), {}, {.rows = budget});
+  CompactMemory memory(ten_layers(), Device::cpu(), {}, {.rows = budget, .by = GetParam()});
   std::vector<TokenInfo> first = text_tokens(0, 3);
   const auto pictures = video_tokens(3, 4, 2, 2, 2);
   first.insert(first.end(), pictures.begin(), pictures.end());
   const ScriptGroup prompt = group_of(random, std::move(first));
   Reference reference;
   reference.prompt = &prompt;
+  reference.by = GetParam();
   play(context, memory, prompt);
   reference.add(prompt);
   int64_t most = 0;
@@ -135,6 +140,8 @@ TEST(CompactMemory, KeepsWhatIsNewAndWhatAGenericQuestionLooksAt) {
   }
   EXPECT_FALSE(memory.reads_near());
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, KeptRowsOf, ::testing::Values(KeepBy::depth, KeepBy::attention));
 
 // However often keys are moved, they end up where near_positions puts their tokens.
 TEST(CompactMemory, MovesRowsTogether) {

@@ -37,6 +37,7 @@ constexpr Command commands[] = {
     {"tokenize", add_tokenize},
     {"tune", add_tune},
     {"version", add_version},
+    {"watch", add_watch},
 };
 
 }  // namespace

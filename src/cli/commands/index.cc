@@ -14,7 +14,7 @@
 #include "cli/answer_text.h"
 #include "cli/bundled.h"
 #include "cli/command_line.h"
-#include "cli/error_text.h"
+#include "cli/library_entry.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -37,21 +37,6 @@ struct IndexFlags {
 std::string default_place(const std::string& source) {
   const std::string name = std::filesystem::path(source).filename().replace_extension().string();
   return (name.empty() || source == "-" ? "memory" : name) + ".kinora";
-}
-
-// A list that cannot be kept is no reason to lose what was read.
-void enter(const MemoryFile& file) {
-#ifdef KINORA_HAS_CATALOGUE
-  try {
-    if (const std::string place = default_catalogue(); !place.empty()) {
-      Catalogue(place).put(entry_of(file));
-    }
-  } catch (const Error& error) {
-    fmt::print(stderr, "kinora: warning: {}\n", error_text(error));
-  }
-#else
-  (void)file;
-#endif
 }
 
 // A file that holds just this already.
@@ -146,7 +131,7 @@ int index(IndexFlags& index_flags, const CancelToken& cancel) {
   }
   const MemoryFile file = session.save(out, cancel);
   progress.clear();
-  enter(file);
+  enter_in_library(file);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
   print(index_flags, file, seconds.count(), true);
   return 0;

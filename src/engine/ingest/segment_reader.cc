@@ -1,5 +1,6 @@
 #include "engine/ingest/segment_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -26,18 +27,23 @@ TokenGroup SegmentReader::take(int64_t units, int64_t tokens_per_unit) {
   if (!group_ || group_->report) {
     throw Error(ErrorKind::internal, "an input ended before its frames did");
   }
-  if (group_->count <= units) return std::move(*std::exchange(group_, std::nullopt));
-  const int64_t rows = units * tokens_per_unit;
-  TokenGroup piece = *group_;
-  piece.count = units;
-  piece.last = false;
-  piece.frames.clear();
-  piece.times.resize(static_cast<size_t>(units));
-  piece.tokens = copy_rows(group_->tokens, 0, rows);
-  group_->first += units;
-  group_->count -= units;
-  group_->times.erase(group_->times.begin(), group_->times.begin() + units);
-  group_->tokens = copy_rows(group_->tokens, rows, group_->tokens.size(0) - rows);
+  // Every row is copied once, and those of a group that one piece takes whole not at all.
+  const int64_t left = group_->count - used_, taken = std::min(units, left);
+  if (taken == group_->count) return std::move(*std::exchange(group_, std::nullopt));
+  const bool ends = taken == left;
+  const int64_t begin = used_ * tokens_per_unit;
+  const int64_t end = ends ? group_->tokens.size(0) : begin + taken * tokens_per_unit;
+  TokenGroup piece;
+  piece.first = group_->first + used_;
+  piece.count = taken;
+  piece.times.assign(group_->times.begin() + used_, group_->times.begin() + used_ + taken);
+  piece.tokens = copy_rows(group_->tokens, begin, end - begin);
+  used_ += taken;
+  if (!ends) return piece;
+  piece.last = group_->last;
+  piece.frames = std::move(group_->frames);
+  group_ = std::nullopt;
+  used_ = 0;
   return piece;
 }
 

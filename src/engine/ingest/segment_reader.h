@@ -25,7 +25,8 @@ class SegmentReader {
  private:
   Ingest& ingest_;
   const CancelToken cancel_;
-  std::optional<TokenGroup> group_;  // what is left of it
+  std::optional<TokenGroup> group_;  // under way …
+  int64_t used_ = 0;                 // … and its units that were handed out
 };
 
 }  // namespace kinora

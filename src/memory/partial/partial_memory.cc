@@ -299,6 +299,7 @@ std::unique_ptr<Memory> PartialMemory::fork(const MemoryMark& mark) {
   return other;
 }
 
+// What a question under way was given is not written: a session saves before the first one.
 void PartialMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
   all_->save(inner_mark(mark), out);
   chooser_->write(saved_of(mark).chooser, mark.tokens, out);

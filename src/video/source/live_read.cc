@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -16,6 +17,7 @@ namespace kinora {
 namespace {
 
 constexpr double tolerance = 1e-6;
+constexpr double longest_gap = 600;  // seconds between two frames of a source whose clock is sound
 constexpr auto cancel_poll = std::chrono::milliseconds(20);
 constexpr size_t default_queue_groups = 4;
 
@@ -108,7 +110,8 @@ class LiveJob final : public FrameStream::Job {
   }
 
   // Time of a picture from its packet, from the frame before where the packet has none. The clock
-  // never goes back.
+  // never goes back, and where it jumps far ahead it goes on from the frame before: nothing was on
+  // screen for so long.
   double time_of(int64_t number) {
     int64_t ticks = AV_NOPTS_VALUE;
     while (!times_.empty() && times_.front().first + 64 < number) times_.pop_front();
@@ -119,7 +122,11 @@ class LiveJob final : public FrameStream::Job {
     if (ticks != AV_NOPTS_VALUE) {
       if (!started_) first_ticks_ = ticks;
       const double exact = static_cast<double>(ticks - first_ticks_) * base_;
-      if (exact > last_time_ || !started_) time = exact;
+      if (started_ && exact > last_time_ + longest_gap) {
+        first_ticks_ = ticks - std::llround(time / base_);
+      } else if (exact > last_time_ || !started_) {
+        time = exact;
+      }
     } else if (!started_) {
       time = 0;
     }

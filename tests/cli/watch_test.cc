@@ -1,0 +1,164 @@
+// The command `watch` as a person meets it: files at any speed, pipes, questions from a pipe,
+// standing questions, sources that end, break and change.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/cli.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+const std::string fixtures = KINORA_FIXTURES;
+const std::string model = fixtures + "/models/qwen2_5_vl_untied_old";
+
+class Watch : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = new TempDir;
+    make_media("-f lavfi -i testsrc2=size=64x48:rate=8:duration=6 -pix_fmt yuv420p " + clip());
+  }
+  static void TearDownTestSuite() {
+    delete directory_;
+    directory_ = nullptr;
+  }
+  static std::string file(const std::string& name) { return directory_->file(name); }
+  static std::string clip() { return file("clip.mp4"); }
+  static std::string data() { return "XDG_DATA_HOME=" + file("data") + " "; }
+  static std::vector<nlohmann::json> lines_of(const std::string& text) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  static int64_t count(const std::vector<nlohmann::json>& lines, const std::string& event) {
+    return std::count_if(lines.begin(), lines.end(),
+                         [&](const nlohmann::json& line) { return line.at("event") == event; });
+  }
+
+  static TempDir* directory_;
+};
+TempDir* Watch::directory_ = nullptr;
+
+TEST_F(Watch, AnswersLinesAboutAFileAndEndsWithIt) {
+  const Finished finished =
+      kinora_shell("printf 'What is it?\\n/status\\nWhy?\\n' | $KINORA watch " + clip() + " -m " +
+                   model + " --speed max --max-tokens 4");
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_EQ(std::count(finished.out.begin(), finished.out.end(), '\n'), 2) << finished.out;
+  EXPECT_NE(finished.err.find("frames"), std::string::npos) << finished.err;
+}
+
+TEST_F(Watch, AsksByItselfAndPrintsOnlyWhatChanged) {
+  const Finished finished =
+      kinora_shell("$KINORA watch " + clip() + " -m " + model +
+                   " --speed max --every 2s 'What is it?' --max-tokens 4 --json < /dev/null");
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto lines = lines_of(finished.out);
+  ASSERT_GE(count(lines, "answer"), 1);
+  std::string before;
+  double time = -1;
+  for (const auto& line : lines) {
+    if (line.at("event") != "answer") continue;
+    EXPECT_NE(line.at("answer"), before);
+    EXPECT_GT(line.at("time").get<double>(), time);
+    before = line.at("answer");
+    time = line.at("time");
+  }
+}
+
+TEST_F(Watch, TakesAPipeAndSavesWhatItSaw) {
+  const Finished finished = kinora_shell(
+      "ffmpeg -nostdin -v error -i " + clip() + " -c copy -f matroska - | " + data() +
+      "$KINORA watch - -m " + model + " --fps 2 --save " + file("pipe.kinora") + " --json");
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_EQ(count(lines_of(finished.out), "saved"), 1) << finished.out;
+  const Finished asked = kinora(
+      {"ask", file("pipe.kinora"), "What is it?", "-m", model, "--max-tokens", "4", "--json"});
+  ASSERT_EQ(asked.code, 0) << asked.err;
+  const auto json = nlohmann::json::parse(asked.out);
+  EXPECT_EQ(json.at("inputs")[0].at("times").size(), 12u);
+  EXPECT_EQ(json.at("frames"), 0);
+  const Finished listed = kinora_shell(data() + "$KINORA library pipe --json");
+  EXPECT_EQ(nlohmann::json::parse(listed.out).size(), 1u) << listed.err;
+}
+
+TEST_F(Watch, SurvivesAPipeThatBreaksInTheMiddle) {
+  const Finished finished =
+      kinora_shell("ffmpeg -nostdin -v error -i " + clip() +
+                   " -c copy -f mpegts - | head -c 20000 | "
+                   "$KINORA watch - -m " +
+                   model + " --fps 2 --every 1s 'What is it?' --max-tokens 4");
+  EXPECT_NE(finished.out.find("[00:00:0"), std::string::npos) << finished.out << finished.err;
+}
+
+// Pictures of another size, and of another codec, in one stream.
+TEST_F(Watch, SurvivesAStreamThatChanges) {
+  const Finished finished = kinora_shell(
+      "(ffmpeg -nostdin -v error -f lavfi -i testsrc2=size=64x48:rate=8:duration=3 -pix_fmt "
+      "yuv420p -c:v mpeg2video -f mpegts -; ffmpeg -nostdin -v error -f lavfi -i "
+      "testsrc2=size=96x80:rate=8:duration=3 -pix_fmt yuv420p -c:v mpeg2video -f mpegts -) | "
+      "$KINORA watch - -m " +
+      model + " --fps 2 --every 1s 'What is it?' --max-tokens 4 --json");
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  const auto lines = lines_of(finished.out);
+  ASSERT_GE(count(lines, "answer"), 1);
+}
+
+// Five hours ahead, then back again.
+TEST_F(Watch, SurvivesAClockThatJumps) {
+  const auto part = [](const std::string& offset) {
+    return "ffmpeg -nostdin -v error -f lavfi -i testsrc2=size=64x48:rate=8:duration=3 -pix_fmt "
+           "yuv420p -c:v mpeg2video -output_ts_offset " +
+           offset + " -f mpegts -; ";
+  };
+  const Finished finished =
+      kinora_shell("(" + part("0") + part("18000") + part("10") + ") | $KINORA watch - -m " +
+                   model + " --fps 2 --every 1s 'What is it?' --max-tokens 4 --json");
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  const auto lines = lines_of(finished.out);
+  ASSERT_GE(count(lines, "answer"), 1);
+  for (const auto& line : lines) EXPECT_LT(line.at("time").get<double>(), 60) << line;
+}
+
+TEST_F(Watch, SaysWhatIsWrong) {
+  expect_error(kinora({"watch", file("absent.mp4"), "-m", model}), 3, "absent.mp4");
+  expect_error(kinora({"watch", clip(), "-m", model, "--speed", "fast"}), 2, "speed");
+  expect_error(kinora({"watch", clip(), "-m", model, "--every", "soon", "What?"}), 2, "soon");
+  expect_error(kinora({"watch", "/dev/video-none", "-m", model}), 3, "video-none");
+  const Finished refused =
+      kinora({"watch", "rtsp://127.0.0.1:9/none", "-m", model, "--tries", "0"});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_TRUE(refused.err.starts_with("kinora: ")) << refused.err;
+}
+
+// A server that hangs up after a while and comes back.
+TEST_F(Watch, ComesBackAfterABreak) {
+  const std::string part = file("part.ts");
+  make_media("-i " + clip() + " -c:v mpeg2video " + part);
+  const std::string serve = "ffmpeg -nostdin -v error -re -i " + part +
+                            " -c copy -f mpegts "
+                            "'tcp://127.0.0.1:18561?listen=1'";
+  const Finished finished =
+      kinora_shell("( " + serve + "; " + serve +
+                   " ) & server=$!; sleep 1; "
+                   "timeout 60 $KINORA watch tcp://127.0.0.1:18561 -m " +
+                   model +
+                   " --fps 2 --tries 4 --every 2s 'What is it?' --max-tokens 2 --json < /dev/null; "
+                   "code=$?; kill $server 2> /dev/null; wait; exit $code");
+  const auto lines = lines_of(finished.out);
+  EXPECT_GE(count(lines, "broke"), 1) << finished.out << finished.err;
+  EXPECT_GE(count(lines, "back"), 1) << finished.out << finished.err;
+  double latest = 0;
+  for (const auto& line : lines) latest = std::max(latest, line.at("time").get<double>());
+  EXPECT_GT(latest, 7);  // the second time was counted behind the first
+}
+
+}  // namespace
+}  // namespace kinora::testing
