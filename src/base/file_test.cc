@@ -1,11 +1,19 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <thread>
 
+#include "base/errno_kind.h"
 #include "base/error.h"
 #include "support/temp_dir.h"
 
@@ -71,6 +79,61 @@ TEST(File, AFailedWriteLeavesTheOldContentAndNoLitter) {
   EXPECT_ANY_THROW(real_files().write(target, "new"));
   EXPECT_EQ(real_files().list(directory.path()),
             (std::vector<std::string>{"target", "target-old"}));
+}
+
+TEST(File, PipesAreReadToTheirEnd) {
+  const testing::TempDir directory;
+  const std::string fifo = directory.file("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string content(300'000, 'x');
+  std::thread writer([&] {
+    const int out = ::open(fifo.c_str(), O_WRONLY);
+    for (size_t at = 0; at < content.size();) {
+      const ssize_t done = ::write(out, content.data() + at, content.size() - at);
+      if (done <= 0) break;
+      at += static_cast<size_t>(done);
+    }
+    ::close(out);
+  });
+  EXPECT_EQ(real_files().read(fifo), content);
+  writer.join();
+  EXPECT_THROW(real_files().map(fifo), Error);  // which does not wait for a writer either
+  EXPECT_EQ(real_files().read("/dev/null"), "");
+  EXPECT_THROW(real_files().read("/dev/zero", 100'000), Error);
+}
+
+TEST(File, WhatKilledRunsLeftIsSweptAndLinksAreNotFollowed) {
+  const testing::TempDir directory;
+  const std::string path = directory.file("kept.json");
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);  // a number that no process has now
+  const std::string left = path + ".part-" + std::to_string(child) + "-1";
+  const std::string other = directory.file("other.json.part-" + std::to_string(child) + "-1");
+  const std::string alive = path + ".part-" + std::to_string(::getppid()) + "-1";
+  const std::string named = path + ".part-of-the-plan";
+  for (const std::string& one : {left, other, alive, named}) std::ofstream(one) << "x";
+  real_files().write(path, "new");
+  EXPECT_FALSE(real_files().is_file(left));
+  for (const std::string& one : {other, alive, named}) EXPECT_TRUE(real_files().is_file(one));
+  EXPECT_EQ(real_files().read(path), "new");
+  // Writing replaces a link instead of what it points to.
+  const std::string precious = directory.file("precious");
+  std::ofstream(precious) << "old";
+  const std::string link = directory.file("link");
+  std::filesystem::create_symlink(precious, link);
+  real_files().write(link, "new");
+  EXPECT_EQ(real_files().read(precious), "old");
+}
+
+TEST(File, EveryCodeOfTheSystemHasOneKind) {
+  for (const int code : {ENOENT, ENOTDIR, EACCES, EPERM}) {
+    EXPECT_EQ(kind_of_errno(code), ErrorKind::not_found) << code;
+  }
+  for (const int code : {ENOMEM, ENOSPC, EMFILE}) {
+    EXPECT_EQ(kind_of_errno(code), ErrorKind::resource) << code;
+  }
+  EXPECT_EQ(kind_of_errno(EISDIR), ErrorKind::bad_input);
 }
 
 }  // namespace

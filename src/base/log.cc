@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/one_line.h"
+
 namespace kinora {
 namespace {
 
@@ -20,6 +22,6 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void log_warning(std::string_view message) { logger().warn("{}", message); }
+void log_warning(std::string_view message) { logger().warn("{}", one_line(message)); }
 
 }  // namespace kinora

@@ -1,8 +1,13 @@
 #include "cli/interrupt.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/mapped_ranges.h"
 
 namespace kinora::cli {
 namespace {
@@ -15,6 +20,24 @@ extern "C" void on_signal(int number) {
   if (const CancelToken* token = raised_by_signals.load()) token->cancel();
   if (number == SIGTERM) terminated = true;
   if (number == SIGTERM || second_ends) ::signal(number, SIG_DFL);
+}
+
+// A mapped file that became shorter ends in SIGBUS. What was computed from it cannot be told from
+// what should have been, so the program ends, with a line that says why. Only calls that a handler
+// may make.
+extern "C" void on_bus_error(int number, siginfo_t* info, void*) {
+  const char* path = mapped_file_at(info->si_addr);
+  if (path == nullptr) {
+    ::signal(number, SIG_DFL);  // the access is repeated and ends the program as ever
+    return;
+  }
+  const auto say = [](const char* text) {
+    if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
+  };
+  say("kinora: ");
+  say(path);
+  say(": the file became shorter while it was in use; fetch it again\n");
+  ::_exit(exit_code(ErrorKind::bad_input));
 }
 
 // Without SA_RESTART, so that waiting for a line ends too.
@@ -31,6 +54,11 @@ Interrupts::Interrupts() : tokens_(1) {
   raised_by_signals = &tokens_.back();
   handle(SIGINT);
   handle(SIGTERM);
+  struct sigaction bus {};
+  bus.sa_sigaction = on_bus_error;
+  bus.sa_flags = SA_SIGINFO;
+  ::sigemptyset(&bus.sa_mask);
+  ::sigaction(SIGBUS, &bus, nullptr);
 }
 
 Interrupts::~Interrupts() { raised_by_signals = nullptr; }

@@ -11,8 +11,8 @@ namespace kinora::cli {
 
 class Interrupts {
  public:
-  // Installs the handlers of SIGINT and SIGTERM. Only one object per program: a handler can reach
-  // only a global, which points here.
+  // Installs the handlers of SIGINT, SIGTERM and SIGBUS. Only one object per program: a handler can
+  // reach only a global, which points here.
   Interrupts();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;

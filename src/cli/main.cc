@@ -16,12 +16,13 @@
 #include "cli/error_text.h"
 #include "cli/help/help_format.h"
 #include "cli/help/usage_text.h"
+#include "cli/output.h"
 
 namespace kinora::cli {
 namespace {
 
 int fail(const std::string& message, ErrorKind kind) {
-  fmt::print(stderr, "kinora: {}\n", message);
+  complain(message);
   return exit_code(kind);
 }
 
@@ -30,8 +31,8 @@ int fail_for(int argc, char** argv, const std::string& message, ErrorKind kind) 
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) != "--json") continue;
     const nlohmann::json error = {{"kind", error_kind_name(kind)}, {"message", message}};
-    constexpr auto replace = nlohmann::json::error_handler_t::replace;  // paths may hold any bytes
-    fmt::print("{}\n", nlohmann::json{{"error", error}}.dump(2, ' ', false, replace));
+    const std::string text = json_text(nlohmann::json{{"error", error}}) + "\n";
+    std::fwrite(text.data(), 1, text.size(), stdout);  // where that fails, the line below tells
     break;
   }
   return fail(message, kind);
@@ -46,8 +47,6 @@ int run(int argc, char** argv) {
   CommandLine line;
   CLI::App& app = line.app;
   add_commands(line, word);
-
-  ::signal(SIGPIPE, SIG_DFL);
 
   if (argc <= 1) {
     fmt::print("{}", help_text(app));
@@ -70,26 +69,36 @@ int run(int argc, char** argv) {
   return line.action();
 }
 
+int run_and_tell(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return fail_for(argc, argv, error_text(error), error.kind());
+  } catch (const std::bad_alloc&) {
+    return fail_for(argc, argv, "out of memory", ErrorKind::resource);
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) {
+      return fail("cannot write to standard output: " + error.code().message(),
+                  ErrorKind::resource);
+    }
+    const bool scarce = error.code() == std::errc::resource_unavailable_try_again ||
+                        error.code() == std::errc::not_enough_memory;
+    return fail_for(
+        argc, argv,
+        std::string(scarce ? "the system refuses: " : "internal error: ") + error.what(),
+        scarce ? ErrorKind::resource : ErrorKind::internal);
+  } catch (const std::exception& error) {
+    return fail_for(argc, argv, std::string("internal error: ") + error.what(),
+                    ErrorKind::internal);
+  }
+}
+
 }  // namespace
 }  // namespace kinora::cli
 
 int main(int argc, char** argv) {
   using namespace kinora;
-  try {
-    return cli::run(argc, argv);
-  } catch (const Error& error) {
-    return cli::fail_for(argc, argv, cli::error_text(error), error.kind());
-  } catch (const std::bad_alloc&) {
-    return cli::fail_for(argc, argv, "out of memory", ErrorKind::resource);
-  } catch (const std::system_error& error) {
-    const bool scarce = error.code() == std::errc::resource_unavailable_try_again ||
-                        error.code() == std::errc::not_enough_memory;
-    return cli::fail_for(
-        argc, argv,
-        std::string(scarce ? "the system refuses: " : "internal error: ") + error.what(),
-        scarce ? ErrorKind::resource : ErrorKind::internal);
-  } catch (const std::exception& error) {
-    return cli::fail_for(argc, argv, std::string("internal error: ") + error.what(),
-                         ErrorKind::internal);
-  }
+  ::signal(SIGPIPE, SIG_DFL);
+  cli::guard_standard_descriptors();
+  return cli::finish_output(cli::run_and_tell(argc, argv));
 }

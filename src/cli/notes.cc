@@ -1,4 +1,5 @@
 #include "cli/notes.h"
+#include "cli/output.h"
 
 #include <fmt/format.h>
 
@@ -47,7 +48,7 @@ std::string cut_note(const Answer& answer) {
 void Notes::add(const std::string& text) {
   if (text.empty() || unsaid({text}).empty()) return;
   said_.push_back(text);
-  if (printed_) fmt::print(stderr, "kinora: note: {}\n", text);
+  if (printed_) complain("note: " + text);
 }
 
 void Notes::add(const std::vector<std::string>& texts) {

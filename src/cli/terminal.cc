@@ -1,4 +1,5 @@
 #include "cli/terminal.h"
+#include "cli/output.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -99,7 +100,7 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
   std::string line = progress_text(stages_, last_drawn_ - begun_);
   line.resize(std::min(line.size(), terminal_columns() - 1));
   const size_t blank = width_ > line.size() ? width_ - line.size() : 0;
-  fmt::print(stderr, "\r{}{:{}}", line, "", blank);
+  remark("\r{}{:{}}", line, "", blank);
   std::fflush(stderr);
   width_ = line.size();
 }
@@ -107,7 +108,7 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
 void TerminalProgress::clear() {
   const std::lock_guard lock(mutex_);
   if (width_ == 0) return;
-  fmt::print(stderr, "\r{:{}}\r", "", width_);
+  remark("\r{:{}}\r", "", width_);
   std::fflush(stderr);
   width_ = 0;
   stages_.clear();

@@ -113,9 +113,14 @@ void SourceLimits::add_to(CLI::App& command) {
       ->group("The machine")
       ->capture_default_str()
       ->check(whole(1));
+  command
+      .add_flag("--allow-other-hosts", other_hosts,
+                "Let a remote playlist lead to other hosts than its own")
+      ->group("The machine");
 }
 
 void SourceLimits::apply(VideoLimits& limits) const {
+  limits.other_hosts = other_hosts;
   limits.max_pixels = pixels;
   limits.max_side = side;
 }

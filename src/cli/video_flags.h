@@ -26,6 +26,7 @@ void add_frame_list_flags(CLI::App& command, FrameChoice& choice);
 struct SourceLimits {
   int64_t pixels = VideoLimits{}.max_pixels;
   int64_t side = VideoLimits{}.max_side;
+  bool other_hosts = VideoLimits{}.other_hosts;
 
   void add_to(CLI::App& command);
   void apply(VideoLimits& limits) const;

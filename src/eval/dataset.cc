@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -37,6 +38,16 @@ double number_field(const json& object, const char* name, double otherwise) {
   if (!object.contains(name) || object.at(name).is_null()) return otherwise;
   if (!object.at(name).is_number()) refuse(fmt::format("'{}' is not a number", name));
   return object.at(name).get<double>();
+}
+
+// A number that a count can be; a fraction is cut off.
+int64_t count_field(const json& object, const char* name, int64_t least) {
+  constexpr double most = 1e15;
+  const double value = number_field(object, name, static_cast<double>(least));
+  if (!(value >= static_cast<double>(least) && value <= most)) {
+    refuse(fmt::format("'{}' is not a number from {} on", name, least));
+  }
+  return static_cast<int64_t>(value);
 }
 
 std::string resolve(const std::string& directory, const std::string& source) {
@@ -96,7 +107,7 @@ std::vector<std::string> read_answers(const json& object, const std::vector<std:
 FrameChoice read_frames(const json& object) {
   FrameChoice choice;
   if (object.contains("frames")) {
-    choice = FrameChoice::evenly(static_cast<int64_t>(number_field(object, "frames", 1)));
+    choice = FrameChoice::evenly(count_field(object, "frames", 1));
   }
   if (object.contains("fps")) choice = FrameChoice::rate(number_field(object, "fps", 1));
   if (object.contains("all_frames")) {
@@ -121,6 +132,11 @@ std::vector<TimeStretch> read_times(const json& object) {
   return times;
 }
 
+json parse_line(std::string_view text) {
+  if (json_nests_too_deeply(text)) refuse("values nest too deeply");
+  return json::parse(text);
+}
+
 EvalItem read_item(const json& object, const std::string& directory, int64_t line) {
   if (!object.is_object()) refuse("the line is not a JSON object");
   EvalItem item;
@@ -139,7 +155,7 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
   item.type = object.contains("type") ? text_field(object, "type") : "question";
   item.frames = read_frames(object);
   if (object.contains("length")) {
-    item.length = static_cast<int64_t>(number_field(object, "length", 0));
+    item.length = count_field(object, "length", 0);
   }
   item.drawn = object.contains("kind");
   if (object.contains("depth")) {
@@ -178,13 +194,13 @@ EvalData read_eval_data(const FileSystem& files, const std::string& path) {
     ++line;
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      EvalItem item = read_item(json::parse(text), directory, line);
+      EvalItem item = read_item(parse_line(text), directory, line);
       if (!ids.insert(item.id).second) refuse("the id '" + item.id + "' was used before");
       data.items.push_back(std::move(item));
     } catch (const json::exception&) {
-      data.problems.push_back({line, "is not valid JSON"});
+      data.problems.push_back({line, "is not valid JSON", ErrorKind::bad_input});
     } catch (const Error& error) {
-      data.problems.push_back({line, error.what()});
+      data.problems.push_back({line, error.what(), error.kind()});
     }
   }
   if (data.items.empty()) {
@@ -224,7 +240,7 @@ std::string eval_line(const EvalItem& item) {
   if (item.depth) out["depth"] = *item.depth;
   for (const TimeStretch& time : item.times) out["times"].push_back({time.start, time.end});
   if (item.all_times) out["all_times"] = true;
-  return out.dump();
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);  // paths may hold any bytes
 }
 
 }  // namespace kinora

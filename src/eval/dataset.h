@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace kinora {
@@ -49,6 +50,7 @@ struct EvalItem {
 struct EvalProblem {
   int64_t line = 0;
   std::string message;
+  ErrorKind kind = ErrorKind::bad_input;
 };
 
 struct EvalData {

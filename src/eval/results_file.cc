@@ -13,10 +13,18 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const EvalRecord& record, const std::string& setting) {
-  json line{{"setting", setting},       {"policy", record.policy}, {"id", record.id},
-            {"type", record.type},      {"frames", record.frames}, {"length", record.length},
-            {"tokens", record.tokens},  {"answer", record.answer}, {"score", record.score},
+constexpr std::string_view first_line = "{\"format\":\"kinora eval results\",\"version\":2}\n";
+
+json to_json(const EvalRecord& record, const std::string& key) {
+  json line{{"key", key},
+            {"policy", record.policy},
+            {"id", record.id},
+            {"type", record.type},
+            {"frames", record.frames},
+            {"length", record.length},
+            {"tokens", record.tokens},
+            {"answer", record.answer},
+            {"score", record.score},
             {"seconds", record.seconds}};
   if (record.depth >= 0) line["depth"] = record.depth;
   if (record.evidence.judged) {
@@ -58,41 +66,64 @@ EvalRecord from_json(const json& line) {
 
 }  // namespace
 
-ResultsFile::ResultsFile(const std::string& path, std::string setting)
-    : path_(path), setting_(std::move(setting)) {
+ResultsFile::ResultsFile(const std::string& path) : path_(path) {
   if (path.empty()) return;
+  std::string content;
   if (real_files().is_file(path)) {
-    const std::string content = real_files().read(path);
-    // Only whole lines count; what follows the last line end is the torn end of a crash.
-    const size_t whole = content.find_last_of('\n') + 1;  // npos + 1 is 0
-    if (whole != content.size()) std::filesystem::resize_file(path, whole);
-    int64_t number = 0;
-    for (size_t begin = 0; begin < whole;) {
-      const size_t end = content.find('\n', begin);
-      ++number;
-      try {
-        const json line = json::parse(content.substr(begin, end - begin));
-        if (line.at("setting") == setting_) earlier_.push_back(from_json(line));
-      } catch (const json::exception&) {
-        throw Error(ErrorKind::bad_input, path + " line " + std::to_string(number) +
-                                              " is not a result; give another file");
-      }
-      begin = end + 1;
+    content = real_files().read(path);
+    // Nothing is written to a file before all of it has been read and understood.
+    const std::string_view head = std::string_view(content).substr(0, first_line.size());
+    if (!first_line.starts_with(head)) {
+      throw Error(ErrorKind::bad_input,
+                  path +
+                      " is no file of results that this version keeps, and it stays as it is; "
+                      "give the name of a new file");
     }
+    read_lines(content);
+  } else if (real_files().is_directory(path)) {
+    throw Error(ErrorKind::usage, path + " is a directory; give the name of a file");
   }
-  for (const EvalRecord& record : earlier_) known_.emplace(record.policy, record.id);
+  // Only whole lines count; what follows the last line end is the torn end of a crash.
+  const size_t whole = content.find_last_of('\n') + 1;  // npos + 1 is 0
+  if (whole != content.size()) std::filesystem::resize_file(path, whole);
   file_.reset(std::fopen(path.c_str(), "ab"));
-  if (!file_)
-    throw Error(ErrorKind::not_found, "cannot write " + path + ": " + std::strerror(errno));
+  if (!file_) {
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    throw Error(absent ? ErrorKind::not_found : ErrorKind::resource,
+                "cannot write " + path + ": " + std::strerror(errno));
+  }
+  if (whole == 0) write(std::string(first_line));
 }
 
-bool ResultsFile::holds(const std::string& policy, const std::string& id) const {
-  return known_.contains({policy, id});
+void ResultsFile::read_lines(const std::string& content) {
+  int64_t number = 1;
+  for (size_t begin = first_line.size(); begin < content.size();) {
+    const size_t end = content.find('\n', begin);
+    if (end == std::string::npos) return;
+    ++number;
+    try {
+      const json line = json::parse(content.substr(begin, end - begin));
+      kept_.insert_or_assign(line.at("key").get<std::string>(), from_json(line));
+    } catch (const json::exception&) {
+      throw Error(ErrorKind::bad_input, path_ + " line " + std::to_string(number) +
+                                            " is not a result; give another file");
+    }
+    begin = end + 1;
+  }
 }
 
-void ResultsFile::append(const EvalRecord& record) {
-  if (!file_) return;
-  const std::string line = to_json(record, setting_).dump() + "\n";
+const EvalRecord* ResultsFile::find(const std::string& key) const {
+  const auto found = kept_.find(key);
+  return found == kept_.end() ? nullptr : &found->second;
+}
+
+void ResultsFile::append(const std::string& key, const EvalRecord& record) {
+  // An answer cut within a character is no UTF-8.
+  constexpr auto replace = json::error_handler_t::replace;
+  if (file_) write(to_json(record, key).dump(-1, ' ', false, replace) + "\n");
+}
+
+void ResultsFile::write(const std::string& line) {
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0) {
     throw Error(ErrorKind::resource, "cannot write " + path_ + ": " + std::strerror(errno));

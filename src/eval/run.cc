@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "eval/answer_key.h"
 #include "eval/prefix_session.h"
 #include "eval/results_file.h"
 #include "eval/score.h"
@@ -36,12 +37,11 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
                      const std::vector<EvalPolicy>& policies, const EvalOptions& options) {
   const ModelDescription model = engine.describe();
   const std::string setting =
-      fmt::format("{} {} {} {}{}", model.name, model.parameters, options.max_tokens,
-                  options.wrong_video ? "wrong" : "", options.evidence ? "evidence" : "");
-  ResultsFile results(options.results, setting);
+      fmt::format("{} {} {} {} {} {}\n{}", model.name, model.parameters, model.weight_type,
+                  options.max_tokens, options.wrong_video, options.evidence, options.setting);
+  ResultsFile results(options.results);
+  AnswerKeys keys(setting);
   EvalOutcome outcome;
-  outcome.records = results.earlier();
-  outcome.resumed = static_cast<int64_t>(outcome.records.size());
 
   const std::vector<Prefix> groups = group_by_prefix(data);
   if (options.wrong_video && groups.size() < 2) {
@@ -77,7 +77,14 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
       for (const EvalItem* item : group.items) {
         options.cancel.check();
         ++done;
-        if (results.holds(policy.name, item->id)) continue;
+        const std::string key =
+            options.results.empty() ? "" : keys.key_of(policy.name, *item, source);
+        if (const EvalRecord* kept = results.find(key)) {
+          outcome.records.push_back(*kept);
+          outcome.records.back().id = item->id;  // the same question may stand elsewhere by now
+          ++outcome.resumed;
+          continue;
+        }
         try {
           const bool first = !session;
           if (first) {
@@ -109,11 +116,11 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
             record.row_bytes = answer.row_bytes;
           }
           record.score = score_answer(*item, answer.text);
-          results.append(record);
+          results.append(key, record);
           outcome.records.push_back(std::move(record));
         } catch (const Error& error) {
           if (error.kind() == ErrorKind::cancelled) throw;
-          outcome.problems.push_back({item->line, error.what()});
+          outcome.problems.push_back({item->line, error.what(), error.kind()});
           session.reset();
         }
         tell();

@@ -134,5 +134,70 @@ TEST_F(EvalRun, TheWrongVideoControlAsksAboutAnotherVideo) {
   EXPECT_EQ(control.records.size(), 3u);
 }
 
+// What was kept is used again for the same question about the same pictures, and for nothing else.
+TEST_F(EvalRun, AnswersToOtherQuestionsAreNotTaken) {
+  std::erase_if(data_.items, [](const EvalItem& item) { return item.id == "d"; });
+  options_.results = directory_.file("results.jsonl");
+  const std::vector<EvalPolicy> one{policies_[0]};
+  run_eval(engine_, data_, one, options_);
+  const auto resumed = [&](const EvalData& data) {
+    return run_eval(engine_, data, one, options_).resumed;
+  };
+  EXPECT_EQ(resumed(data_), 3);
+  EvalData changed = data_;
+  changed.items[0].question = "Which?";
+  EXPECT_EQ(resumed(changed), 2);
+  changed = data_;
+  changed.items[1].options = {"x", "y"};
+  EXPECT_EQ(resumed(changed), 2);
+  changed = data_;
+  changed.items[1].answers = {"y"};
+  EXPECT_EQ(resumed(changed), 2);
+  changed = data_;
+  changed.items[2].frames = FrameChoice::evenly(2);
+  EXPECT_EQ(resumed(changed), 2);
+  changed = data_;
+  changed.items[0].id = "renamed";
+  EXPECT_EQ(resumed(changed), 3);
+  changed = data_;
+  std::erase_if(changed.items, [](const EvalItem& item) { return item.id != "b"; });
+  EXPECT_EQ(run_eval(engine_, changed, one, options_).records.size(), 1u);  // not the others'
+  options_.max_tokens = 5;
+  EXPECT_EQ(resumed(data_), 0);
+  options_.max_tokens = 4;
+  options_.setting = "bf16";
+  EXPECT_EQ(resumed(data_), 0);
+  options_.setting = "";
+  // The same names, another picture.
+  std::ofstream(directory_.file("two/2.ppm"), std::ios::binary) << "P6\n32 32\n255\n"
+                                                                << std::string(32 * 32 * 3, 'z');
+  EXPECT_EQ(resumed(data_), 2);
+}
+
+TEST_F(EvalRun, OtherFilesAreLeftAlone) {
+  std::ifstream set(directory_.file("set.jsonl"));
+  const std::string questions{std::istreambuf_iterator<char>(set), {}};
+  const std::string contents[] = {
+      questions,          "no end of line", "\n", "[]\n", "{}\n", std::string("\0\0\0 ftyp", 8),
+      "{\"format\": 1}\n"};
+  for (const std::string& content : contents) {
+    options_.results = directory_.file("precious");
+    std::ofstream(options_.results, std::ios::binary) << content;
+    EXPECT_THROW(run_eval(engine_, data_, policies_, options_), Error) << content;
+    std::ifstream file(options_.results, std::ios::binary);
+    EXPECT_EQ((std::string{std::istreambuf_iterator<char>(file), {}}), content);
+  }
+  // A file that is empty, or that a crash left with the beginning of its first line, is taken.
+  for (const char* begun : {"", "{\"form"}) {
+    std::ofstream(options_.results, std::ios::binary) << begun;
+    EXPECT_EQ(run_eval(engine_, data_, policies_, options_).resumed, 0);
+    EXPECT_EQ(run_eval(engine_, data_, policies_, options_).resumed, 6);
+  }
+  options_.results = directory_.path();
+  EXPECT_THROW(run_eval(engine_, data_, policies_, options_), Error);
+  options_.results = directory_.file("no/such/folder");
+  EXPECT_THROW(run_eval(engine_, data_, policies_, options_), Error);
+}
+
 }  // namespace
 }  // namespace kinora

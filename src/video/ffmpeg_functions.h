@@ -14,6 +14,7 @@ extern "C" {
 #include <libavutil/frame.h>
 #include <libavutil/log.h>
 #include <libavutil/mem.h>
+#include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 }
@@ -82,6 +83,7 @@ KINORA_FFMPEG(format, av_get_pix_fmt_name);
 KINORA_FFMPEG(format, av_log_set_level);
 KINORA_FFMPEG(format, av_malloc);
 KINORA_FFMPEG(format, av_match_list);
+KINORA_FFMPEG(format, av_opt_get);
 KINORA_FFMPEG(format, av_packet_alloc);
 KINORA_FFMPEG(format, av_packet_free);
 KINORA_FFMPEG(format, av_packet_ref);
@@ -91,6 +93,7 @@ KINORA_FFMPEG(format, av_parser_init);
 KINORA_FFMPEG(format, av_parser_parse2);
 KINORA_FFMPEG(format, av_pix_fmt_count_planes);
 KINORA_FFMPEG(format, av_pix_fmt_desc_get);
+KINORA_FFMPEG(format, av_probe_input_buffer2);
 KINORA_FFMPEG(format, av_probe_input_format);
 KINORA_FFMPEG(format, av_read_frame);
 KINORA_FFMPEG(format, av_seek_frame);

@@ -15,6 +15,7 @@ struct VideoLimits {
   int64_t max_packet_bytes = int64_t{256} << 20;  // of one compressed picture
   int64_t max_spool_bytes = int64_t{16} << 30;    // of a pipe or download kept in a temporary file
   int64_t max_queue_bytes = int64_t{512} << 20;   // of converted frames that wait to be taken
+  bool other_hosts = false;                       // a remote playlist may lead to other hosts
 };
 
 }  // namespace kinora

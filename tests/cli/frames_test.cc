@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/cli.h"
@@ -179,6 +180,49 @@ TEST_F(Frames, ProbeTellsWhatIsInside) {
 TEST_F(Frames, ProbeRefusesWhatIsNoVideo) {
   expect_error(kinora({"probe", "/etc/passwd"}), 4, "/etc/passwd");
   expect_error(kinora({"probe", file("absent.mp4")}), 3, "absent.mp4");
+}
+
+// Pictures that stand alone: a damaged one is lost, and its neighbours are not.
+TEST_F(Frames, ListsTheFramesThatWereLost) {
+  const std::string path = file("torn.mkv");
+  make_media("-f lavfi -i testsrc2=size=96x64:rate=10:duration=3 -c:v png " + path);
+  {
+    std::fstream video(path, std::ios::in | std::ios::out | std::ios::binary);
+    video.seekp(static_cast<std::streamoff>(std::filesystem::file_size(path) / 2));
+    video << std::string(9000, '\0');
+  }
+  const std::string folder = file("torn");
+  const Finished finished = kinora({"frames", path, "--all", "-o", folder, "--json"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  int lost = 0;
+  for (const auto& frame : json.at("frames")) {
+    lost += frame.value("lost", false) ? 1 : 0;
+    EXPECT_EQ(frame.contains("file"), !frame.value("lost", false));
+    if (frame.contains("file")) {
+      EXPECT_TRUE(std::filesystem::exists(frame.at("file").get<std::string>()));
+    }
+  }
+  EXPECT_GE(lost, 1);
+  EXPECT_EQ(lost, json.at("lost"));
+}
+
+TEST_F(Frames, SaysWhatACutFileLacks) {
+  const std::string path = file("cut.mp4");
+  make_media("-f lavfi -i testsrc2=size=96x64:rate=10:duration=20 -g 10 -movflags +faststart " +
+             path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  const Finished probed = kinora({"probe", path});
+  EXPECT_EQ(probed.code, 0) << probed.err;
+  EXPECT_NE(probed.out.find("that the header promises: the file was cut"), std::string::npos)
+      << probed.out;
+  const auto json = nlohmann::json::parse(kinora({"probe", path, "--json"}).out);
+  EXPECT_NEAR(json.at("missing").get<double>() + json.at("duration").get<double>(), 20, 0.01);
+  EXPECT_EQ(nlohmann::json::parse(kinora({"probe", clip(), "--json"}).out).at("missing"), 0);
+  const Finished listed = kinora({"frames", path, "--frames", "3", "--json"});
+  EXPECT_EQ(listed.code, 0);
+  EXPECT_NE(listed.err.find("the file was cut"), std::string::npos) << listed.err;
+  EXPECT_GT(nlohmann::json::parse(listed.out).at("missing").get<double>(), 1);
 }
 
 }  // namespace

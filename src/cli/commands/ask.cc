@@ -16,6 +16,7 @@
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
 #include "cli/notes.h"
+#include "cli/output.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -42,7 +43,7 @@ int write_files(const AskFlags& flags, TraceFile& trace, const Answer& answer,
       draw_evidence(flags.evidence, answer.evidence, inputs, flags.flags.answer.cancel);
     }
   } catch (const Error& error) {
-    fmt::print(stderr, "kinora: {}\n", error_text(error));
+    complain(error_text(error));
     return exit_code(error.kind());
   }
   return 0;
@@ -80,36 +81,32 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   notes.add(forecast.changes);
   notes.add(forecast.warnings);
   if (ask_flags.dry_run) {
-    fmt::print("{}\n", json ? forecast_json(forecast).dump(2) : forecast_line(forecast));
+    fmt::print("{}\n", json ? json_text(forecast_json(forecast)) : forecast_line(forecast));
     return 0;
   }
-  if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+  if (progress.shown()) remark("{}\n", forecast_line(forecast));
   Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
     if (json) return;
     progress.clear();
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+    show(piece);
   });
   progress.clear();
   if (json) {
     answer.warnings = notes.with(answer.warnings);
     nlohmann::json out = answer_json(answer, session.inputs(), forecast, load, open);
     if (ask_flags.ids) out["ids"] = {{"prompt", answer.prompt_ids}, {"answer", answer.ids}};
-    fmt::print("{}\n", out.dump(2));
-    std::fflush(stdout);
+    show(json_text(out) + "\n");
     return write_files(ask_flags, trace, answer, session.inputs(), open, question);
   }
-  fmt::print("\n");
-  std::fflush(stdout);
+  show("\n");
   for (const std::string& warning : notes.unsaid(answer.warnings)) {
-    fmt::print(stderr, "kinora: warning: {}\n", warning);
+    complain("warning: " + warning);
   }
   if (!flags.quiet) {
     notes.add(cut_note(answer));
     const std::string evidence = evidence_text(answer.evidence, session.inputs());
-    if (!evidence.empty()) fmt::print(stderr, "{}\n", evidence);
-    fmt::print(stderr, "{}",
-               flags.verbose ? report_text(answer, load, open) : closing_line(answer));
+    if (!evidence.empty()) remark("{}\n", evidence);
+    remark("{}", flags.verbose ? report_text(answer, load, open) : closing_line(answer));
   }
   return write_files(ask_flags, trace, answer, session.inputs(), open, question);
 }

@@ -14,6 +14,7 @@
 #include "bench/model_bench.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -239,10 +240,10 @@ int bench_model(const BenchFlags& flags) {
           100 * share(rate, best.multiply_rate), human_bytes(figure.peak_bytes));
     }
   }
-  if (flags.json) fmt::print("{}\n", out.dump(2));
+  if (flags.json) fmt::print("{}\n", json_text(out));
   if (!flags.json_file.empty()) {
     std::ofstream file(flags.json_file);
-    file << out.dump(2) << '\n';
+    file << json_text(out) << '\n';
     if (!file.flush()) {
       throw Error(ErrorKind::resource, "cannot write the figures to " + flags.json_file);
     }

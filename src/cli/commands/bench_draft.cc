@@ -10,6 +10,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
 #include "generate/policies.h"
@@ -110,7 +111,7 @@ int bench_draft(DraftFlags& draft_flags) {
     fmt::print("| {} | {:.1f} | {:.2f} | {:.2f} | {:.1f} | {} |\n", contender.draft, speed, gain,
                contender.accepted_length(), checked, equal ? "yes" : "NO");
   }
-  if (draft_flags.json) fmt::print("{}\n", out.dump(2));
+  if (draft_flags.json) fmt::print("{}\n", json_text(out));
   return same ? 0 : 1;
 }
 

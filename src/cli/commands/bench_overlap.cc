@@ -14,6 +14,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/policies.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -144,7 +145,7 @@ int bench_overlap(const OverlapFlags& flags) {
       }
     }
   }
-  if (flags.json) fmt::print("{}\n", out.dump(2));
+  if (flags.json) fmt::print("{}\n", json_text(out));
   return 0;
 }
 

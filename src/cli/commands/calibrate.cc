@@ -9,6 +9,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "engine/evidence/evidence_heads.h"
 #include "eval/calibrate.h"
@@ -41,7 +42,7 @@ int calibrate(CalibrateFlags& flags, const CancelToken& cancel) {
   for (const std::string& path : flags.data) {
     EvalData more = read_eval_data(real_files(), path);
     for (const EvalProblem& problem : more.problems) {
-      fmt::print(stderr, "kinora: {} line {}: {}\n", path, problem.line, problem.message);
+      complain(fmt::format("{} line {}: {}", path, problem.line, problem.message));
     }
     data.items.insert(data.items.end(), more.items.begin(), more.items.end());
   }

@@ -17,6 +17,7 @@
 #include "cli/line_reader.h"
 #include "cli/model_name.h"
 #include "cli/notes.h"
+#include "cli/output.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
@@ -68,7 +69,7 @@ class Chat {
       } else {
         answer(text);
       }
-      std::fflush(stdout);
+      show("");
     }
     trace_.write("kinora chat");
     return lines.interrupted() ? exit_code(ErrorKind::cancelled) : 0;
@@ -86,9 +87,9 @@ class Chat {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   }
 
-  void complain(const Error& error) {
+  void tell(const Error& error) {
     progress_.clear();
-    fmt::print(stderr, "kinora: {}\n", error_text(error));
+    complain(error_text(error));
   }
 
   // Reads the video at once, so that the first answer comes as fast as the others.
@@ -101,7 +102,7 @@ class Chat {
     notes_.add(frame_notes(flags_.session, flags_.input.frames, engine_.describe(), added));
     notes_.add(forecast.changes);
     notes_.add(forecast.warnings);
-    if (progress_.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+    if (progress_.shown()) remark("{}\n", forecast_line(forecast));
     const double offset = now();
     try {
       const Answer read = session_.prepare(interrupts_.renew());
@@ -112,16 +113,16 @@ class Chat {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::cancelled || Interrupts::asked_to_end()) throw;
       progress_.clear();
-      fmt::print(stderr, "stopped; the first question will read the video\n");
+      remark("stopped; the first question will read the video\n");
     }
   }
 
   void warn(const Answer& answer) const {
     for (const std::string& warning : notes_.unsaid(answer.warnings)) {
-      fmt::print(stderr, "kinora: warning: {}\n", warning);
+      complain("warning: " + warning);
     }
     const std::string cut = flags_.quiet ? "" : cut_note(answer);
-    if (!cut.empty()) fmt::print(stderr, "kinora: note: {}\n", cut);
+    if (!cut.empty()) complain("note: " + cut);
   }
 
   void answer(const std::string& question) {
@@ -132,8 +133,7 @@ class Chat {
     try {
       last_ = session_.ask(question, options, [&](std::string_view piece) {
         progress_.clear();
-        std::fwrite(piece.data(), 1, piece.size(), stdout);
-        std::fflush(stdout);
+        show(piece);
         shown = true;
       });
       progress_.clear();
@@ -142,12 +142,13 @@ class Chat {
       trace_.add(last_.spans, offset);
       ++questions_;
     } catch (const Error& error) {
+      if (std::ferror(stdout) != 0) throw;  // nobody would see further answers
       if (shown) fmt::print("\n");
       if (error.kind() == ErrorKind::cancelled) {
         progress_.clear();
-        fmt::print(stderr, "stopped; the conversation is as it was before this question\n");
+        remark("stopped; the conversation is as it was before this question\n");
       } else {
-        complain(error);
+        tell(error);
       }
     }
   }
@@ -164,7 +165,7 @@ class Chat {
     } else if (command == "/evidence" || command.starts_with("/evidence ")) {
       evidence(command.substr(std::string_view("/evidence").size()));
     } else {
-      fmt::print(stderr, "kinora: there is no command {}; /help lists them\n", command);
+      complain(fmt::format("there is no command {}; /help lists them", command));
     }
   }
 
@@ -180,7 +181,7 @@ class Chat {
       draw_evidence(path, last_.evidence, inputs, interrupts_.renew());
       fmt::print("drawn in {}\n", path);
     } catch (const Error& error) {
-      complain(error);
+      tell(error);
     }
   }
 

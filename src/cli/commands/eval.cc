@@ -17,6 +17,7 @@
 #include "cli/eval_policy.h"
 #include "cli/model_name.h"
 #include "cli/notes.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
 #include "draw/png_file.h"
@@ -38,6 +39,7 @@ struct EvalFlags {
   std::vector<std::string> policies;
   std::vector<std::string> compared;
   std::vector<std::string> memories;
+  std::string rows;  // type of keys and values; empty: as policies say
   std::string markdown;
   std::string html;
   std::string heat_map;
@@ -80,7 +82,7 @@ std::shared_ptr<EngineState> load(const EvalFlags& flags) {
     state->model =
         with_visual_cache(std::move(state->model), folder, weights_identity(state->directory));
   } catch (const Error& error) {
-    fmt::print(stderr, "kinora: {}\n", error_text(error));
+    complain(error_text(error));
   }
   return state;
 }
@@ -106,7 +108,7 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
     }
   }
   for (const EvalProblem& problem : data.problems) {
-    fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
+    complain(fmt::format("{} line {}: {}", flags.data, problem.line, problem.message));
   }
   if (!std::all_of(data.items.begin(), data.items.end(),
                    [](const EvalItem& item) { return item.drawn; })) {
@@ -120,6 +122,8 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   if (sparse && flags.engine.device == "auto") flags.engine.device = "cpu";
   const std::shared_ptr<const EngineState> state = load(flags);
   const Engine engine = EngineAccess::make(state);
+  flags.run.setting =
+      fmt::format("{}bf16 {}", weights_identity(state->directory), flags.engine.native_bf16);
   flags.run.cancel = cancel;
   flags.run.progress = [&](int64_t done, int64_t total) {
     progress.update("questions", done, total);
@@ -127,7 +131,7 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   const EvalOutcome outcome = run_eval(engine, data, policies, flags.run);
   progress.clear();
   for (const EvalProblem& problem : outcome.problems) {
-    fmt::print(stderr, "kinora: {} line {}: {}\n", flags.data, problem.line, problem.message);
+    complain(fmt::format("{} line {}: {}", flags.data, problem.line, problem.message));
   }
   const std::string title = fmt::format("{} on {}{}", model_title(flags.engine.model), flags.data,
                                         flags.run.wrong_video ? " (wrong-video control)" : "");
@@ -157,7 +161,8 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   }
   write_report(flags.markdown, markdown);
   write_report(flags.html, as_html(tables, title));
-  return 0;
+  // A report on fewer questions than there are is no success.
+  return outcome.problems.empty() ? 0 : exit_code(outcome.problems.front().kind);
 }
 
 int import(const EvalFlags& flags) {
@@ -165,7 +170,7 @@ int import(const EvalFlags& flags) {
   std::string lines;
   for (const EvalItem& item : items) lines += eval_line(item) + "\n";
   if (flags.output.empty()) {
-    std::fwrite(lines.data(), 1, lines.size(), stdout);
+    show(lines);
     return 0;
   }
   real_files().write(flags.output, lines);
@@ -204,6 +209,11 @@ void add_eval(CommandLine& line) {
       ->expected(1)
       ->take_all()
       ->type_name("MEMORY");
+  command
+      ->add_option("--rows", flags->rows,
+                   "Type of keys and values, of every policy: exact (as computed), f32, bf16 or "
+                   "auto (as the weights, the default)")
+      ->check(one_of({"exact", "f32", "bf16", "auto"}));
   command
       ->add_option("--results", flags->run.results,
                    "Keep every answer in this file, and resume from it after an interruption")
@@ -283,6 +293,9 @@ void add_eval(CommandLine& line) {
       flags->policies.insert(flags->policies.end(), flags->compared.begin(), flags->compared.end());
       flags->policies = with_memories(flags->policies, flags->memories);
       if (flags->policies.empty()) flags->policies = {"dense"};
+      if (!flags->rows.empty()) {
+        for (std::string& policy : flags->policies) policy += ";rows=" + flags->rows;
+      }
       return evaluate(*flags, line.interrupts.token());
     };
   });

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cli/bundled.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
 #include "draw/contact_sheet.h"
@@ -23,6 +25,7 @@
 #include "draw/text.h"
 #include "model/families/qwen2_5_vl/frames.h"
 #include "ops/resize.h"
+#include "video/shortfall.h"
 #include "video/video.h"
 
 namespace kinora::cli {
@@ -219,6 +222,14 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   nlohmann::json out = {{"source", flags.source},
                         {"rule", rule_name(flags)},
                         {"frames", listed(samples, flags.directory)}};
+  const double missing = missing_seconds(info, info.promised_duration);
+  out["missing"] = missing;  // seconds
+  if (missing > 0 && !flags.quiet) {
+    complain(
+        fmt::format("warning: the file was cut: {:.2f} s of the {} that its header promises "
+                    "are missing",
+                    missing, time_label(info.promised_duration)));
+  }
   ReadReport report;
   if (!flags.directory.empty() || !flags.sheet.empty()) {
     ReadOptions read;
@@ -245,7 +256,16 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
         fmt::format("{}  {}x{}  {}", std::filesystem::path(flags.source).filename().string(),
                     info.size.width, info.size.height, time_label(info.duration, 0));
     FrameWriter writer(flags, stream.size(), count, title);
-    while (const auto group = stream.next()) writer.take(*group);
+    std::set<int64_t> came;
+    while (const auto group = stream.next()) {
+      writer.take(*group);
+      came.insert(group->index.begin(), group->index.end());
+    }
+    for (nlohmann::json& frame : out["frames"]) {
+      if (came.contains(frame["index"].get<int64_t>())) continue;
+      frame["lost"] = true;
+      frame.erase("file");
+    }
     writer.finish();
     report = stream.report();
     out["size"] = {{"width", stream.size().width}, {"height", stream.size().height}};
@@ -254,15 +274,15 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   }
   progress.clear();
   if (flags.json) {
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
   } else if (!flags.quiet) {
-    fmt::print(stderr, "{} frames{}{}\n", report.delivered,
-               flags.directory.empty() ? "" : " in " + flags.directory,
-               flags.sheet.empty() ? "" : ", contact sheet " + flags.sheet);
+    remark("{} frames{}{}\n", report.delivered,
+           flags.directory.empty() ? "" : " in " + flags.directory,
+           flags.sheet.empty() ? "" : ", contact sheet " + flags.sheet);
   }
   for (const DamagedSpan& span : report.damaged)
-    fmt::print(stderr, "kinora: warning: damaged from {} to {}: {} frames lost\n",
-               time_label(span.from), time_label(span.to), span.lost);
+    complain(fmt::format("warning: damaged from {} to {}: {} frames lost", time_label(span.from),
+                         time_label(span.to), span.lost));
   if (report.lost > 0 && report.delivered == 0)
     throw Error(ErrorKind::bad_input, flags.source + ": none of the frames could be decoded");
   return 0;

@@ -9,6 +9,7 @@
 #include "cli/bundled.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -52,7 +53,7 @@ int info(InfoFlags& flags) {
         {"stop_tokens", model.stop_tokens},
         {"load_seconds", model.load_seconds},
         {"warnings", note.empty() ? nlohmann::json::array() : nlohmann::json::array({note})}};
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
     return 0;
   }
   const auto row = [](const char* name, const std::string& value) {

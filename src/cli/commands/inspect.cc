@@ -13,6 +13,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -75,7 +76,7 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
   const Answer read = session.ask(flags.question, nothing);
   progress.clear();
   for (const std::string& warning : read.warnings) {
-    fmt::print(stderr, "kinora: warning: {}\n", warning);
+    complain("warning: " + warning);
   }
   const std::vector<HeadInspection> heads = inspection.heads();
   const std::vector<Modality>& modalities = inspection.modalities();
@@ -127,7 +128,7 @@ int inspect(InspectFlags& flags, const CancelToken& cancel) {
     }
   }
   if (flags.json) {
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
   } else {
     fmt::print("{}.png, {}.html\n", flags.output, flags.output);
   }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "hub/cache.h"
 #include "model/families/families.h"
@@ -103,7 +104,7 @@ int models(bool json) {
                row.family, family, row.problem.empty() ? "yes" : "no: " + row.problem);
   }
   const std::string cache = hub_cache_directory();
-  if (!cache.empty()) fmt::print(stderr, "looked in {} and {}\n", own_models_directory(), cache);
+  if (!cache.empty()) remark("looked in {} and {}\n", own_models_directory(), cache);
   return 0;
 }
 

@@ -11,10 +11,12 @@
 #include "cli/command_line.h"
 #include "cli/model_name.h"
 #include "cli/notes.h"
+#include "cli/output.h"
 #include "cli/question_cost.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
 #include "draw/text.h"
+#include "video/shortfall.h"
 #include "video/video.h"
 
 namespace kinora::cli {
@@ -69,6 +71,8 @@ nlohmann::json as_json(const VideoInfo& info, bool live, const std::vector<Quest
           {"hidden", info.hidden},
           {"bytes", info.bytes},
           {"repaired_times", info.repaired_times},
+          {"promised_duration", info.promised_duration},
+          {"missing", missing_seconds(info, info.promised_duration)},
           {"question_cost", cost_list}};
 }
 
@@ -106,6 +110,10 @@ void print_video(const VideoInfo& info, bool live) {
   print_row("length",
             fmt::format("{}, {} frames, {:.3f} frames a second{}", time_label(info.duration),
                         info.frames, info.fps, info.variable_rate ? " on average (variable)" : ""));
+  if (const double missing = missing_seconds(info, info.promised_duration); missing > 0)
+    print_row("missing",
+              fmt::format("{:.2f} s of the {} that the header promises: the file was cut", missing,
+                          time_label(info.promised_duration)));
   if (info.start_offset != 0)
     print_row("starts at", fmt::format("{:.3f} s of the container's clock", info.start_offset));
   if (info.hidden > 0)
@@ -158,7 +166,7 @@ int probe(const ProbeFlags& flags, const CancelToken& cancel) {
   if (flags.json) {
     nlohmann::json out = as_json(info, live, costs);
     if (!flags.model.empty()) out["model_cost"] = forecast_json(model_cost(flags));
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
     return 0;
   }
   print_video(info, live);

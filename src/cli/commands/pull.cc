@@ -8,6 +8,7 @@
 
 #include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 #include "pull/pull.h"
 
@@ -32,13 +33,13 @@ int run_pull(PullFlags& flags, const CancelToken& cancel) {
                                 {"commit", result.commit},  {"directory", result.snapshot},
                                 {"files", result.files},    {"bytes", result.bytes},
                                 {"fetched", result.fetched}};
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", json_text(out));
     return 0;
   }
   fmt::print("{}\n", result.snapshot);
   if (!flags.quiet) {
-    fmt::print(stderr, "{} files, {}, {} fetched now; use it with -m {}\n", result.files,
-               human_bytes(result.bytes), human_bytes(result.fetched), flags.pull.name);
+    remark("{} files, {}, {} fetched now; use it with -m {}\n", result.files,
+           human_bytes(result.bytes), human_bytes(result.fetched), flags.pull.name);
   }
   return 0;
 }

@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "video/shortfall.h"
 
 namespace kinora {
 namespace {
 
-// A header rounds, and sound may last a little longer than pictures.
-constexpr double shortfall_seconds = 1, shortfall_share = 0.02;
-
 std::string describe_shortfall(const VisualRequest& request, const VideoInfo& info) {
-  const double missing = std::min(info.promised_duration, request.frames.end) - info.duration;
-  if (missing <= std::max(shortfall_seconds, shortfall_share * info.promised_duration)) return "";
+  if (missing_seconds(info, request.frames.end) == 0) return "";
   return fmt::format(
       "{} ends after {:.2f} s, but its header promises {:.2f} s: the rest is missing",
       request.source, info.duration, info.promised_duration);

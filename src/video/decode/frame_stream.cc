@@ -86,4 +86,13 @@ int choose_threads(const ReadOptions& options) {
   return std::min(most, options.threads > 0 ? options.threads : all);
 }
 
+GroupRoom choose_group_room(int64_t frames, int64_t groups, FrameSize size,
+                            const VideoLimits& limits) {
+  const int64_t frame_bytes = std::max<int64_t>(1, size.width * size.height * 3);
+  const int64_t affordable = std::max<int64_t>(1, limits.max_queue_bytes / frame_bytes);
+  // Two groups, so that one can be filled while the other is taken.
+  const int64_t fitting = std::clamp<int64_t>(affordable / 2, 1, frames);
+  return {fitting, std::clamp<int64_t>(affordable / fitting, 1, groups)};
+}
+
 }  // namespace kinora

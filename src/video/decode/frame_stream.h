@@ -54,5 +54,13 @@ std::unique_ptr<FrameStream::Job> start_parallel_read(ParallelRead read);
 FrameSize choose_size(const ReadOptions& options, FrameSize source, int64_t frames,
                       const VideoLimits& limits);
 int choose_threads(const ReadOptions& options);
+// Groups as they may be, so that those that wait to be taken stay below the limit in bytes whatever
+// the size of a frame: fewer groups, then smaller ones. One frame always fits.
+struct GroupRoom {
+  int64_t frames = 1;  // of a group
+  int64_t groups = 1;  // at once
+};
+GroupRoom choose_group_room(int64_t frames, int64_t groups, FrameSize size,
+                            const VideoLimits& limits);
 
 }  // namespace kinora

@@ -28,15 +28,41 @@ void sort_targets(KeyframeInterval& interval) {
             [](const Target& a, const Target& b) { return a.packet < b.packet; });
 }
 
-// Adds what `interval` needs from packet `begin` on to `total`.
-void add_needed(const VideoIndex& index, const KeyframeInterval& interval, int64_t begin,
-                KeyframeInterval& total) {
-  for (int64_t i = begin; i <= interval.end; ++i) {
-    if (!is_needed(index, interval, i)) continue;
-    ++total.packets;
-    total.bytes += index.packet(i).size;
+// How many packets, and bytes of them, stand before each one that decoding never leaves out.
+class NeededBefore {
+ public:
+  explicit NeededBefore(const VideoIndex& index) : index_(index), sums_(index.packets.size() + 1) {
+    for (size_t i = 0; i < index.packets.size(); ++i) {
+      const IndexedPacket& packet = index.packets[i];
+      sums_[i + 1] = sums_[i];
+      if (packet.disposable) continue;
+      ++sums_[i + 1].packets;
+      sums_[i + 1].bytes += packet.size;
+    }
   }
-}
+
+  // Adds what `interval` needs from packet `begin` on to `total`.
+  void add(const KeyframeInterval& interval, int64_t begin, KeyframeInterval& total) const {
+    if (begin > interval.end) return;
+    const Sum& low = sums_[static_cast<size_t>(begin)];
+    const Sum& high = sums_[static_cast<size_t>(interval.end) + 1];
+    total.packets += high.packets - low.packets;
+    total.bytes += high.bytes - low.bytes;
+    for (const Target& target : interval.targets) {
+      if (target.packet < begin || !index_.packet(target.packet).disposable) continue;
+      ++total.packets;
+      total.bytes += index_.packet(target.packet).size;
+    }
+  }
+
+ private:
+  struct Sum {
+    int64_t packets = 0;
+    int64_t bytes = 0;
+  };
+  const VideoIndex& index_;
+  std::vector<Sum> sums_;
+};
 
 // With all workers busy, the intervals before this one are decoded at time `before / workers`, in
 // packets of one worker; to end when they and its own share are, it begins its own length earlier.
@@ -89,15 +115,16 @@ bool KeyframeInterval::wants(int64_t packet) const {
 ReadPlan make_plan(const VideoIndex& index, std::span<const SampledFrame> samples, int threads,
                    int64_t frames_per_group) {
   ReadPlan plan;
+  const NeededBefore needed(index);
   for (auto& [start, interval] : intervals_by_start(index, samples)) {
     sort_targets(interval);
-    add_needed(index, interval, interval.begin, interval);
+    needed.add(interval, interval.begin, interval);
     const bool overlaps = !plan.intervals.empty() && plan.intervals.back().end >= interval.begin;
     if (overlaps) {
       KeyframeInterval& before = plan.intervals.back();
       const int64_t twice = before.end - interval.begin + 1;
       if (threads == 1 || before.packets < worthwhile_ratio * twice) {
-        add_needed(index, interval, before.end + 1, before);
+        needed.add(interval, before.end + 1, before);
         before.end = std::max(before.end, interval.end);
         before.targets.insert(before.targets.end(), interval.targets.begin(),
                               interval.targets.end());

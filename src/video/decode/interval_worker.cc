@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <numeric>
 #include <utility>
 
 namespace kinora {
@@ -13,7 +14,11 @@ double thread_cpu_seconds() {
 }
 
 IntervalWorker::IntervalWorker(SharedWork& shared, ConvertFrame convert, int number)
-    : shared_(shared), convert_(std::move(convert)), number_(number) {}
+    : shared_(shared),
+      convert_(std::move(convert)),
+      walk_(shared.index),
+      ahead_(shared.index),
+      number_(number) {}
 
 bool IntervalWorker::decode_next() {
   std::unique_lock source_lock(shared_.source_mutex);
@@ -55,9 +60,9 @@ void IntervalWorker::wait_for_turn() {
   working_since_ = allowed;
 }
 
-void IntervalWorker::note_span(std::chrono::steady_clock::time_point end) const {
+void IntervalWorker::note_span(std::chrono::steady_clock::time_point end) {
   if (!shared_.options.on_span || interval_->targets.empty()) return;
-  const double from = time_of(interval_->targets.front().packet);
+  const double from = time_of(walk_, interval_->targets.front().packet);
   const double to = end_of_frame(shared_.index.packet(interval_->targets.back().packet).frame);
   shared_.options.on_span({number_, from, to, working_since_, end});
 }
@@ -69,6 +74,12 @@ void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
   packets_ = 0;
   done_.assign(interval.targets.size(), false);
   open_ = interval.targets.size();
+  by_sample_.resize(open_);
+  std::iota(by_sample_.begin(), by_sample_.end(), 0u);
+  std::sort(by_sample_.begin(), by_sample_.end(), [&](uint32_t a, uint32_t b) {
+    return interval.targets[a].first < interval.targets[b].first;
+  });
+  given_ = 0;
   if (decoder_ && parameters_ == &parameters && threads_ == threads) {
     decoder_->restart();
     return;
@@ -107,7 +118,7 @@ bool IntervalWorker::take(int64_t number, const AVFrame& frame) {
   if (done_[target]) return true;
   if (decoder_->is_damaged(frame)) {
     const int64_t rank = shared_.index.packet(number).frame;
-    tally_.damaged.push_back({time_of(number), end_of_frame(rank), 0});
+    tally_.damaged.push_back({time_of(walk_, number), end_of_frame(rank), 0});
   }
   if (shared_.queue.beyond_window(place->first)) lose_before(target);
   done_[target] = true;
@@ -144,8 +155,10 @@ bool IntervalWorker::deliver(const Target& target, const AVFrame& frame) {
 
 void IntervalWorker::lose_before(size_t target) {
   const int64_t sample = interval_->targets[target].first;
-  for (size_t i = 0; i < interval_->targets.size(); ++i) {
-    if (done_[i] || interval_->targets[i].first >= sample) continue;
+  for (; given_ < by_sample_.size(); ++given_) {
+    const size_t i = by_sample_[given_];
+    if (interval_->targets[i].first >= sample) return;
+    if (done_[i]) continue;
     done_[i] = true;
     --open_;
     note_lost(interval_->targets[i]);
@@ -163,22 +176,21 @@ void IntervalWorker::end() {
 void IntervalWorker::note_lost(const Target& target) {
   tally_.lost += target.count;
   const int64_t rank = shared_.index.packet(target.packet).frame;
-  tally_.damaged.push_back({time_of(target.packet), end_of_frame(rank), target.count});
+  tally_.damaged.push_back({time_of(walk_, target.packet), end_of_frame(rank), target.count});
   for (int64_t i = 0; i < target.count; ++i) shared_.queue.lose(target.first + i);
 }
 
 void IntervalWorker::note_broken(int64_t packet) {
   const VideoIndex& index = shared_.index;
-  const int64_t count = static_cast<int64_t>(index.packets.size());
-  int64_t next = packet + 1;
-  while (next < count && !index.packet(next).key) ++next;
-  const double to = next < count ? time_of(next) : index.duration;
-  tally_.damaged.push_back({time_of(packet), std::max(to, time_of(packet)), 0});
+  const int64_t next = walk_.next_key(packet);
+  const double from = time_of(walk_, packet);
+  const bool last = next == static_cast<int64_t>(index.packets.size());
+  const double to = last ? index.duration : time_of(ahead_, next);
+  tally_.damaged.push_back({from, std::max(to, from), 0});
 }
 
-double IntervalWorker::time_of(int64_t packet) const {
-  while (packet > 0 && shared_.index.packet(packet).frame < 0) --packet;
-  const int64_t frame = std::max(shared_.index.packet(packet).frame, 0);
+double IntervalWorker::time_of(IndexWalk& walk, int64_t packet) const {
+  const int64_t frame = std::max(shared_.index.packet(walk.last_shown(packet)).frame, 0);
   return shared_.index.times[static_cast<size_t>(frame)];
 }
 

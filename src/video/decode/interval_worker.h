@@ -11,6 +11,7 @@
 
 #include "video/decode/frame_queue.h"
 #include "video/decode/frame_stream.h"
+#include "video/decode/index_walk.h"
 #include "video/decode/interval_plan.h"
 #include "video/decode/interval_source.h"
 #include "video/decode/picture_decoder.h"
@@ -68,8 +69,8 @@ class IntervalWorker {
   void note_lost(const Target& target);
   void wait_for_turn();
   // Reports the work from `working_since_` to `end`.
-  void note_span(std::chrono::steady_clock::time_point end) const;
-  double time_of(int64_t packet) const;
+  void note_span(std::chrono::steady_clock::time_point end);
+  double time_of(IndexWalk& walk, int64_t packet) const;
   double end_of_frame(int64_t frame) const;
 
   SharedWork& shared_;
@@ -79,8 +80,13 @@ class IntervalWorker {
   int threads_ = 1;  // of the decoder
   const KeyframeInterval* interval_ = nullptr;
   std::vector<bool> done_;  // per target
-  size_t open_ = 0;         // targets not done
-  int64_t packets_ = 0;     // of the interval, given to the decoder
+  // Targets in the order of their samples; those before `given_` are done.
+  std::vector<uint32_t> by_sample_;
+  size_t given_ = 0;
+  IndexWalk walk_;       // from the packet at hand
+  IndexWalk ahead_;      // from the keyframe behind it
+  size_t open_ = 0;      // targets not done
+  int64_t packets_ = 0;  // of the interval, given to the decoder
   Tally tally_;
   const int number_;  // of this worker
   std::chrono::steady_clock::time_point working_since_;

@@ -1,6 +1,7 @@
 #include "video/decode/packet_feed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace kinora {
@@ -120,16 +121,27 @@ bool StreamFeed::matches(const IndexedPacket& known, const AVPacket& packet) con
 }
 
 int64_t StreamFeed::recognise(int64_t target) {
-  const int64_t count = static_cast<int64_t>(index_.packets.size());
+  if (by_position_.empty()) {
+    by_position_.resize(index_.packets.size());
+    std::iota(by_position_.begin(), by_position_.end(), 0);
+    std::stable_sort(by_position_.begin(), by_position_.end(), [this](int32_t a, int32_t b) {
+      return index_.packet(a).position < index_.packet(b).position;
+    });
+  }
   for (int reads = 0; reads < recognition_reads; ++reads) {
     if (!demuxer_->read(*packet_)) return -1;
-    for (int64_t i = target; i >= 0; --i) {
-      if (matches(index_.packet(i), *packet_)) return i;
+    const auto begin = std::lower_bound(
+        by_position_.begin(), by_position_.end(), packet_->pos,
+        [this](int32_t a, int64_t position) { return index_.packet(a).position < position; });
+    // The last one up to the target; else the next one behind it, which is too far.
+    int64_t found = -1;
+    for (auto at = begin; at != by_position_.end() && index_.packet(*at).position == packet_->pos;
+         ++at) {
+      if (!matches(index_.packet(*at), *packet_)) continue;
+      if (found >= 0 && *at > target) break;
+      found = *at;
     }
-    // Too far: no use in reading on.
-    for (int64_t i = target + 1; i < count; ++i) {
-      if (matches(index_.packet(i), *packet_)) return i;
-    }
+    if (found >= 0) return found;
   }
   return -1;
 }

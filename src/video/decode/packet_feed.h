@@ -75,6 +75,7 @@ class StreamFeed final : public PacketFeed {
   bool held_ = false;  // packet_ is number next_, already read
   int64_t next_ = 0;   // number of the next packet
   std::deque<NumberedPacket> kept_;
+  std::vector<int32_t> by_position_;  // packets by their byte in the file; made at the first seek
   bool seekable_ = true;
   bool gave_up_ = false;
   int64_t seeks_ = 0;

@@ -14,17 +14,23 @@ namespace {
 // Enough groups for every worker to be busy with an interval of its own and one behind it, within
 // the memory that frames may take.
 int64_t choose_window(const ParallelRead& read, const ReadPlan& plan) {
-  if (read.options.queue_groups > 0) return read.options.queue_groups;
   const int64_t group = read.options.frames_per_group;
-  const int64_t group_bytes = group * read.size.width * read.size.height * 3;
-  const int64_t affordable = std::max<int64_t>(1, read.limits.max_queue_bytes / group_bytes);
-  return std::min(affordable, std::max<int64_t>(4, samples_under_way(plan) / group + 2));
+  const int64_t wanted = read.options.queue_groups > 0
+                             ? read.options.queue_groups
+                             : std::max<int64_t>(4, samples_under_way(plan) / group + 2);
+  return choose_group_room(group, wanted, read.size, read.limits).groups;
+}
+
+ParallelRead with_room(ParallelRead read) {
+  int64_t& group = read.options.frames_per_group;
+  group = choose_group_room(group, 2, read.size, read.limits).frames;
+  return read;
 }
 
 class ParallelJob final : public FrameStream::Job {
  public:
   explicit ParallelJob(ParallelRead read)
-      : read_(std::move(read)),
+      : read_(with_room(std::move(read))),
         plan_(make_plan(*read_.index, read_.samples, choose_threads(read_.options),
                         read_.options.frames_per_group)),
         queue_(read_.samples, read_.size, read_.options.frames_per_group,

@@ -126,11 +126,12 @@ VideoIndex make_index(Demuxer& demuxer, double rate, const OpenOptions& options,
   OrderReader order(demuxer.parameters());
   bool numbered = order.known() && !demuxer.self_describing();
   std::vector<PacketFacts> facts = collect_facts(demuxer, numbered ? &order : nullptr, options);
-  VideoIndex index = build_index(facts, base, rate, numbered);
+  LoopGuard guard(options.cancel);
+  VideoIndex index = build_index(facts, base, rate, numbered, guard);
   if (index.repaired_times && order.known() && !numbered) {
     numbered = true;
     facts = collect_facts(*open_again(), &order, options);
-    index = build_index(facts, base, rate, numbered);
+    index = build_index(facts, base, rate, numbered, guard);
   }
 
   const int64_t uncertain = std::min(uncertain_packets(index), max_settled);
@@ -142,7 +143,7 @@ VideoIndex make_index(Demuxer& demuxer, double rate, const OpenOptions& options,
       // Without a proper start a decoder's guesses depend on all that it has seen.
       traits.disposable = false;
     }
-    index = build_index(facts, base, rate, numbered);
+    index = build_index(facts, base, rate, numbered, guard);
     for (IndexedPacket& one : index.packets) one.start = std::max(one.start, 0);
   }
   index.ended_badly = demuxer.ended_badly();

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/loop_guard.h"
 #include "video/index/packet_inspector.h"
 #include "video/source/demuxer.h"
 #include "video/video.h"
@@ -79,6 +80,8 @@ struct TimeBase {
 };
 
 // `rate` is the nominal frame rate, used where the file has no times at all.
+VideoIndex build_index(std::span<const PacketFacts> facts, TimeBase time_base, double rate,
+                       bool has_order_numbers, LoopGuard& guard);
 VideoIndex build_index(std::span<const PacketFacts> facts, TimeBase time_base, double rate,
                        bool has_order_numbers);
 

@@ -15,6 +15,7 @@ extern "C" {
 #include <vector>
 
 #include "video/index/picture_size.h"
+#include "video/source/file_input.h"
 #include "video/source/pipe_input.h"
 
 namespace kinora {
@@ -47,15 +48,23 @@ bool is_too_large(FrameSize size, const VideoLimits& limits) {
 
 // Formats that are lists of other files: a hostile one could name any file of this machine.
 bool is_file_list(std::string_view format) {
-  return format == "concat" || format == "sdp" || format == "hls" || format == "dash" ||
+  return format == "concat" || format == "sdp" || format.starts_with("hls") || format == "dash" ||
          format == "imf";
+}
+
+std::string local_path(std::string_view url) {
+  constexpr std::string_view scheme = "file:";
+  return std::string(url.starts_with(scheme) ? url.substr(scheme.size()) : url);
 }
 
 }  // namespace
 
 Demuxer::Demuxer(const Origin& origin, const OpenOptions& options, const CancelToken& cancel,
                  const CancelToken& stop, bool probe)
-    : origin_(origin), options_(options), watch_(cancel, stop) {
+    : origin_(origin),
+      options_(options),
+      watch_(cancel, stop),
+      fence_(origin.remote ? origin.url : "", options.limits.other_hosts) {
   silence_ffmpeg();
   open(probe);
 }
@@ -72,12 +81,22 @@ double Demuxer::patience(double remote_seconds) const {
 void Demuxer::fail(int code, const char* doing) const {
   if (watch_.cancelled()) throw Error(ErrorKind::cancelled, "cancelled");
   const bool waits = origin_.remote || origin_.pipe >= 0;
+  if (!fence_.refused().empty()) {
+    throw Error(
+        ErrorKind::bad_input,
+        fmt::format(
+            "{}: it leads to {}, which is refused: {}", origin_.name, fence_.refused(),
+            waits ? "a remote source must stay on its own host" : "a file may not open others"));
+  }
   if (code == AVERROR_EXIT || code == AVERROR(ETIMEDOUT)) {
     throw Error(waits ? ErrorKind::network : ErrorKind::bad_input,
                 fmt::format("{}: no data for too long while {}", origin_.name, doing));
   }
   if (code == AVERROR(ENOENT)) {
     throw Error(ErrorKind::not_found, fmt::format("{}: no such file", origin_.name));
+  }
+  if (!waits && (code == AVERROR(EACCES) || code == AVERROR(EPERM))) {
+    throw Error(ErrorKind::not_found, fmt::format("{}: permission denied", origin_.name));
   }
   if (code == AVERROR(ENOMEM)) {
     throw Error(ErrorKind::resource,
@@ -95,37 +114,32 @@ void Demuxer::open(bool probe) {
   watch_.allow(patience(options_.open_timeout));
   std::string url = origin_.url;
   AVDictionary* settings = nullptr;
+  const AVInputFormat* known = nullptr;
   if (origin_.pipe >= 0) {
     pipe_ = std::make_unique<PipeInput>(origin_.pipe, watch_, options_.stall_timeout);
     url.clear();
   } else if (!origin_.remote) {
     // Without a name FFmpeg goes by the content: a number or a star in a name is no pattern then,
     // and an extension cannot mislead.
-    const AVIOInterruptCB ask{&Watch::ask, &watch_};
-    AVIOContext* file = nullptr;
-    const int opened = avio_open2(&file, url.c_str(), AVIO_FLAG_READ, &ask, nullptr);
-    if (opened < 0) fail(opened, "opening it");
-    file_.reset(file);
+    file_ = std::make_unique<FileInput>(local_path(url), origin_.name, watch_);
     url.clear();
-  } else if (url.starts_with("rtsp")) {
-    av_dict_set(&settings, "rtsp_transport", "tcp", 0);
+    known = find_format(*file_->context());
+  } else {
+    if (url.starts_with("rtsp")) av_dict_set(&settings, "rtsp_transport", "tcp", 0);
+    av_dict_set(&settings, "protocol_whitelist", Fence::protocols(), 0);
   }
   AVFormatContext* format = avformat_alloc_context();
   if (format == nullptr) throw Error(ErrorKind::resource, "not enough memory to open a video");
   format->interrupt_callback = {&Watch::ask, &watch_};
+  fence_.guard(*format);
   if (pipe_) format->pb = pipe_->context();
-  if (file_) format->pb = file_.get();
+  if (file_) format->pb = file_->context();
   // On failure FFmpeg frees the context.
-  const int opened = avformat_open_input(&format, url.c_str(), nullptr, &settings);
+  const int opened = avformat_open_input(&format, url.c_str(), known, &settings);
   std::unique_ptr<AVDictionary, FfmpegDeleter> unused(settings);
   if (opened < 0) fail(opened, "opening it");
   format_.reset(format);
-  if (!origin_.remote && is_file_list(format_->iformat->name)) {
-    throw Error(ErrorKind::bad_input,
-                fmt::format("{}: a list of other files ({}), not a video: name the videos "
-                            "themselves",
-                            origin_.name, format_->iformat->name));
-  }
+  if (!origin_.remote && is_file_list(format_->iformat->name)) refuse_list(format_->iformat->name);
 
   if (probe || !self_describing()) {
     const std::string max_pixels = std::to_string(options_.limits.max_pixels);
@@ -145,6 +159,21 @@ void Demuxer::open(bool probe) {
   if (!probe && needs_no_parser()) format_->flags |= AVFMT_FLAG_NOPARSE;
   if (probe || !self_describing()) check_size();
   add_filter();
+}
+
+const AVInputFormat* Demuxer::find_format(AVIOContext& input) const {
+  const AVInputFormat* found = nullptr;
+  const int probed = av_probe_input_buffer2(&input, &found, "", nullptr, 0, 0);
+  if (probed < 0) fail(probed, "opening it");
+  // Before it is opened, which is when it would look for the others.
+  if (is_file_list(found->name)) refuse_list(found->name);
+  return found;
+}
+
+void Demuxer::refuse_list(const char* format) const {
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: a list of other files ({}), not a video: name the videos themselves",
+                          origin_.name, format));
 }
 
 bool Demuxer::self_describing() const {
@@ -270,7 +299,7 @@ bool Demuxer::read_unfiltered(AVPacket& packet) {
   while (true) {
     av_packet_unref(&packet);
     const int got = av_read_frame(format_.get(), &packet);
-    if (got == AVERROR_EOF) return false;
+    if (got == AVERROR_EOF && fence_.refused().empty()) return false;
     if (watch_.cancelled()) fail(AVERROR_EXIT, "reading it");
     if (got == AVERROR(EAGAIN)) {
       if (watch_.late()) fail(AVERROR_EXIT, "reading it");

@@ -8,11 +8,13 @@
 
 #include "base/cancel.h"
 #include "video/ffmpeg_handles.h"
+#include "video/source/fence.h"
 #include "video/source/watch.h"
 #include "video/video.h"
 
 namespace kinora {
 
+class FileInput;
 class PipeInput;
 
 // Where the bytes come from, once pipes and downloads have been kept in a file.
@@ -65,14 +67,18 @@ class Demuxer {
   void add_filter();
   bool read_unfiltered(AVPacket& packet);
   double patience(double remote_seconds) const;
+  // The format of an input of our own, by its content.
+  const AVInputFormat* find_format(AVIOContext& input) const;
+  [[noreturn]] void refuse_list(const char* format) const;
   [[noreturn]] void fail(int code, const char* doing) const;
 
   Origin origin_;
   OpenOptions options_;
   Watch watch_;
   // These outlive the format that reads through them.
+  Fence fence_;
   std::unique_ptr<PipeInput> pipe_;
-  OpenedInputPtr file_;
+  std::unique_ptr<FileInput> file_;
   FormatPtr format_;
   AVStream* stream_ = nullptr;
   FilterPtr filter_;

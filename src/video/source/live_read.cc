@@ -19,11 +19,17 @@ namespace {
 constexpr double tolerance = 1e-6;
 constexpr double longest_gap = 600;  // seconds between two frames of a source whose clock is sound
 constexpr auto cancel_poll = std::chrono::milliseconds(20);
-constexpr size_t default_queue_groups = 4;
+constexpr int64_t default_queue_groups = 4;
 
 class LiveJob final : public FrameStream::Job {
  public:
   explicit LiveJob(LiveRead read) : read_(std::move(read)), sampler_(read_.choice) {
+    ReadOptions& options = read_.options;
+    const int64_t groups = options.queue_groups > 0 ? options.queue_groups : default_queue_groups;
+    const GroupRoom room =
+        choose_group_room(options.frames_per_group, groups, read_.size, read_.limits);
+    options.frames_per_group = room.frames;
+    options.queue_groups = room.groups;
     read_.demuxer->obey(read_.options.cancel, stop_);
     worker_ = std::thread([this] { work(); });
   }
@@ -179,9 +185,7 @@ class LiveJob final : public FrameStream::Job {
       group_.pixels = std::move(shorter);
     }
     group_.sequence = sequence_++;
-    const size_t most = read_.options.queue_groups > 0
-                            ? static_cast<size_t>(read_.options.queue_groups)
-                            : default_queue_groups;
+    const auto most = static_cast<size_t>(read_.options.queue_groups);
     std::unique_lock lock(mutex_);
     while (groups_.size() >= most && !stopped()) room_.wait_for(lock, cancel_poll);
     if (stopped()) return false;

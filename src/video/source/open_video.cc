@@ -16,6 +16,7 @@ extern "C" {
 #include <string_view>
 #include <utility>
 
+#include "base/errno_kind.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
 #include "video/decode/picture_decoder.h"
@@ -411,14 +412,14 @@ std::unique_ptr<Video> open_path(const std::string& path, const OpenOptions& opt
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) {
     throw Error(
-        ErrorKind::not_found,
+        kind_of_errno(errno),
         fmt::format("{}: {}", path, errno == ENOENT ? "no such file" : std::strerror(errno)));
   }
   if (S_ISDIR(status.st_mode)) return std::make_unique<FolderVideo>(path, options);
   if (!S_ISREG(status.st_mode)) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (descriptor < 0) {
-      throw Error(ErrorKind::not_found, fmt::format("{}: {}", path, std::strerror(errno)));
+      throw Error(kind_of_errno(errno), fmt::format("{}: {}", path, std::strerror(errno)));
     }
     const std::shared_ptr<void> keep = closing(descriptor);
     return open_pipe(descriptor, keep, path, options);

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "video/decode/frame_stream.h"
 #include "video/test_media.h"
 #include "video/video.h"
 
@@ -324,6 +325,68 @@ TEST(SourceTest, NonsenseInReadOptions) {
   options = {};
   options.threads = -1;
   error_of(ErrorKind::usage, [&] { video->read(FrameChoice::rate(1), options); });
+}
+
+TEST(SourceTest, AFileNeverOpensOthers) {
+  const std::string folder = scratch_directory();
+  std::filesystem::copy_file(small_clip(), folder + "/clip.mp4");
+  const std::pair<const char*, std::string> lists[] = {
+      {"list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nclip.mp4\n#EXT-X-ENDLIST\n"},
+      {"master.m3u8", "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nlist.m3u8\n"},
+      {"away.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nhttp://127.0.0.1:1/a.ts\n"},
+      {"list.txt", "ffconcat version 1.0\nfile clip.mp4\n"},
+      {"list.mpd",
+       "<?xml version=\"1.0\"?>\n<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" "
+       "profiles=\"urn:mpeg:dash:profile:isoff-on-demand:2011\"></MPD>\n"},
+      {"camera.mp4",
+       "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 9 "
+       "RTP/AVP 96\n"}};
+  for (const auto& [name, content] : lists) {
+    SCOPED_TRACE(name);
+    const std::string path = folder + "/" + name;
+    write_file(path, content);
+    const std::string text = error_of(ErrorKind::bad_input, [&] { open_video(path)->info(); });
+    EXPECT_NE(text.find("a list of other files"), std::string::npos) << text;
+    // Through a pipe nothing is opened either.
+    const std::string fifo = make_fifo();
+    const FifoWriter writer(fifo, content);
+    error_of(ErrorKind::bad_input, [&] { open_video(fifo)->info(); });
+  }
+}
+
+TEST(SourceTest, PipesAmongPicturesAreNotWaitedFor) {
+  const std::string folder = scratch_directory();
+  ASSERT_EQ(mkfifo((folder + "/a.png").c_str(), 0600), 0);
+  const std::string text = error_of(ErrorKind::bad_input, [&] { open_video(folder)->info(); });
+  EXPECT_NE(text.find("a pipe or device"), std::string::npos) << text;
+}
+
+TEST(SourceTest, FramesThatWaitAreBoundedInBytes) {
+  VideoLimits limits;
+  for (const int64_t side : {1, 17, 448, 2048, 8192, 16384}) {
+    for (const int64_t frames : {1, 2, 16, 4096}) {
+      for (const int64_t groups : {1, 2, 4, 1000}) {
+        const GroupRoom room = choose_group_room(frames, groups, {side, side}, limits);
+        const int64_t bytes = room.frames * room.groups * side * side * 3;
+        EXPECT_TRUE(bytes <= limits.max_queue_bytes || room.frames * room.groups == 1);
+        EXPECT_LE(room.frames, frames);
+        EXPECT_LE(room.groups, groups);
+        EXPECT_GE(std::min(room.frames, room.groups), 1);
+        if (frames * groups * side * side * 3 * 2 <= limits.max_queue_bytes) {
+          EXPECT_EQ(room.frames, frames);
+          EXPECT_EQ(room.groups, groups);
+        }
+      }
+    }
+  }
+}
+
+TEST(SourceTest, SmallGroupsHoldTheSameFrames) {
+  const auto video = open_video(small_clip());
+  const auto expected = read_all(*video, FrameChoice::evenly(30));
+  OpenOptions tight;
+  tight.limits.max_queue_bytes = 3 * 16 * 12 * 3;  // three frames
+  EXPECT_EQ(read_all(*open_video(small_clip(), tight), FrameChoice::evenly(30)), expected);
 }
 
 }  // namespace

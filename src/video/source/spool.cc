@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "video/source/fence.h"
 #include "video/source/pipe_input.h"
 
 namespace kinora {
@@ -117,7 +118,10 @@ Origin spool_url(const std::string& url, const OpenOptions& options) {
   watch.allow(options.open_timeout);
   const AVIOInterruptCB ask{&Watch::ask, &watch};
   AVIOContext* opened = nullptr;
-  const int result = avio_open2(&opened, url.c_str(), AVIO_FLAG_READ, &ask, nullptr);
+  AVDictionary* settings = nullptr;
+  av_dict_set(&settings, "protocol_whitelist", Fence::protocols(), 0);
+  const int result = avio_open2(&opened, url.c_str(), AVIO_FLAG_READ, &ask, &settings);
+  av_dict_free(&settings);
   const OpenedInputPtr input(opened);
   options.cancel.check();
   if (result < 0) {

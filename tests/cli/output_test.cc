@@ -1,0 +1,139 @@
+// Standard output and standard error that cannot be written: nothing is lost in silence, and
+// nothing aborts.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "support/cli.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+constexpr int could_not_write = 6;
+
+// Commands that print a result, of every kind: text at once, piece by piece, JSON, long help.
+std::vector<std::string> printing_commands(const TempDir& dir) {
+  std::ofstream(dir.file("set.jsonl")) << R"({"question": "What?", "answer": "nothing"})"
+                                       << "\n";
+  std::ofstream(dir.file("mlvu.json"))
+      << R"([{"video": "a.mp4", "question": "What?", "answer": "x", "question_type": "needle"}])";
+  return {"--version",
+          "version",
+          "help",
+          "help policies",
+          "help --man",
+          "ask --help",
+          "completion bash",
+          "probe demo",
+          "probe demo --json",
+          "frames demo --frames 2 --json",
+          "info",
+          "info --json",
+          "models",
+          "tokenize \"two words\"",
+          "ask demo \"What happens?\" --frames 2 --max-tokens 3",
+          "ask demo \"What happens?\" --frames 2 --max-tokens 3 --json",
+          "ask demo \"What happens?\" --frames 2 --dry-run",
+          "chat -q < <(printf 'Hello?\\nAnd?\\n')",
+          "eval " + dir.file("set.jsonl") + " --max-tokens 2 --no-cache",
+          "eval " + dir.file("mlvu.json") + " --import mlvu --videos ."};
+}
+
+TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
+  const TempDir dir;
+  for (const std::string& command : printing_commands(dir)) {
+    for (const std::string out : {">/dev/full", ">&-"}) {
+      SCOPED_TRACE(command + " " + out);
+      const Finished finished = kinora_shell("$KINORA " + command + " " + out);
+      EXPECT_EQ(finished.code, could_not_write) << finished.err;
+      EXPECT_NE(finished.err.find("cannot write to standard output"), std::string::npos)
+          << finished.err;
+    }
+  }
+}
+
+TEST(Output, RemarksThatCannotBeWrittenDoNotEndTheWork) {
+  const TempDir dir;
+  for (const std::string& command : printing_commands(dir)) {
+    SCOPED_TRACE(command);
+    const Finished shown = kinora_shell("$KINORA " + command);
+    ASSERT_EQ(shown.code, 0) << shown.err;
+    // Whoever closes standard error wants no remarks; a full disk loses them.
+    const Finished closed = kinora_shell("$KINORA " + command + " 2>&-");
+    EXPECT_EQ(closed.code, 0);
+    EXPECT_EQ(closed.out.empty(), shown.out.empty());
+    const Finished full = kinora_shell("$KINORA " + command + " 2>/dev/full");
+    EXPECT_EQ(full.code, shown.err.empty() ? 0 : could_not_write);
+    EXPECT_EQ(full.out.empty(), shown.out.empty());
+  }
+}
+
+TEST(Output, ErrorsKeepTheirCodeWhereNothingCanBeWritten) {
+  for (const std::string where :
+       {"2>/dev/full", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"}) {
+    SCOPED_TRACE(where);
+    EXPECT_EQ(kinora_shell("$KINORA probe /no/such/file " + where).code, 3);
+    EXPECT_EQ(kinora_shell("$KINORA probe /no/such/file --json " + where).code, 3);
+    EXPECT_EQ(kinora_shell("$KINORA nonsense " + where).code, 2);
+  }
+}
+
+// What is printed must not end up in a file that the program opens for itself.
+TEST(Output, ClosedDescriptorsAreNotTakenByFiles) {
+  const TempDir dir;
+  const std::string sheet = dir.file("sheet.png");
+  const Finished finished = kinora_shell("$KINORA frames demo --frames 2 --json --contact-sheet " +
+                                         sheet + " <&- >&- 2>&-");
+  EXPECT_EQ(finished.code, could_not_write);
+  std::ifstream file(sheet, std::ios::binary);
+  std::string head(8, '\0');
+  file.read(head.data(), 8);
+  EXPECT_EQ(head, "\x89PNG\r\n\x1a\n");
+}
+
+TEST(Output, NamesThatAreNoTextWorkWithJson) {
+  const TempDir dir;
+  const std::string name = dir.file("caf\xe9\x1b[2J.mp4");
+  std::filesystem::copy_file(KINORA_SOURCE "/models/demo.mp4", name);
+  const std::string quoted = "$'" + dir.path() + "/caf\\xe9\\x1b[2J.mp4'";
+  for (const std::string& command :
+       {"probe " + quoted + " --json", "frames " + quoted + " --frames 2 --json",
+        "ask " + quoted + " 'What?' --json --frames 2 --max-tokens 2 --trace " +
+            dir.file("trace.json")}) {
+    SCOPED_TRACE(command);
+    const Finished finished = kinora_shell("$KINORA " + command);
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    EXPECT_NE(finished.out.find("caf\xef\xbf\xbd\\u001b[2J.mp4"), std::string::npos);
+  }
+}
+
+TEST(Output, HostileNamesStayOnOneLine) {
+  const Finished finished =
+      kinora_shell("$KINORA probe $'/no/such\\nkinora: all is well\\x1b[2J\\xff'");
+  expect_error(finished, 3, "/no/such\\nkinora: all is well\\x1b[2J\\xff");
+}
+
+// Weights are mapped, not read: the second question finds pages without bytes.
+TEST(Output, AModelThatIsCutWhileItIsUsedIsAnError) {
+  const TempDir dir;
+  const std::string model = dir.file("model");
+  std::filesystem::copy(KINORA_SOURCE "/models/kinora-tiny", model,
+                        std::filesystem::copy_options::recursive);
+  const Finished finished = kinora_shell("coproc K { exec $KINORA chat -q -m " + model +
+                                         "; }; out=${K[0]} in=${K[1]} pid=$K_PID; "
+                                         "echo Hello >&$in; read -r line <&$out; "
+                                         "for f in " +
+                                         model +
+                                         "/*.safetensors; do truncate -s 8192 $f; done; "
+                                         "echo Again >&$in; wait $pid");
+  EXPECT_EQ(finished.code, 4) << finished.err;
+  EXPECT_NE(finished.err.find("became shorter while it was in use"), std::string::npos)
+      << finished.err;
+}
+
+}  // namespace
+}  // namespace kinora::testing
