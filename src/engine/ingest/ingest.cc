@@ -15,6 +15,7 @@
 #include "engine/ingest/unit_stream.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
+#include "ops/gather.h"
 
 namespace kinora {
 namespace {
@@ -83,7 +84,7 @@ class DecodeStage {
     }
   }
 
-  const VisualPlan& plan(size_t item) const { return items_[item].plan; }
+  const IngestItem& item(size_t number) const { return items_[number]; }
 
  private:
   const std::vector<IngestItem> items_;
@@ -98,20 +99,22 @@ class VisionStage {
   VisionStage(const EngineState& engine, SpanRecorder& spans)
       : engine_(engine), clock_(engine.context, spans, "vision") {}
 
-  TokenGroup run(const VisualPlan& plan, DecodedGroup decoded) {
+  TokenGroup run(const IngestItem& item, DecodedGroup decoded) {
     Units& units = decoded.units;
-    TokenGroup group{units.first, units.count, units.last, {}, units.times, {}, decoded.report};
+    TokenGroup group{units.first, units.count, units.last, {}, units.times, {}, {}, decoded.report};
     for (size_t i = 0; i < units.frames.times.size(); ++i) {
       group.frames.push_back({units.frames.index[i], units.frames.times[i]});
     }
     if (group.report) {
       clock_.finish();
+      pruner_.reset();
       return group;
     }
     clock_.begin();
     group.tokens = units.count > 0
-                       ? engine_.model->encode(engine_.context, plan, units.frames, units.last)
-                       : closing_tokens(engine_, plan);
+                       ? engine_.model->encode(engine_.context, item.plan, units.frames, units.last)
+                       : closing_tokens(engine_, item.plan);
+    choose_tokens(item, group);
     clock_.end(fmt::format("vision {} frames from {:.1f} s", group.frames.size(),
                            units.times.empty() ? 0.0 : units.times.front()));
     return group;
@@ -120,8 +123,20 @@ class VisionStage {
   double seconds() const { return clock_.seconds(); }  // complete after a report has passed
 
  private:
+  void choose_tokens(const IngestItem& item, TokenGroup& group) {
+    if (!group.tokens.defined()) return;
+    const int64_t hidden = engine_.model->decoder().hidden_size();
+    if (!pruner_) pruner_.emplace(item.tokens, item.plan, hidden);
+    group.kept = pruner_->choose(engine_.context, group.tokens, group.count);
+    if (std::ssize(group.kept) == group.tokens.size(0)) return;
+    Tensor kept(DType::f32, {std::ssize(group.kept), group.tokens.size(1)}, engine_.context.device);
+    gather_rows(engine_.context, group.tokens, group.kept, kept);
+    group.tokens = std::move(kept);
+  }
+
   const EngineState& engine_;
   StageClock clock_;
+  std::optional<TokenPruner> pruner_;  // of the item that is being encoded
 };
 
 // Cores that the decoder layers leave: those beyond their threads, and one in eight, because no
@@ -185,8 +200,8 @@ class OverlappedIngest final : public Ingest {
  private:
   std::optional<TokenGroup> encode(std::optional<DecodedGroup> group) {
     if (!group) return std::nullopt;
-    const VisualPlan& plan = decode_.plan(group->item);
-    return vision_.run(plan, std::move(*group));
+    const IngestItem& item = decode_.item(group->item);
+    return vision_.run(item, std::move(*group));
   }
 
   void decode() {
@@ -252,8 +267,8 @@ class SequentialIngest final : public Ingest {
     if (groups_.empty()) return std::nullopt;
     DecodedGroup group = std::move(groups_.front());
     groups_.pop_front();
-    const VisualPlan& plan = decode_.plan(group.item);
-    return vision_.run(plan, std::move(group));
+    const IngestItem& item = decode_.item(group.item);
+    return vision_.run(item, std::move(group));
   }
 
   double vision_seconds() const override { return vision_.seconds(); }
@@ -269,9 +284,9 @@ class SequentialIngest final : public Ingest {
 
 }  // namespace
 
-IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
+IngestItem ingest_item(VisualInput& input, int64_t frames_per_group, const TokenChoice& tokens) {
   if (!input.open) {
-    return {input.plan, static_cast<int64_t>(input.samples.size()),
+    return {input.plan, static_cast<int64_t>(input.samples.size()), tokens,
             [&input, frames_per_group](ReadOptions options) -> std::unique_ptr<UnitSource> {
               return std::make_unique<UnitStream>(input, std::move(options), frames_per_group);
             }};
@@ -286,7 +301,7 @@ IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
     return std::make_unique<OpenUnitStream>(video.read(choice, options), plan,
                                             options.frames_per_group);
   };
-  return {plan, 0, open};
+  return {plan, 0, tokens, open};
 }
 
 std::unique_ptr<Ingest> make_ingest(const EngineState& engine, std::vector<IngestItem> items,

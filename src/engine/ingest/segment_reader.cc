@@ -1,5 +1,6 @@
 #include "engine/ingest/segment_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -27,17 +28,22 @@ TokenGroup SegmentReader::take(int64_t units, int64_t tokens_per_unit) {
     throw Error(ErrorKind::internal, "an input ended before its frames did");
   }
   if (group_->count <= units) return std::move(*std::exchange(group_, std::nullopt));
-  const int64_t rows = units * tokens_per_unit;
+  const auto end = static_cast<int32_t>(units * tokens_per_unit);
+  const auto later = std::lower_bound(group_->kept.begin(), group_->kept.end(), end);
+  const int64_t rows = later - group_->kept.begin();
   TokenGroup piece = *group_;
   piece.count = units;
   piece.last = false;
   piece.frames.clear();
   piece.times.resize(static_cast<size_t>(units));
   piece.tokens = copy_rows(group_->tokens, 0, rows);
+  piece.kept.resize(static_cast<size_t>(rows));
   group_->first += units;
   group_->count -= units;
   group_->times.erase(group_->times.begin(), group_->times.begin() + units);
   group_->tokens = copy_rows(group_->tokens, rows, group_->tokens.size(0) - rows);
+  group_->kept.erase(group_->kept.begin(), later);
+  for (int32_t& place : group_->kept) place -= end;
   return piece;
 }
 

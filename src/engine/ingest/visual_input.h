@@ -37,6 +37,8 @@ struct VisualInput : VisualLook {
   // Without a known end: how frames are chosen as they come. What has been looked at so far is in
   // `samples` and `plan.units`.
   std::optional<FrameChoice> open;
+  // Of each unit that was read: its tokens that reached the decoder.
+  std::vector<int64_t> unit_tokens;
   std::string shortfall;  // what a truncated file lacks; empty: nothing
   bool read = false;      // its rows are, or were, in memory: it stays as it is
 
