@@ -222,6 +222,14 @@ def policy_table(read, table, set_name, names, recalls):
          *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
+class AboutVideo:
+    """The answers of a row that rest on frames of a video: neither small talk nor facts in text, nor pictures, which keep all their tokens."""
+
+    def __init__(self, found):
+        self.by_id = {i: r for i, r in found.by_id.items() if r["type"] not in ("chat", "text", "image")}
+        self.videos = {i: found.videos[i] for i in self.by_id}
+
+
 def kept_of_accuracy(found, whole, rounds=2000):
     """% of another policy's right answers, with a 95 % interval by prompt: videos are drawn anew, with all their questions."""
     videos = {}
@@ -238,13 +246,15 @@ def kept_of_accuracy(found, whole, rounds=2000):
 
 def tokens_table(read, set_name):
     """Tokens that the decoder never sees, rows that it forgets again, and controls: answers, bytes and time."""
-    whole, rows = read("tokens", set_name), []
+    read_all, rows = read("tokens", set_name), []
+    whole = AboutVideo(read_all) if read_all else None
     for name, policy in ({"all": plan.DENSE} | plan.BEFORE | plan.AFTER | plan.FEWER).items() if whole else ():
-        found = read("tokens", set_name, policy)
-        if not found:
+        if not (answers := read("tokens", set_name, policy)):
             continue
-        first = [r for r in found.of() if r.get("prefill")]
-        rows.append([name, str(len(found.by_id)), cell(found.of()), kept_of_accuracy(found, whole), *Comparison().add(found, whole).cells(),
+        found = AboutVideo(answers)
+        records = list(found.by_id.values())
+        first = [r for r in records if r.get("prefill")]
+        rows.append([name, str(len(records)), cell(records), kept_of_accuracy(found, whole), *Comparison().add(found, whole).cells(),
                      f"{statistics.mean(r['tokens'] for r in first):,.0f}", f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.2f}",
                      f"{statistics.median(r['prefill'] for r in first):.2f}"])
     videos = len(set(whole.videos.values())) if whole else 0

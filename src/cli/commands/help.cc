@@ -72,7 +72,7 @@ std::string point_help(const PolicyPoint& point) {
     text = "--tokens says which visual tokens reach the decoder; pictures are left whole:\n\n" +
            policy_list(point) +
            "\nThe ratio is the share of a group's tokens that goes on: --tokens evs:0.25. What is "
-           "left out is never\nprefilled and takes no memory; --retain chooses later, among rows "
+           "left out is\nnever prefilled and takes no memory; --retain chooses later, among rows "
            "that were prefilled.\n";
   } else {
     text = fmt::format("{}: {}\n\n{}", point.name, point.summary, policy_list(point));
