@@ -3,7 +3,7 @@ import dataclasses
 
 # name -> (kind, length, videos, questions per video)
 SETS = {
-    "skills-64": ("skills", 64, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
+    "skills-64": ("skills", 64, 30, 66), "skills-128": ("skills", 128, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
     "moments-64": ("moments", 64, 130, 2), "moments-256": ("moments", 256, 110, 2), "moments-1024": ("moments", 1024, 70, 3),
     "caption-64": ("caption", 64, 60, 1), "caption-256": ("caption", 256, 60, 1), "caption-1024": ("caption", 1024, 60, 1),
     "pictures": ("pictures", 64, 200, 1),
@@ -92,16 +92,21 @@ RECALL_EVERY = {"long-4096": 8, "needle-4096": 8}
 
 RATIOS = (1, 0.9, 0.8, 0.6, 0.5, 0.4, 0.2, 0.1)
 RETENTION = {f"{p}, {r:g}": f"retain={p}:{r:g}" for p in ("key-norm", "value-norm") for r in RATIOS if r < 1}
-BY_QUESTION = {f"attention-score, {r:g}": f"retain=attention-score:{r:g}" for r in RATIOS if r < 1}
+BY_QUESTION = {f"{p}, {r:g}": f"retain={p}:{r:g}" for p in ("attention-score", "attention-mass") for r in RATIOS if r < 1}
 GROUPS = {f"groups of {g} frames": f"group={g};retain=key-norm:0.5" for g in (4, 8, 16, 32, 64, 128)}
 # how many of a video's frames and of their pixels are looked at
 LESS = {f"{f:g} of the frames": f"frames={f:g}" for f in (0.75, 0.5, 0.25)} | {"9 of 16 tokens a frame": "pixels=0.6"}
+# a quarter and half of a video: tokens that the decoder never sees, rows that it forgets again, and controls of the same size
+KEPT = (0.5, 0.25)
+BEFORE = {f"tokens {p}, {r:g}": f"tokens={p}:{r:g}" for r in KEPT for p in ("evs", "distinct", "random", "frames")}
+AFTER = {f"rows {p}, {r:g}": f"retain={p}:{r:g}" for r in KEPT for p in ("value-norm", "key-norm", "random")}
+FEWER = {f"{r:g} of the frames": f"frames={r:g}" for r in KEPT}
 PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}
 
 
 def runs_on_gpu(policy):
     """Whether a GPU can answer it: sparse attention runs on the CPU."""
-    return policy in (DENSE, PRESETS["exact"]) or policy.startswith(("retain=", "group=", "frames=", "pixels="))
+    return policy in (DENSE, PRESETS["exact"]) or policy.startswith(("retain=", "tokens=", "group=", "frames=", "pixels="))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +157,7 @@ def rows():
     add("groups", ("retain-256",), GROUPS)
     add("tight", ("mixed-1024",), TIGHT)
     add("frames", ("retain-256",), dense | LESS)
+    add("tokens", (f"skills-{length}" for length in (64, 256, 128, 1024)), dense | BEFORE | AFTER | FEWER)
     add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)

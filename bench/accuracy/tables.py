@@ -3,6 +3,7 @@ import functools
 import json
 import math
 import pathlib
+import random
 import re
 import statistics
 import sys
@@ -221,6 +222,46 @@ def policy_table(read, table, set_name, names, recalls):
          *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
+class AboutVideo:
+    """The answers of a row that rest on frames of a video: neither small talk nor facts in text, nor pictures, which keep all their tokens."""
+
+    def __init__(self, found):
+        self.by_id = {i: r for i, r in found.by_id.items() if r["type"] not in ("chat", "text", "image")}
+        self.videos = {i: found.videos[i] for i in self.by_id}
+
+
+def kept_of_accuracy(found, whole, rounds=2000):
+    """% of another policy's right answers, with a 95 % interval by prompt: videos are drawn anew, with all their questions."""
+    videos = {}
+    for i, record in found.by_id.items():
+        own, other = videos.get(found.videos[i], (0, 0))
+        videos[found.videos[i]] = own + record["score"], other + whole.by_id[i]["score"]
+    pairs, dice = list(videos.values()), random.Random(1)
+
+    def ratio(drawn):
+        return 100 * sum(own for own, _ in drawn) / max(1e-9, sum(other for _, other in drawn))
+    drawn = sorted(ratio(dice.choices(pairs, k=len(pairs))) for _ in range(rounds))
+    return f"{ratio(pairs):.1f} ({drawn[rounds // 40]:.1f}–{drawn[-rounds // 40]:.1f})"
+
+
+def tokens_table(read, set_name):
+    """Tokens that the decoder never sees, rows that it forgets again, and controls: answers, bytes and time."""
+    read_all, rows = read("tokens", set_name), []
+    whole = AboutVideo(read_all) if read_all else None
+    for name, policy in ({"all": plan.DENSE} | plan.BEFORE | plan.AFTER | plan.FEWER).items() if whole else ():
+        if not (answers := read("tokens", set_name, policy)):
+            continue
+        found = AboutVideo(answers)
+        records = list(found.by_id.values())
+        first = [r for r in records if r.get("prefill")]
+        rows.append([name, str(len(records)), cell(records), kept_of_accuracy(found, whole), *Comparison().add(found, whole).cells(),
+                     f"{statistics.mean(r['tokens'] for r in first):,.0f}", f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.2f}",
+                     f"{statistics.median(r['prefill'] for r in first):.2f}"])
+    videos = len(set(whole.videos.values())) if whole else 0
+    return named(f"tokens-{set_name}", f"{set_name.partition('-')[2]} frames, {videos} videos", [
+        "policy", "answers", "right, %", "of all tokens' right answers, %", "lost / won", "p", "tokens", "rows, MiB", "prefill, s"], rows)
+
+
 def read_recalls(out):
     """(set, policy) -> (recall, output error, FLOPs, time), from the reports of kinora eval --recall."""
     found = {}
@@ -273,6 +314,7 @@ def report(out, sets, rows):
         if table in VERSUS:
             complete = [s for s in dict.fromkeys(r.set for r in rows if r.table == table) if read(table, s, names[VERSUS[table]])]
             parts.append(all_sets_table(read, table, complete, names))
+    parts += [tokens_table(read, s) for s in dict.fromkeys(r.set for r in rows if r.table == "tokens")]
     parts += [recall_table(out, name) for name in plan.SETS]
     return dict(p for p in parts if p)
 

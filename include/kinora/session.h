@@ -29,6 +29,9 @@ struct SessionOptions {
   // ("key-norm:0.5"; docs/policies.md). A rule that chooses by the question (attention-score)
   // serves one: a second question needs clear() or a session of its own.
   std::string retain = "all";
+  // Which visual tokens reach the decoder: all, or the best share of every group of frames by some
+  // rule ("evs:0.25"; docs/policies.md). Tokens keep their positions. Pictures are left whole.
+  std::string tokens = "all";
   std::string memory = "flat";  // how rows are organised and which of them a question reads
   // What proposes tokens that the model then verifies together: none; ngram, which looks up where
   // the last words occurred before; or a trained draft, which auto uses if the model came with one.
@@ -83,7 +86,7 @@ struct InputInfo {
   std::string kind;   // "video" or "image"
   int64_t width = 0;  // as the model sees it
   int64_t height = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0;         // that reach the decoder
   std::vector<double> times;  // of the sampled frames, seconds
 };
 
@@ -187,7 +190,8 @@ struct Answer {
   // The whole prompt, rows in memory included; a visual token has the id of its placeholder.
   std::vector<int32_t> prompt_ids;
   int64_t frames = 0;  // read for this question
-  int64_t visual_tokens = 0;
+  int64_t seen_tokens = 0;    // that the vision tower gave …
+  int64_t visual_tokens = 0;  // … and of those, that reached the decoder
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included
   int64_t row_bytes = 0;      // keys and values held after it
   Timings timings;

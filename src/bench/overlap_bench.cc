@@ -38,11 +38,13 @@ void read_spans(OverlapRun& run) {
 OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
                         const std::string& retain, bool overlap) {
   OverlapRun run;
+  run.tokens = settings.tokens;
   run.retain = retain;
   run.overlap = overlap;
   const Device device = EngineAccess::state(engine)->context.device;
   if (!device.is_cpu()) reset_gpu_peak(device);
   SessionOptions session_options;
+  session_options.tokens = settings.tokens;
   session_options.retain = retain;
   session_options.overlap = overlap;
   session_options.frames_per_group = settings.frames_per_group;
@@ -67,6 +69,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
 
 void warm_up(const Engine& engine, const OverlapSettings& settings, const std::string& retain) {
   SessionOptions session_options;
+  session_options.tokens = settings.tokens;
   session_options.retain = retain;
   session_options.frames_per_group = settings.frames_per_group;
   Session session(engine, session_options);

@@ -15,11 +15,13 @@ struct OverlapSettings {
   double fps = 1;
   int64_t pixels = 448 * 448;  // of a frame, about
   int64_t frames_per_group = 32;
+  std::string tokens = "all";  // that reach the decoder
   int64_t answer_tokens = 64;
   int decode_threads = 0;
 };
 
 struct OverlapRun {
+  std::string tokens;
   std::string retain;
   bool overlap = true;
   double open = 0;  // index included

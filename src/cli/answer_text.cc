@@ -43,6 +43,12 @@ std::string closing_line(const Answer& answer) {
 
 std::string report_text(const Answer& answer, double load, double open) {
   std::string text;
+  if (answer.visual_tokens < answer.seen_tokens) {
+    text += fmt::format(
+        "tokens: {} of {} visual ones reached the decoder ({:.1f} %)\n", answer.visual_tokens,
+        answer.seen_tokens,
+        100 * static_cast<double>(answer.visual_tokens) / static_cast<double>(answer.seen_tokens));
+  }
   if (const auto& report = answer.attention_report; report && report->dense_calls < report->calls) {
     text += attention_text(*report);
   }
@@ -132,6 +138,7 @@ nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& i
           {"inputs", described},
           {"tokens",
            {{"prompt", answer.prompt_tokens},
+            {"seen", answer.seen_tokens},
             {"visual", answer.visual_tokens},
             {"answer", answer.ids.size()}}},
           {"expected", forecast_json(forecast)},

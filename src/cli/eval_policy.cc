@@ -3,6 +3,7 @@
 #include <kinora/quality.h>
 
 #include "attention/policies/policy.h"
+#include "engine/tokens/tokens.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
 #include "memory/retention/retention.h"
@@ -31,6 +32,8 @@ Settings<Choice> settings() {
   all.text("attention", session(&SessionOptions::attention), "an attention policy",
            "which rows a token reads; may stand without its key", check(attention_point()))
       .bare();
+  all.text("tokens", session(&SessionOptions::tokens), "a tokens policy",
+           "which visual tokens reach the decoder", check(tokens_point()));
   all.text("retain", session(&SessionOptions::retain), "a retention policy",
            "what a group of frames leaves in memory", check(retention_point()))
       .text("memory", session(&SessionOptions::memory), "a memory policy",

@@ -7,6 +7,7 @@
 
 #include "attention/policies/policy.h"
 #include "cli/help/wrap.h"
+#include "engine/tokens/tokens.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
 #include "memory/retention/retention.h"
@@ -17,6 +18,7 @@ namespace {
 // The flag that chooses at a point.
 std::string flag_of(const PolicyPoint& point) {
   if (point.name == attention_point().name) return "--attention";
+  if (point.name == tokens_point().name) return "--tokens";
   if (point.name == retention_point().name) return "--retain";
   if (point.name == memory_point().name) return "--memory";
   if (point.name == draft_point().name) return "--draft";
@@ -140,7 +142,7 @@ std::string point_markdown(const PolicyPoint& point) {
 }  // namespace
 
 std::vector<const PolicyPoint*> policy_points() {
-  return {&attention_point(), &retention_point(), &memory_point(), &draft_point()};
+  return {&tokens_point(), &attention_point(), &retention_point(), &memory_point(), &draft_point()};
 }
 
 std::string policy_names(const PolicyPoint& point) {

@@ -14,6 +14,7 @@
 #include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/video_flags.h"
+#include "engine/tokens/tokens.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
 #include "memory/retention/retention.h"
@@ -195,6 +196,10 @@ void SessionFlags::add_attention(CLI::App& command) {
 
 void SessionFlags::add_memory(CLI::App& command) {
   const auto option = options_of(command);
+  option(policies, "--tokens", tokens_,
+         "Which visual tokens reach the decoder: " + policy_names(tokens_point()) +
+             "; all but the first with a ratio, such as evs:0.25")
+      ->capture_default_str();
   option(policies, "--retain", retain_,
          "What a group of frames leaves in memory: " + policy_names(retention_point()) +
              "; all but the first with a ratio, such as key-norm:0.5");
@@ -256,6 +261,8 @@ void SessionFlags::resolve() {
     check_policy("--retain", retention_point(), retain_);
     session.retain = retain_;
   }
+  check_policy("--tokens", tokens_point(), tokens_);
+  session.tokens = tokens_;
   check_policy("--memory", memory_point(), session.memory);
   check_policy("--draft", draft_point(), session.draft);
   if (native_bf16_) engine.native_bf16 = true;

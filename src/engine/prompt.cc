@@ -119,7 +119,8 @@ void keep_items(Prompt& prompt, size_t items) {
   prompt.kept_ids = items;
 }
 
-void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks) {
+void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks,
+                  std::span<const int64_t> left_out) {
   const std::unique_ptr<PositionCounter> counter = from.clone();
   std::vector<TokenInfo> tokens;
   if (prompt.closes_video) {
@@ -136,6 +137,7 @@ void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& look
       const std::vector<double> times(static_cast<size_t>(segment.count), 0.0);
       counter->visual(plan, segment.first, segment.count, times,
                       segment.first + segment.count == plan.units, tokens);
+      if (segment.first == 0 && !left_out.empty()) prompt.tokens -= left_out[segment.input];
     } else {
       const size_t known = i == prompt.kept_runs ? prompt.kept_ids : 0;
       const auto count = static_cast<int64_t>(run.ids.size() - known);

@@ -71,7 +71,9 @@ KeptItems find_kept(std::span<const int64_t> wanted, const Transcript& said,
 void keep_items(Prompt& prompt, size_t items);
 
 // Walks the positions from where memory ends without doing any work, to know first how many tokens
-// there are and where they end.
-void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks);
+// there are and where they end. Of each input this many tokens do not reach the decoder; the others
+// keep their positions.
+void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks,
+                  std::span<const int64_t> left_out = {});
 
 }  // namespace kinora

@@ -7,13 +7,13 @@
 namespace kinora {
 namespace {
 
-InputInfo describe(const VisualInput& input) {
+InputInfo describe(const SessionState& state, const VisualInput& input) {
   InputInfo info;
   info.source = input.source;
   info.kind = modality_name(input.plan.source.modality);
   info.width = input.plan.frame_size.width;
   info.height = input.plan.frame_size.height;
-  info.tokens = input.plan.tokens();
+  info.tokens = state.visual_tokens(input);
   for (const SampledFrame& sample : input.samples) info.times.push_back(sample.time);
   return info;
 }
@@ -56,11 +56,11 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 InputInfo Session::add(const std::string& source, const InputOptions& options) {
-  return describe(state_->add(request_of(source, options), options.cancel));
+  return describe(*state_, state_->add(request_of(source, options), options.cancel));
 }
 
 InputInfo Session::open(const std::string& source, const InputOptions& options) {
-  return describe(state_->open(request_of(source, options), options.cancel));
+  return describe(*state_, state_->open(request_of(source, options), options.cancel));
 }
 
 TakenIn Session::take_in(int64_t least_frames, const CancelToken& cancel, int64_t most_frames) {
@@ -92,7 +92,7 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
 
 std::vector<InputInfo> Session::inputs() const {
   std::vector<InputInfo> all;
-  for (const VisualInput& input : state_->inputs()) all.push_back(describe(input));
+  for (const VisualInput& input : state_->inputs()) all.push_back(describe(*state_, input));
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -17,7 +18,8 @@ namespace {
 InputShape shape_of(const VisualInput& input) {
   const VisualPlan& plan = input.plan;
   InputShape shape;
-  shape.may_shrink = !input.read && plan.source.modality == Modality::video;
+  shape.moves = plan.source.modality == Modality::video;
+  shape.may_shrink = !input.read && shape.moves;
   shape.to_read = false;
   shape.frames = static_cast<int64_t>(input.samples.size());
   shape.frames_per_unit = plan.frames_per_unit;
@@ -44,10 +46,10 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Lo
   // Rows that were chosen for another question do not serve this one.
   const bool stale = retention_.needs_question() && transcript_.has_seen();
   if (stale && asked_.inputs > 0) {
-    throw Error(
-        ErrorKind::unsupported,
-        "attention-score kept only what the first question needed; ask again from the start "
-        "or keep rows by key-norm");
+    throw Error(ErrorKind::unsupported,
+                std::string(retention_.rule->name()) +
+                    " kept only what the first question needed; ask again from the start "
+                    "or keep rows by key-norm");
   }
   Prompt prompt = lay_out_question(asked_, parts, inputs_, looks);
   prompt.runs = model().render(prompt.conversation);
@@ -63,8 +65,12 @@ Prompt SessionState::plan_prompt(const std::vector<ContentPart>& parts, const Lo
                   inputs_[0].source + " cannot be read again: text must come after it");
     }
   }
+  std::vector<int64_t> left_out;
+  for (const VisualLook* look : looks) {
+    left_out.push_back(look->plan.tokens() - visual_tokens(*look));
+  }
   count_tokens(prompt, prompt.from_place ? *places_[*prompt.from_place].positions : *positions_,
-               looks);
+               looks, left_out);
   return prompt;
 }
 
@@ -76,8 +82,12 @@ std::vector<int32_t> SessionState::ids_of(const Prompt& prompt) const {
     if (run.visual < 0) continue;
     const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
     const VisualPlan& plan = inputs_[segment.input].plan;
+    const auto units =
+        std::span(inputs_[segment.input].unit_tokens)
+            .subspan(static_cast<size_t>(segment.first), static_cast<size_t>(segment.count));
     const bool last = segment.first + segment.count == plan.units;
-    const int64_t count = segment.count * plan.tokens_per_unit + (last ? plan.trailing_tokens : 0);
+    const int64_t count =
+        std::reduce(units.begin(), units.end()) + (last ? plan.trailing_tokens : 0);
     const bool video = plan.source.modality == Modality::video;
     ids.insert(ids.end(), static_cast<size_t>(count), video ? info.video_token : info.image_token);
   }
@@ -125,6 +135,7 @@ BudgetRequest SessionState::budget_request(const Prompt& prompt) const {
     if (segment.first == 0) request.inputs[segment.input].to_read = true;
   }
   request.retention = retention_;
+  request.tokens = tokens_;
   request.tokens_before =
       prompt.from_place ? places_[*prompt.from_place].mark.tokens : memory_->token_count();
   request.row_bytes_before = row_bytes_before(prompt);

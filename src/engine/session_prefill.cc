@@ -24,7 +24,7 @@ std::unique_ptr<Ingest> SessionState::start_ingest(const Prompt& prompt, size_t 
   if (inputs.empty()) return nullptr;
   std::vector<IngestItem> items;
   for (const size_t input : inputs) {
-    items.push_back(ingest_item(inputs_[input], options_.frames_per_group));
+    items.push_back(ingest_item(inputs_[input], options_.frames_per_group, tokens_));
   }
   return make_ingest(*engine_, std::move(items), {options_.overlap, options_.decode_threads},
                      *progress_, spans);
@@ -51,6 +51,27 @@ void SessionState::end_input(VisualInput& input, const ReadReport& report, Answe
 int64_t SessionState::group_tokens() const {
   return options_.max_group_tokens > 0 ? options_.max_group_tokens
                                        : std::numeric_limits<int64_t>::max();
+}
+
+std::vector<TokenInfo> SessionState::place(size_t number, const TokenGroup& group,
+                                           int64_t ordinal) {
+  VisualInput& input = inputs_[number];
+  const int64_t unit = input.plan.tokens_per_unit;
+  std::vector<TokenInfo> all, tokens;
+  positions_->visual(input.plan, group.first, group.count, group.times, group.last, all);
+  input.unit_tokens.resize(static_cast<size_t>(group.first));
+  auto next = group.kept.begin();
+  for (int64_t i = 0; i < group.count; ++i) {
+    const auto end = std::lower_bound(next, group.kept.end(), (i + 1) * unit);
+    input.unit_tokens.push_back(end - next);
+    // What trails the last unit belongs to it.
+    const int64_t rows = (i + 1 < group.count ? end : group.kept.end()) - next;
+    if (rows > 0) visual_rows_.push_back({number, ordinal, rows, group.first + i, rows});
+    ordinal += rows;
+    next = end;
+  }
+  for (const int32_t token : group.kept) tokens.push_back(all[static_cast<size_t>(token)]);
+  return tokens;
 }
 
 Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const CancelToken& cancel,
@@ -114,11 +135,10 @@ Tensor SessionState::prefill(const QuestionPlan& plan, size_t runs_end, const Ca
       TokenGroup group = reader->take(left, input.plan.tokens_per_unit);
       left -= group.count;
       answer.frames += static_cast<int64_t>(group.frames.size());
+      answer.seen_tokens +=
+          group.count * input.plan.tokens_per_unit + (group.last ? input.plan.trailing_tokens : 0);
       answer.visual_tokens += group.tokens.size(0);
-      std::vector<TokenInfo> tokens;
-      positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
-      visual_rows_.push_back({segment.input, groups.next_ordinal(), std::ssize(tokens), group.first,
-                              input.plan.tokens_per_unit});
+      std::vector<TokenInfo> tokens = place(segment.input, group, groups.next_ordinal());
       groups.add(std::move(group.tokens), std::move(tokens));
       if (reader->at_end_of_group()) groups.end_frames();
     }

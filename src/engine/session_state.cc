@@ -69,6 +69,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
     : engine_(std::move(engine)),
       options_(options),
       retention_(parse_retention(options.retain)),
+      tokens_(parse_tokens(options.tokens)),
       evidence_heads_(find_evidence_heads(real_files(), engine_->directory, model().info())),
       progress_(std::make_unique<CallbackProgress>(options.progress)),
       share_(engine_->rows) {
@@ -101,12 +102,18 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
     if (!inputs_[i].read) inputs_[i].plan_among(model(), images);
   }
   if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input
-    attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
+    attention_ = choose_attention(*engine_, options_,
+                                  tokens_.prunes() ? 0 : inputs_[0].plan.tokens_per_unit);
   }
   return inputs_.back();
 }
 
+int64_t SessionState::visual_tokens(const VisualLook& look) const {
+  return kept_of_input(tokens_, look.plan, options_.frames_per_group);
+}
+
 int64_t SessionState::frame_tokens() const {
+  if (tokens_.prunes()) return 0;
   for (const VisualInput& input : inputs_) {
     if (input.plan.source.modality == Modality::video && input.plan.tokens_per_unit > 0) {
       return input.plan.tokens_per_unit;
@@ -176,8 +183,9 @@ Answer SessionState::prepare(const CancelToken& cancel) {
 Answer SessionState::prepare(const std::vector<ContentPart>& parts, const CancelToken& cancel) {
   if (retention_.needs_question()) {
     throw Error(ErrorKind::unsupported,
-                "attention-score chooses rows by the question, which is not known yet; ask at "
-                "once, or keep rows by key-norm");
+                std::string(retention_.rule->name()) +
+                    " chooses rows by the question, which is not known yet; ask at "
+                    "once, or keep rows by key-norm");
   }
   Answer answer;
   if (new_inputs() == 0) return answer;
@@ -210,11 +218,11 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
   QuestionPlan plan = this->plan(parts);
   Prompt& prompt = plan.prompt;
   carry_out(plan, [&] {
-    answer.prompt_ids = ids_of(prompt);
     std::optional<RowMass> mass = watch(looking);
     RowMass* const watching = mass ? &*mass : nullptr;
     const Tensor hidden =
         prefill(plan, prompt.runs.size(), options.cancel, spans, answer, watching);
+    answer.prompt_ids = ids_of(prompt);
     places_.push_back(here());
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();

@@ -21,6 +21,7 @@
 #include "engine/ingest/visual_input.h"
 #include "engine/prompt.h"
 #include "engine/span_recorder.h"
+#include "engine/tokens/tokens.h"
 #include "engine/transcript.h"
 #include "generate/generation.h"
 #include "memory/retention/retention.h"
@@ -33,6 +34,7 @@ class GroupPrefill;
 class Ingest;
 struct OpenSource;
 struct SavedAbout;
+struct TokenGroup;
 
 // A question before anything is done for it.
 struct QuestionPlan {
@@ -88,8 +90,11 @@ class SessionState {
   // Shows an observer the attention of every group that is read from now on; null: nobody. It must
   // outlive what it is shown.
   void observe(AttentionObserver* observer) { observer_ = observer; }
-  // Tokens of one frame of the first video, for patterns that follow frames; 0 without a video.
+  // Tokens of one frame of the first video, for patterns that follow frames; 0 without a video, or
+  // where frames differ in what reaches the decoder.
   int64_t frame_tokens() const;
+  // Of an input: those that reach, or will reach, the decoder.
+  int64_t visual_tokens(const VisualLook& look) const;
 
   const std::vector<VisualInput>& inputs() const { return inputs_; }
   const RowLayout& layout() const { return memory_->layout(); }
@@ -123,6 +128,9 @@ class SessionState {
   void end_input(VisualInput& input, const ReadReport& report, Answer& answer);
   // A group is closed when it has this many tokens.
   int64_t group_tokens() const;
+  // The next tokens of an input with the positions that they have among all of it, to be added
+  // from this ordinal on.
+  std::vector<TokenInfo> place(size_t input, const TokenGroup& group, int64_t ordinal);
 
   // session_stream.cc
   void gather(int64_t wanted_frames, const CancelToken& cancel);
@@ -156,6 +164,7 @@ class SessionState {
   std::shared_ptr<const EngineState> engine_;
   SessionOptions options_;
   Retention retention_;  // as asked for; a budget may let less stay
+  TokenChoice tokens_;   // that reach the decoder
   std::vector<LayerHeads> evidence_heads_;
   std::unique_ptr<Progress> progress_;
   MemoryBudget::Share share_;  // of what the engine's sessions may hold

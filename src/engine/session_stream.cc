@@ -28,8 +28,9 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   }
   if (retention_.needs_question()) {
     throw Error(ErrorKind::unsupported,
-                "attention-score chooses rows by the question, which is not known while a source "
-                "is taken in; keep rows by key-norm");
+                std::string(retention_.rule->name()) +
+                    " chooses rows by the question, which is not known while a source "
+                    "is taken in; keep rows by key-norm");
   }
   OpenOptions open;
   open.cancel = cancel;
@@ -49,10 +50,11 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
   const std::vector<PromptRun> runs = model().render(conversation);
   if (runs.front().visual < 0) source->before = runs.front();
-  attention_ = choose_attention(*engine_, options_, fresh.plan.tokens_per_unit);
+  attention_ =
+      choose_attention(*engine_, options_, tokens_.prunes() ? 0 : fresh.plan.tokens_per_unit);
   inputs_.push_back(std::move(fresh));
   try {
-    std::vector<IngestItem> items{ingest_item(inputs_.back(), options_.frames_per_group)};
+    std::vector<IngestItem> items{ingest_item(inputs_.back(), options_.frames_per_group, tokens_)};
     source->ingest = make_ingest(*engine_, std::move(items), {true, options_.decode_threads},
                                  *progress_, source->spans);
   } catch (...) {
@@ -180,14 +182,9 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
     }
     for (const TokenGroup& group : source.waiting) {
       if (group.report) continue;
-      std::vector<TokenInfo> tokens;
-      positions_->visual(input.plan, group.first, group.count, group.times, group.last, tokens);
+      std::vector<TokenInfo> tokens = place(0, group, groups.next_ordinal());
       check_reach(memory_->token_count() + groups.waiting() + static_cast<int64_t>(tokens.size()));
-      if (group.tokens.defined()) {
-        visual_rows_.push_back({0, groups.next_ordinal(), std::ssize(tokens), group.first,
-                                input.plan.tokens_per_unit});
-        groups.add(group.tokens, std::move(tokens));
-      }
+      if (group.tokens.defined()) groups.add(group.tokens, std::move(tokens));
       groups.end_frames();
     }
     groups.run_waiting();

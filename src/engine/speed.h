@@ -9,10 +9,10 @@ namespace kinora {
 
 // What is to be done for a question.
 struct Workload {
-  int64_t tokens = 0;  // through the decoder
-  int64_t visual_tokens = 0;
-  double rows = 0;    // that a token attends to, on average
-  double pixels = 0;  // of decoded pictures
+  int64_t tokens = 0;         // through the decoder
+  int64_t visual_tokens = 0;  // that the vision tower gives
+  double rows = 0;            // that a token attends to, on average
+  double pixels = 0;          // of decoded pictures
 };
 
 // What a model asks of a machine and what the machine does in a second.

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "memory/move_rows.h"
 #include "memory/policies.h"
-#include "memory/retention/question.h"
 
 namespace kinora {
 namespace {
@@ -193,10 +192,8 @@ void FlatMemory::prune(const Context& context, int layer, const QueryView& queri
   const ConstTensorView keys(block.keys.data() + first * row_bytes_, layout_.dtype, shape, device_);
   const ConstTensorView values(block.values.data() + first * row_bytes_, layout_.dtype, shape,
                                device_);
-  std::vector<double> question;
-  if (probes_ > 0 && retention_.needs_question()) {
-    question = sum_queries(queries.queries.rows(count, probes_), layout_.kv_heads);
-  }
+  ConstTensorView question;
+  if (probes_ > 0 && retention_.needs_question()) question = queries.queries.rows(count, probes_);
   const auto modalities = std::span(group_modalities_).first(static_cast<size_t>(count));
   const KeptRows kept = keep_best(context, retention_, keys, values, modalities, question);
   if (kept.there.defined()) return retain_there(context, layer, kept.there);

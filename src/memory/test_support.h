@@ -213,7 +213,7 @@ class GivenScores final : public RetentionRule {
  public:
   std::string_view name() const override { return "given"; }
   std::vector<double> scores(const Context&, ConstTensorView, ConstTensorView,
-                             std::span<const double>) const override {
+                             ConstTensorView) const override {
     return given;
   }
   std::vector<double> given;

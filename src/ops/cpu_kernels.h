@@ -35,6 +35,7 @@ void scale(const Context& context, ConstTensorView x, float factor, TensorView o
 void convert(const Context& context, ConstTensorView x, TensorView out);
 
 void softmax(const Context& context, ConstTensorView x, TensorView out, float scale);
+void cosine_rows(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out);
 
 // −1 when every entry is NaN.
 int64_t argmax(const float* x, int64_t n);

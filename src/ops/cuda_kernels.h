@@ -50,6 +50,7 @@ void scale(const Context& context, ConstTensorView x, float factor, TensorView o
 void convert(const Context& context, ConstTensorView x, TensorView out);
 
 void softmax(const Context& context, ConstTensorView x, TensorView out, float scale);
+void cosine_rows(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out);
 
 // −1 for a row in which every entry is NaN.
 std::vector<int64_t> argmax_rows(const Context& context, ConstTensorView x);

@@ -31,6 +31,7 @@ void add_bias(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void scale(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }
 void convert(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void softmax(const Context&, ConstTensorView, TensorView, float) { no_cuda(); }
+void cosine_rows(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 std::vector<int64_t> argmax_rows(const Context&, ConstTensorView) { no_cuda(); }
 std::vector<Candidate> top_k(const Context&, ConstTensorView, int64_t) { no_cuda(); }
 std::vector<RankedRow> top_k_rows(const Context&, ConstTensorView, int64_t) { no_cuda(); }

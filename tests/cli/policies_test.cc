@@ -91,6 +91,10 @@ TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
                "--retain 'key-nrm:0.5': no policy has this name; "
                "did you mean key-norm?");
   expect_error(ask("--retain", "key-norm"), 2, "ratio is missing");
+  expect_error(ask("--tokens", "esv:0.5"), 2,
+               "--tokens 'esv:0.5': no policy has this name; did you mean evs?");
+  expect_error(ask("--tokens", "evs"), 2, "ratio is missing");
+  expect_error(ask("--tokens", "evs:2"), 2, "ratio is '2', but must be above 0 and at most 1");
   expect_error(ask("--draft", "ngrm"), 2,
                "--draft 'ngrm': no policy has this name; did you mean ngram?");
   expect_error(ask("--draft", "ngram:tokens=0"), 2, "tokens is '0'");
@@ -104,6 +108,9 @@ TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
   expect_error(kinora({"bench", "overlap", "absent.mp4", "--random-weights", "--shape", "bundled",
                        "--retain", "x"}),
                2, "--retain 'x'");
+  expect_error(kinora({"bench", "overlap", "absent.mp4", "--random-weights", "--shape", "bundled",
+                       "--tokens", "all,x"}),
+               2, "--tokens 'x'");
 }
 
 EvalPolicy parsed(const std::string& text) {
@@ -131,6 +138,8 @@ TEST(EvalPolicies, ReadEverySetting) {
   EXPECT_EQ(parsed("attention=grid+delta").session.attention, "grid+delta");
   EXPECT_EQ(parsed("mminference+delta").session.attention, "mminference+delta");
   EXPECT_EQ(parsed("retain=0.25").session.attention, "dense");
+  EXPECT_EQ(parsed("dense").session.tokens, "all");
+  EXPECT_EQ(parsed("tokens=evs:0.25;retain=key-norm:0.5").session.tokens, "evs:0.25");
 }
 
 TEST(EvalPolicies, PresetsReachTheEngineAndCanBeOverruled) {
@@ -155,12 +164,14 @@ TEST(EvalPolicies, RefuseWhatTheyDoNotKnow) {
     }
     return "";
   };
-  EXPECT_EQ(problem("retian=all"),
-            "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
-            "attention, retain, memory, draft, dense-below, rows, group, frames, pixels and "
-            "quality");
+  EXPECT_EQ(
+      problem("retian=all"),
+      "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
+      "attention, tokens, retain, memory, draft, dense-below, rows, group, frames, pixels and "
+      "quality");
   EXPECT_TRUE(has(problem("mommo;rows=f32"), "attention 'mommo': no policy has this name"));
   EXPECT_TRUE(has(problem("retain=norm:0.5"), "retention 'norm:0.5'"));
+  EXPECT_TRUE(has(problem("tokens=norm:0.5"), "tokens 'norm:0.5'"));
   EXPECT_TRUE(has(problem("draft=nonsense"), "draft 'nonsense': no policy has this name"));
   EXPECT_TRUE(has(problem("memory=nonsense"), "memory 'nonsense': no policy has this name"));
   EXPECT_TRUE(has(problem("rows=f16"), "auto, f32 or bf16"));

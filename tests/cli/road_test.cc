@@ -264,6 +264,27 @@ TEST_F(Road, TheOverlapBenchRunsWholeQuestionsWithRandomWeights) {
   EXPECT_LT(json.at("runs")[0].at("row_bytes").get<int64_t>(),
             json.at("runs")[2].at("row_bytes").get<int64_t>());
   EXPECT_TRUE(std::filesystem::exists(file("bench.svg")));
+
+  std::vector<std::string> fewer = command;
+  fewer.insert(fewer.end(), {"--random-weights", "--frames-per-group", "4", "--max-tokens", "2",
+                             "--retain", "all", "--tokens", "all,evs:0.25", "--overlapped-only"});
+  const Finished gains = kinora(fewer);
+  ASSERT_EQ(gains.code, 0) << gains.err;
+  EXPECT_NE(gains.out.find("| evs:0.25, all, overlapped |"), std::string::npos) << gains.out;
+  EXPECT_NE(gains.out.find("tokens, prefill "), std::string::npos) << gains.out;
+}
+
+TEST_F(Road, TokensAreLeftOutBeforeTheDecoder) {
+  const auto all = ask_json({"--fps", "8"});
+  const auto fewer = ask_json({"--fps", "8", "--tokens", "evs:0.25"});
+  EXPECT_EQ(all.at("tokens").at("seen"), all.at("tokens").at("visual"));
+  EXPECT_EQ(fewer.at("tokens").at("seen"), all.at("tokens").at("seen"));
+  EXPECT_LT(fewer.at("tokens").at("visual").get<int>(), all.at("tokens").at("seen").get<int>());
+  EXPECT_EQ(fewer.at("tokens").at("prompt"), fewer.at("expected").at("tokens"));
+  EXPECT_LT(fewer.at("row_bytes").get<int64_t>(), all.at("row_bytes").get<int64_t>());
+  const Finished said = kinora({"ask", clip(), "What?", "-m", model, "--max-tokens", "3", "--fps",
+                                "8", "--tokens", "evs:0.25", "-v"});
+  EXPECT_NE(said.err.find("visual ones reached the decoder"), std::string::npos) << said.err;
 }
 
 // --- what breaks half-way ---

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -19,6 +21,7 @@
 #include "cli/terminal.h"
 #include "cli/trace_file.h"
 #include "engine/engine_state.h"
+#include "engine/tokens/tokens.h"
 #include "memory/retention/retention.h"
 #include "model/random_model.h"
 
@@ -31,6 +34,7 @@ struct OverlapFlags {
   std::string device = "auto";
   bool random_weights = false;
   std::vector<std::string> retain{"key-norm:0.2", "all"};
+  std::vector<std::string> tokens{"all"};
   bool overlapped_only = false;
   std::string trace;
   std::string timeline;
@@ -49,7 +53,8 @@ Engine make_engine(const OverlapFlags& flags) {
 
 nlohmann::json to_json(const OverlapRun& run) {
   const Timings& times = run.answer.timings;
-  return {{"retain", run.retain},
+  return {{"choice", run.tokens},
+          {"retain", run.retain},
           {"overlap", run.overlap},
           {"open", run.open},
           {"decode_cpu", times.decode},
@@ -67,16 +72,34 @@ nlohmann::json to_json(const OverlapRun& run) {
           {"answer_tokens", run.answer.ids.size()}};
 }
 
+std::string label_of(const OverlapRun& run) {
+  return run.tokens == "all" ? run.retain : fmt::format("{}, {}", run.tokens, run.retain);
+}
+
 void print_run(const OverlapRun& run) {
   const Timings& times = run.answer.timings;
   fmt::print(
       "| {}, {} | {:.2f} | {:.2f} | {:.1f} | {:.2f} | {:.2f} | {:.2f} | **{:.2f}** | {:.2f} | {} | "
       "{} |\n",
-      run.retain, run.overlap ? "overlapped" : "QuickCodec only", run.open, times.decode_wait,
+      label_of(run), run.overlap ? "overlapped" : "QuickCodec only", run.open, times.decode_wait,
       times.decode, run.first_group, times.vision, times.prefill, run.first_token(), run.complete(),
       human_bytes(run.answer.row_bytes),
       run.gpu_peak_bytes > 0 ? human_bytes(run.gpu_peak_bytes) : "");
   std::fflush(stdout);
+}
+
+// What leaving tokens out gains over the run that keeps all of them.
+void print_gains(const std::vector<OverlapRun>& runs) {
+  for (const OverlapRun& run : runs) {
+    const auto whole = std::find_if(runs.begin(), runs.end(), [&](const OverlapRun& other) {
+      return other.tokens == "all" && other.retain == run.retain;
+    });
+    if (run.tokens == "all" || whole == runs.end()) continue;
+    const Timings &times = run.answer.timings, &all = whole->answer.timings;
+    fmt::print("{}: {} of {} tokens, prefill {:.2f} x faster, first token {:.2f} x\n",
+               label_of(run), run.answer.prompt_tokens, whole->answer.prompt_tokens,
+               all.prefill / times.prefill, whole->first_token() / run.first_token());
+  }
 }
 
 int bench_overlap(const OverlapFlags& flags) {
@@ -91,17 +114,25 @@ int bench_overlap(const OverlapFlags& flags) {
   for (const std::string& retain : flags.retain) {
     check_policy("--retain", retention_point(), retain);
   }
+  for (const std::string& tokens : flags.tokens) check_policy("--tokens", tokens_point(), tokens);
   TraceFile trace(flags.trace, flags.timeline);
   const Engine engine = make_engine(flags);
   const Device device = EngineAccess::state(engine)->context.device;
   const std::string where =
       device.is_cpu() ? "the CPU" : cuda_devices()[static_cast<size_t>(device.index)].name;
-  const OverlapSettings& settings = flags.settings;
-  for (const std::string& retain : flags.retain) warm_up(engine, settings, retain);
+  std::vector<std::pair<OverlapSettings, std::string>> wanted;
+  for (const std::string& tokens : flags.tokens) {
+    for (const std::string& retain : flags.retain) {
+      wanted.emplace_back(flags.settings, retain);
+      wanted.back().first.tokens = tokens;
+    }
+  }
+  for (const auto& [settings, retain] : wanted) warm_up(engine, settings, retain);
 
   nlohmann::json out = {{"shape", flags.shape}, {"device", where}};
-  for (size_t i = 0; i < flags.retain.size(); ++i) {
-    const std::string& retain = flags.retain[i];
+  std::vector<OverlapRun> runs;  // overlapped
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [settings, retain] = wanted[i];
     std::optional<OverlapRun> apart;
     if (!flags.overlapped_only) apart = run_question(engine, settings, retain, false);
     const OverlapRun overlapped = run_question(engine, settings, retain, true);
@@ -139,12 +170,14 @@ int bench_overlap(const OverlapFlags& flags) {
         fmt::print(
             "\n{}: bound of equation 3 {:.2f} s, overlapped / bound {:.3f}, {:.2f} x faster "
             "than one after the other\n\n",
-            retain, bound, overlapped.first_token() / bound,
+            label_of(overlapped), bound, overlapped.first_token() / bound,
             apart->first_token() / overlapped.first_token());
         fmt::print("{}\n\n", same ? "the same answer both times" : "THE ANSWERS DIFFER");
       }
     }
+    runs.push_back(overlapped);
   }
+  if (!flags.json) print_gains(runs);
   if (flags.json) fmt::print("{}\n", json_text(out));
   return 0;
 }
@@ -182,6 +215,10 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
       ->check(whole(1));
   overlap->add_option("--retain", flags->retain, "What stays in memory, such as key-norm:0.2,all")
       ->delimiter(',');
+  overlap
+      ->add_option("--tokens", flags->tokens,
+                   "Which visual tokens reach the decoder, such as all,evs:0.25")
+      ->delimiter(',');
   overlap->add_option("--max-tokens", settings.answer_tokens, "Of the answer")
       ->capture_default_str()
       ->check(whole(1));
@@ -196,6 +233,7 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
   overlap->footer(
       "Examples:\n"
       "  kinora bench overlap talk.mp4 --random-weights\n"
+      "  kinora bench overlap talk.mp4 --random-weights --retain all --tokens all,evs:0.25\n"
       "  kinora bench overlap talk.mp4 --shape bundled --device cpu --random-weights --json");
   overlap->callback([&line, flags] {
     line.action = [flags] {

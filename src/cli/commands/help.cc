@@ -11,6 +11,7 @@
 #include "cli/help/completion.h"
 #include "cli/help/help_format.h"
 #include "cli/policies.h"
+#include "engine/tokens/tokens.h"
 #include "memory/retention/retention.h"
 
 namespace kinora::cli {
@@ -67,6 +68,12 @@ std::string point_help(const PolicyPoint& point) {
            policy_list(point) +
            "\nThe ratio is the share of a group's rows that stays: --retain key-norm:0.5. "
            "'kinora ask --dry-run'\nsays what memory that needs.\n";
+  } else if (&point == &tokens_point()) {
+    text = "--tokens says which visual tokens reach the decoder; pictures are left whole:\n\n" +
+           policy_list(point) +
+           "\nThe ratio is the share of a group's tokens that goes on: --tokens evs:0.25. What is "
+           "left out is\nnever prefilled and takes no memory; --retain chooses later, among rows "
+           "that were prefilled.\n";
   } else {
     text = fmt::format("{}: {}\n\n{}", point.name, point.summary, policy_list(point));
   }

@@ -40,13 +40,30 @@ int64_t group_frames(const BudgetRequest& request, const InputShape& input) {
   return whole_units(std::min(request.frames_per_group, most_group_frames), input.frames_per_unit);
 }
 
-int64_t kept_rows(const BudgetRequest& request, const InputShape& input, int64_t frames,
-                  const Retention& retention) {
+// Tokens of an input that reach the decoder, and the rows that they leave in memory.
+struct Kept {
+  int64_t tokens = 0;
+  int64_t rows = 0;
+};
+
+Kept kept_of(const BudgetRequest& request, const InputShape& input, int64_t frames,
+             const Retention& retention) {
+  const TokenChoice choice = input.moves ? request.tokens : TokenChoice{};
   const int64_t group = group_frames(request, input) / input.frames_per_unit;
   const int64_t units = input.units(frames);
-  const int64_t last = units - (units - 1) / group * group;  // units of the last group
-  return (units - 1) / group * kept_count(retention, group * input.tokens_per_unit) +
-         kept_count(retention, last * input.tokens_per_unit + input.trailing_tokens);
+  const int64_t before = (units - 1) / group;  // groups before the last
+  Kept kept;
+  const auto add = [&](int64_t groups, int64_t of_units, bool first, int64_t trailing) {
+    const int64_t tokens = kept_of_group(choice, input.tokens_per_unit, of_units, first) + trailing;
+    kept.tokens += groups * tokens;
+    kept.rows += groups * kept_count(retention, tokens);
+  };
+  if (before > 0) {
+    add(1, group, true, 0);
+    add(before - 1, group, false, 0);
+  }
+  add(1, units - before * group, before == 0, input.trailing_tokens);
+  return kept;
 }
 
 // The tokens of the largest prefill group.
@@ -259,15 +276,17 @@ Cost cost_of(const BudgetRequest& request, std::span<const int64_t> frames, doub
   Retention retention = request.retention;
   retention.ratio = share;
   const int64_t text = request.text_tokens(frames);
-  int64_t rows = text;
+  int64_t rows = text, seen = 0;
   double pixels = 0;
   Cost cost;
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const InputShape& input = request.inputs[i];
     if (!input.to_read) continue;
     cost.frames += frames[i];
-    cost.visual_tokens += input.tokens(frames[i]);
-    rows += kept_rows(request, input, frames[i], retention);
+    const Kept kept = kept_of(request, input, frames[i], retention);
+    cost.visual_tokens += kept.tokens;
+    rows += kept.rows;
+    seen += input.tokens(frames[i]);
     const int64_t pictures = frames[i] > 1 ? input.decoded_pictures : 1;
     pixels += static_cast<double>(pictures) * static_cast<double>(input.coded_pixels);
   }
@@ -278,7 +297,7 @@ Cost cost_of(const BudgetRequest& request, std::span<const int64_t> frames, doub
   add_working_bytes(request, frames, cost);
   const int64_t rows_before = request.row_bytes_before / std::max<int64_t>(1, request.token_bytes);
   cost.seconds = expected_seconds(
-      request.speed, {cost.tokens, cost.visual_tokens,
+      request.speed, {cost.tokens, seen,
                       static_cast<double>(rows_before) + static_cast<double>(rows) / 2, pixels});
   return cost;
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/speed.h"
+#include "engine/tokens/tokens.h"
 #include "memory/retention/retention.h"
 
 namespace kinora {
@@ -27,6 +28,7 @@ inline constexpr int64_t answer_tokens = 64;
 // One input of the conversation, in numbers.
 struct InputShape {
   bool to_read = true;      // for this question; else it is in memory
+  bool moves = false;       // a video: a choice of tokens concerns it
   bool may_shrink = false;  // a video of which no frame has been looked at
   int64_t frames = 1;       // wanted
   int64_t frames_per_unit = 1;
@@ -40,6 +42,7 @@ struct InputShape {
   int64_t units(int64_t of_frames) const {
     return (of_frames + frames_per_unit - 1) / frames_per_unit;
   }
+  // That the vision tower gives.
   int64_t tokens(int64_t of_frames) const {
     return units(of_frames) * tokens_per_unit + trailing_tokens;
   }
@@ -53,6 +56,7 @@ struct BudgetRequest {
   // fewer frames are fewer pieces. A pure function that does not fall when there are more frames.
   std::function<int64_t(std::span<const int64_t> frames)> text_tokens;
   Retention retention;  // as asked for
+  TokenChoice tokens;   // that reach the decoder
 
   int64_t tokens_before = 0;  // in memory, to build on
   int64_t row_bytes_before = 0;
@@ -73,10 +77,10 @@ struct BudgetRequest {
 
 struct Cost {
   int64_t frames = 0;
-  int64_t tokens = 0;  // to prefill
-  int64_t visual_tokens = 0;
-  int64_t context = 0;    // tokens of the conversation afterwards
-  int64_t row_bytes = 0;  // held afterwards
+  int64_t tokens = 0;         // to prefill
+  int64_t visual_tokens = 0;  // of those
+  int64_t context = 0;        // tokens of the conversation afterwards
+  int64_t row_bytes = 0;      // held afterwards
   int64_t weight_bytes = 0;
   // While it works: the program itself, indexes of files, decoders with their reference pictures,
   // frames on their way, and the activations of a prefill group.

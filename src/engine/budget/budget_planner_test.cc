@@ -25,7 +25,8 @@ int64_t between(Random& random, int64_t low, int64_t high) {
 InputShape random_input(Random& random) {
   InputShape input;
   input.to_read = random.below(4) != 0;
-  input.may_shrink = input.to_read && random.below(4) != 0;
+  input.moves = random.below(4) != 0;
+  input.may_shrink = input.to_read && input.moves;
   input.frames = between(random, 1, 67);
   input.frames_per_unit = between(random, 1, 3);
   input.tokens_per_unit = between(random, 1, 129);
@@ -47,6 +48,9 @@ BudgetRequest random_request(Random& random) {
   if (random.below(2) == 0) {
     request.retention =
         parse_retention("key-norm:" + std::to_string(random.uniform(0.001, 1)).substr(0, 6));
+  }
+  if (random.below(2) == 0) {
+    request.tokens = parse_tokens("evs:" + std::to_string(random.uniform(0.001, 1)).substr(0, 6));
   }
   request.tokens_before = random.below(2) * random.below(500);
   request.token_bytes = between(random, 1, 5000);
@@ -75,11 +79,18 @@ SlowCost slow_cost(const BudgetRequest& request, const std::vector<int64_t>& fra
     while (group < request.frames_per_group) group += input.frames_per_unit;
     const int64_t all = units * input.tokens_per_unit + input.trailing_tokens;
     if (input.to_read) {
-      tokens += all;
+      bool first = true;
       for (int64_t unit = 0, waiting = 0; unit < units; ++unit) {
         waiting += input.tokens_per_unit;
-        if (unit + 1 == units) waiting += input.trailing_tokens;
         if (unit + 1 < units && (unit + 1) % (group / input.frames_per_unit) != 0) continue;
+        if (input.moves && request.tokens.prunes()) {
+          const auto part =
+              static_cast<int64_t>(std::round(request.tokens.ratio * static_cast<double>(waiting)));
+          waiting = std::max(part, first ? input.tokens_per_unit : 1);
+        }
+        first = false;
+        if (unit + 1 == units) waiting += input.trailing_tokens;
+        tokens += waiting;
         const double kept = request.retention.prunes()
                                 ? std::round(share * static_cast<double>(waiting))
                                 : static_cast<double>(waiting);

@@ -16,6 +16,7 @@
 #include "engine/ingest/unit_stream.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
+#include "ops/gather.h"
 
 namespace kinora {
 namespace {
@@ -88,8 +89,7 @@ class DecodeStage {
     }
   }
 
-  const VisualPlan& plan(size_t item) const { return items_[item].plan; }
-  bool drops(size_t item) const { return items_[item].drops; }
+  const IngestItem& item(size_t number) const { return items_[number]; }
 
  private:
   const std::vector<IngestItem> items_;
@@ -104,20 +104,22 @@ class VisionStage {
   VisionStage(const EngineState& engine, SpanRecorder& spans)
       : engine_(engine), clock_(engine.context, spans, "vision") {}
 
-  TokenGroup run(const VisualPlan& plan, DecodedGroup decoded) {
+  TokenGroup run(const IngestItem& item, DecodedGroup decoded) {
     Units& units = decoded.units;
-    TokenGroup group{units.first, units.count, units.last, {}, units.times, {}, decoded.report};
+    TokenGroup group{units.first, units.count, units.last, {}, units.times, {}, {}, decoded.report};
     for (size_t i = 0; i < units.frames.times.size(); ++i) {
       group.frames.push_back({units.frames.index[i], units.frames.times[i]});
     }
     if (group.report) {
       clock_.finish();
+      pruner_.reset();
       return group;
     }
     clock_.begin();
     group.tokens = units.count > 0
-                       ? engine_.model->encode(engine_.context, plan, units.frames, units.last)
-                       : closing_tokens(engine_, plan);
+                       ? engine_.model->encode(engine_.context, item.plan, units.frames, units.last)
+                       : closing_tokens(engine_, item.plan);
+    choose_tokens(item, group);
     clock_.end(fmt::format("vision {} frames from {:.1f} s", group.frames.size(),
                            units.times.empty() ? 0.0 : units.times.front()));
     return group;
@@ -126,8 +128,20 @@ class VisionStage {
   double seconds() const { return clock_.seconds(); }  // complete after a report has passed
 
  private:
+  void choose_tokens(const IngestItem& item, TokenGroup& group) {
+    if (!group.tokens.defined()) return;
+    const int64_t hidden = engine_.model->decoder().hidden_size();
+    if (!pruner_) pruner_.emplace(item.tokens, item.plan, hidden);
+    group.kept = pruner_->choose(engine_.context, group.tokens, group.count);
+    if (std::ssize(group.kept) == group.tokens.size(0)) return;
+    Tensor kept(DType::f32, {std::ssize(group.kept), group.tokens.size(1)}, engine_.context.device);
+    gather_rows(engine_.context, group.tokens, group.kept, kept);
+    group.tokens = std::move(kept);
+  }
+
   const EngineState& engine_;
   StageClock clock_;
+  std::optional<TokenPruner> pruner_;  // of the item that is being encoded
 };
 
 // Cores that the decoder layers leave: those beyond their threads, and one in eight, because no
@@ -192,14 +206,14 @@ class OverlappedIngest final : public Ingest {
  private:
   std::optional<TokenGroup> encode(std::optional<DecodedGroup> group) {
     if (!group) return std::nullopt;
-    const VisualPlan& plan = decode_.plan(group->item);
-    return vision_.run(plan, std::move(*group));
+    const IngestItem& item = decode_.item(group->item);
+    return vision_.run(item, std::move(*group));
   }
 
   void decode() {
     try {
       decode_.run(stop_, [this](DecodedGroup group) {
-        if (!decode_.drops(group.item)) return decoded_.push(std::move(group));
+        if (!decode_.item(group.item).drops) return decoded_.push(std::move(group));
         std::optional<DecodedGroup> lost;
         const bool goes_on = decoded_.push_dropping(std::move(group), most_waiting, lost);
         if (lost) dropped_ += std::ssize(lost->units.frames.times);
@@ -266,8 +280,8 @@ class SequentialIngest final : public Ingest {
     if (groups_.empty()) return std::nullopt;
     DecodedGroup group = std::move(groups_.front());
     groups_.pop_front();
-    const VisualPlan& plan = decode_.plan(group.item);
-    return vision_.run(plan, std::move(group));
+    const IngestItem& item = decode_.item(group.item);
+    return vision_.run(item, std::move(group));
   }
 
   double vision_seconds() const override { return vision_.seconds(); }
@@ -283,9 +297,9 @@ class SequentialIngest final : public Ingest {
 
 }  // namespace
 
-IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
+IngestItem ingest_item(VisualInput& input, int64_t frames_per_group, const TokenChoice& tokens) {
   if (!input.open) {
-    return {input.plan, static_cast<int64_t>(input.samples.size()),
+    return {input.plan, static_cast<int64_t>(input.samples.size()), tokens,
             [&input, frames_per_group](ReadOptions options) -> std::unique_ptr<UnitSource> {
               return std::make_unique<UnitStream>(input, std::move(options), frames_per_group);
             }};
@@ -302,7 +316,7 @@ IngestItem ingest_item(VisualInput& input, int64_t frames_per_group) {
     if (coming.speed == 0) return units;
     return std::make_unique<PacedUnits>(std::move(units), coming.speed, options.cancel);
   };
-  return {plan, 0, open, input.coming.drops};
+  return {plan, 0, tokens, open, input.coming.drops};
 }
 
 std::unique_ptr<Ingest> make_ingest(const EngineState& engine, std::vector<IngestItem> items,

@@ -22,6 +22,7 @@
 #include "engine/ingest/unit_source.h"
 #include "engine/ingest/visual_input.h"
 #include "engine/span_recorder.h"
+#include "engine/tokens/tokens.h"
 
 namespace kinora {
 
@@ -33,6 +34,7 @@ struct TokenGroup {
   std::vector<SampledFrame> frames;
   std::vector<double> times;  // of each unit
   Tensor tokens;              // f32 [tokens, (1 + deep levels) × hidden]; may be undefined
+  std::vector<int32_t> kept;  // which of all tokens of its units, and behind them, these are
   std::shared_ptr<const ReadReport> report;
 };
 
@@ -40,13 +42,15 @@ struct TokenGroup {
 struct IngestItem {
   VisualPlan plan;
   int64_t frames = 0;  // 0: nobody knows
+  TokenChoice tokens;  // that go on
   // Called on the thread that decodes.
   std::function<std::unique_ptr<UnitSource>(ReadOptions options)> open;
   bool drops = false;  // what waits longest is left out when there is too much
 };
 
 // The input must outlive what is opened.
-IngestItem ingest_item(VisualInput& input, int64_t frames_per_group);
+IngestItem ingest_item(VisualInput& input, int64_t frames_per_group,
+                       const TokenChoice& tokens = {});
 
 struct IngestOptions {
   bool overlap = true;     // always so when an item has no known end

@@ -99,7 +99,7 @@ class Camera {
   void fail(std::exception_ptr error) { add({0, false, std::move(error)}); }
 
   IngestItem item() {
-    return {plan_, 0, [this](ReadOptions options) -> std::unique_ptr<UnitSource> {
+    return {plan_, 0, {}, [this](ReadOptions options) -> std::unique_ptr<UnitSource> {
               return std::make_unique<Film>(*this, options.cancel);
             }};
   }

@@ -31,13 +31,18 @@ TokenGroup SegmentReader::take(int64_t units, int64_t tokens_per_unit) {
   const int64_t left = group_->count - used_, taken = std::min(units, left);
   if (taken == group_->count) return std::move(*std::exchange(group_, std::nullopt));
   const bool ends = taken == left;
-  const int64_t begin = used_ * tokens_per_unit;
-  const int64_t end = ends ? group_->tokens.size(0) : begin + taken * tokens_per_unit;
+  const auto row_of = [&](int64_t unit) {
+    const auto place = static_cast<int32_t>(unit * tokens_per_unit);
+    return std::lower_bound(group_->kept.begin(), group_->kept.end(), place);
+  };
+  const auto begin = row_of(used_), end = ends ? group_->kept.end() : row_of(used_ + taken);
   TokenGroup piece;
   piece.first = group_->first + used_;
   piece.count = taken;
   piece.times.assign(group_->times.begin() + used_, group_->times.begin() + used_ + taken);
-  piece.tokens = copy_rows(group_->tokens, begin, end - begin);
+  piece.tokens = copy_rows(group_->tokens, begin - group_->kept.begin(), end - begin);
+  piece.kept.assign(begin, end);
+  for (int32_t& place : piece.kept) place -= static_cast<int32_t>(used_ * tokens_per_unit);
   used_ += taken;
   if (!ends) return piece;
   piece.last = group_->last;

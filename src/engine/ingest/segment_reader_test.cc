@@ -30,12 +30,16 @@ class ReadyIngest final : public Ingest {
 };
 
 // Units [first, first + count) of two tokens each, and one more at the end; a token is its number.
-TokenGroup numbered(int64_t first, int64_t count, bool last) {
-  TokenGroup group{first, count, last, {}, {}, {}, {}};
-  const int64_t tokens = 2 * count + (last ? 1 : 0);
-  group.tokens = Tensor(DType::f32, {tokens, 3});
-  for (int64_t i = 0; i < 3 * tokens; ++i) {
-    group.tokens.data<float>()[i] = static_cast<float>(2 * first + i / 3);
+// Some of them are left out.
+TokenGroup numbered(Random& random, int64_t first, int64_t count, bool last) {
+  TokenGroup group{first, count, last, {}, {}, {}, {}, {}};
+  for (int64_t token = 0; token < 2 * count + (last ? 1 : 0); ++token) {
+    if (random.below(3) != 0) group.kept.push_back(static_cast<int32_t>(token));
+  }
+  group.tokens = Tensor(DType::f32, {std::ssize(group.kept), 3});
+  for (int64_t i = 0; i < group.tokens.elements(); ++i) {
+    group.tokens.data<float>()[i] =
+        static_cast<float>(2 * first + group.kept[static_cast<size_t>(i / 3)]);
   }
   for (int64_t unit = first; unit < first + count; ++unit) {
     group.frames.push_back({unit, static_cast<double>(unit)});
@@ -49,9 +53,11 @@ TEST(SegmentReader, PiecesEndWhereSegmentsAndGroupsEnd) {
   for (int round = 0; round < 200; ++round) {
     const int64_t total = 1 + random.below(65);
     ReadyIngest ingest;
+    int64_t tokens = 0;
     for (int64_t at = 0; at < total;) {
       const int64_t count = std::min(total - at, 1 + random.below(9));
-      ingest.groups.push_back(numbered(at, count, at + count == total));
+      ingest.groups.push_back(numbered(random, at, count, at + count == total));
+      tokens += ingest.groups.back().tokens.size(0);
       at += count;
     }
     ReadReport report;
@@ -72,15 +78,18 @@ TEST(SegmentReader, PiecesEndWhereSegmentsAndGroupsEnd) {
         EXPECT_EQ(piece.last, unit + piece.count == total);
         ASSERT_EQ(static_cast<int64_t>(piece.times.size()), piece.count);
         for (const double time : piece.times) EXPECT_EQ(time, static_cast<double>(unit++));
+        ASSERT_EQ(piece.tokens.size(0), std::ssize(piece.kept));
         for (int64_t row = 0; row < piece.tokens.size(0); ++row, ++token) {
-          ASSERT_EQ(piece.tokens.view().row<float>(row)[2], static_cast<float>(token));
+          const int64_t number = 2 * piece.first + piece.kept[static_cast<size_t>(row)];
+          ASSERT_EQ(piece.tokens.view().row<float>(row)[2], static_cast<float>(number));
+          ASSERT_LE(number, 2 * (piece.first + piece.count) - (piece.last ? 0 : 1));
         }
         frames += static_cast<int64_t>(piece.frames.size());
         EXPECT_EQ(reader.at_end_of_group(), frames == unit);
         left -= piece.count;
       }
     }
-    EXPECT_EQ(token, 2 * total + 1);
+    EXPECT_EQ(token, tokens);
     EXPECT_EQ(frames, total);
     EXPECT_EQ(reader.report().delivered, total);
     EXPECT_THROW(reader.take(1, 2), Error);

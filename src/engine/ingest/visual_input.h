@@ -48,6 +48,8 @@ struct VisualInput : VisualLook {
   // `samples` and `plan.units`.
   std::optional<FrameChoice> open;
   Coming coming;
+  // Of each unit that was read: its tokens that reached the decoder.
+  std::vector<int64_t> unit_tokens;
   std::string shortfall;  // what a truncated file lacks; empty: nothing
   bool read = false;      // its rows are, or were, in memory: it stays as it is
 

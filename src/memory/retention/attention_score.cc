@@ -1,4 +1,5 @@
 #include "memory/retention/policies.h"
+#include "memory/retention/question.h"
 #include "memory/retention/row_sums.h"
 
 namespace kinora {
@@ -11,8 +12,8 @@ class AttentionScore final : public RetentionRule {
   std::string_view name() const override { return "attention-score"; }
   bool needs_question() const override { return true; }
   std::vector<double> scores(const Context& context, ConstTensorView keys, ConstTensorView,
-                             std::span<const double> question) const override {
-    return row_products(context, keys, question);
+                             ConstTensorView question) const override {
+    return row_products(context, keys, sum_queries(question, keys.size(1)));
   }
   std::optional<cuda::RowChoice> on_gpu(ConstTensorView keys, ConstTensorView) const override {
     return cuda::RowChoice{.rows = keys};

@@ -9,7 +9,7 @@ class KeyNorm final : public RetentionRule {
  public:
   std::string_view name() const override { return "key-norm"; }
   std::vector<double> scores(const Context& context, ConstTensorView keys, ConstTensorView,
-                             std::span<const double>) const override {
+                             ConstTensorView) const override {
     std::vector<double> scores = row_norms(context, keys);
     for (double& score : scores) score = -score;
     return scores;

@@ -3,17 +3,17 @@
 namespace kinora {
 
 // Each is described in a file of its own.
+RetentionPolicy attention_mass_policy();
 RetentionPolicy attention_score_policy();
 RetentionPolicy keep_all_policy();
 RetentionPolicy key_norm_policy();
+RetentionPolicy random_policy();
 RetentionPolicy value_norm_policy();
 
 const std::vector<RetentionPolicy>& retention_policies() {
   static const std::vector<RetentionPolicy> policies = {
-      keep_all_policy(),
-      key_norm_policy(),
-      value_norm_policy(),
-      attention_score_policy(),
+      keep_all_policy(),        key_norm_policy(),       value_norm_policy(),
+      attention_score_policy(), attention_mass_policy(), random_policy(),
   };
   return policies;
 }

@@ -23,14 +23,19 @@ void add_queries(ConstTensorView queries, int64_t kv_heads, std::span<double> su
 
 }  // namespace
 
+Tensor queries_on_host(ConstTensorView queries) {
+  Tensor on_host(queries.dtype(), queries.shape());
+  for (int64_t i = 0; i < queries.size(0); ++i) {  // rows may be strided
+    copy_bytes(on_host.view()[i].raw(), Device::cpu(), queries[i].raw(), queries.device(),
+               static_cast<size_t>(queries[i].bytes()));
+  }
+  return on_host;
+}
+
 std::vector<double> sum_queries(ConstTensorView queries, int64_t kv_heads) {
   Tensor on_host;
   if (!queries.device().is_cpu()) {
-    on_host = Tensor(queries.dtype(), queries.shape());
-    for (int64_t i = 0; i < queries.size(0); ++i) {  // rows may be strided
-      copy_bytes(on_host.view()[i].raw(), Device::cpu(), queries[i].raw(), queries.device(),
-                 static_cast<size_t>(queries[i].bytes()));
-    }
+    on_host = queries_on_host(queries);
     queries = on_host;
   }
   std::vector<double> sum(static_cast<size_t>(kv_heads * queries.size(2)), 0.0);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "memory/best_rows.h"
 #include "memory/retention/policies.h"
+#include "memory/retention/question.h"
 
 namespace kinora {
 namespace {
@@ -28,9 +29,8 @@ Tensor on_host(ConstTensorView rows) {
 
 std::vector<double> scores_of(const Context& context, const RetentionRule& rule,
                               ConstTensorView keys, ConstTensorView values,
-                              std::span<const double> question) {
-  if (rule.needs_question() &&
-      static_cast<int64_t>(question.size()) != keys.size(1) * keys.size(2)) {
+                              ConstTensorView question) {
+  if (rule.needs_question() && (question.rank() != 3 || question.size(2) != keys.size(2))) {
     throw Error(ErrorKind::internal, std::string(rule.name()) + " needs the question's queries");
   }
   std::vector<double> scores = rule.scores(context, keys, values, question);
@@ -85,7 +85,7 @@ std::vector<int32_t> choose_rows(const Retention& retention, std::span<const dou
 
 KeptRows keep_best(const Context& context, const Retention& retention, ConstTensorView keys,
                    ConstTensorView values, std::span<const Modality> modalities,
-                   std::span<const double> question) {
+                   ConstTensorView question) {
   const auto count = static_cast<int64_t>(modalities.size());
   const int64_t texts = std::count(modalities.begin(), modalities.end(), Modality::text);
   KeptRows kept;
@@ -102,10 +102,17 @@ KeptRows keep_best(const Context& context, const Retention& retention, ConstTens
   }
   if (auto choice = rule.on_gpu(keys, values)) {
     choice->visual = kept_count(retention, count - texts);
-    kept.there = cuda::best_rows(context, *choice, question, modalities);
+    std::vector<double> sum;
+    if (rule.needs_question()) sum = sum_queries(question, keys.size(1));
+    kept.there = cuda::best_rows(context, *choice, sum, modalities);
     return kept;
   }
   const Tensor host_keys = on_host(keys), host_values = on_host(values);
+  Tensor host_question;
+  if (rule.needs_question()) {
+    host_question = queries_on_host(question);
+    question = host_question;
+  }
   const Context host(*context.threads);
   kept.places =
       choose_rows(retention, scores_of(host, rule, host_keys, host_values, question), modalities);

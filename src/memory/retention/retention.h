@@ -48,10 +48,11 @@ struct KeptRows {
   Tensor there;  // i32 on a GPU, where the work has only been started
 };
 
-// Chooses among the rows of a group. `question` is what sum_queries gives, for rules that need it.
+// Chooses among the rows of a group. `question` has the queries of its tokens, [tokens, heads, head
+// size] on the context's device, for rules that need them.
 //   keys, values: [rows, kv heads, head size] on the context's device
 KeptRows keep_best(const Context& context, const Retention& retention, ConstTensorView keys,
                    ConstTensorView values, std::span<const Modality> modalities,
-                   std::span<const double> question = {});
+                   ConstTensorView question = {});
 
 }  // namespace kinora

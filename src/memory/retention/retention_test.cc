@@ -52,6 +52,32 @@ Rows random_rows(Random& random, int64_t count, DType dtype, int64_t steps = 0) 
   return rows;
 }
 
+// The softmax over all rows of the group, summed over the question's queries, mean over heads.
+std::vector<double> expected_masses(const Rows& rows, const std::vector<float>& queries,
+                                    int64_t heads) {
+  const int64_t size = rows.head_size, width = rows.kv_heads * size;
+  const auto asked = static_cast<int64_t>(queries.size()) / (heads * size);
+  std::vector<double> masses(static_cast<size_t>(rows.count));
+  for (int64_t i = 0; i < asked * heads; ++i) {
+    const int64_t kv_head = i % heads / (heads / rows.kv_heads);
+    std::vector<double> weights;
+    double all = 0;
+    for (int64_t row = 0; row < rows.count; ++row) {
+      double dot = 0;
+      for (int64_t k = 0; k < size; ++k) {
+        dot += double{queries[static_cast<size_t>(i * size + k)]} *
+               double{rows.keys[static_cast<size_t>(row * width + kv_head * size + k)]};
+      }
+      weights.push_back(std::exp(dot / std::sqrt(static_cast<double>(size))));
+      all += weights.back();
+    }
+    for (size_t row = 0; row < masses.size(); ++row) {
+      masses[row] += weights[row] / all / static_cast<double>(heads);
+    }
+  }
+  return masses;
+}
+
 // The definition, row by row.
 double expected_score(std::string_view rule, const Rows& rows, int64_t row,
                       const std::vector<float>& queries, int64_t heads) {
@@ -111,7 +137,7 @@ class FirstElement final : public RetentionRule {
  public:
   std::string_view name() const override { return "first-element"; }
   std::vector<double> scores(const Context&, ConstTensorView keys, ConstTensorView,
-                             std::span<const double>) const override {
+                             ConstTensorView) const override {
     const std::vector<float> first = first_elements(keys);
     return {first.begin(), first.end()};
   }
@@ -173,9 +199,14 @@ void check_pruning(const std::string& rule, DType dtype, Device device, int64_t 
         expected.push_back(static_cast<int32_t>(i + 1));
       }
     }
-    const auto score = [&](int64_t row) { return expected_score(rule, rows, row, queries, heads); };
-    std::stable_sort(visual.begin(), visual.end(),
-                     [&](int64_t a, int64_t b) { return score(a) > score(b); });
+    std::vector<double> scores;
+    for (int64_t i = 0; i < count && rule != "attention-mass"; ++i) {
+      scores.push_back(expected_score(rule, rows, i, queries, heads));
+    }
+    if (rule == "attention-mass") scores = expected_masses(rows, queries, heads);
+    std::stable_sort(visual.begin(), visual.end(), [&](int64_t a, int64_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
     const double share = retention.ratio * static_cast<double>(visual.size());
     const auto wanted = visual.empty() ? 0 : std::max<int64_t>(1, std::llround(share));
     for (int64_t i = 0; i < wanted; ++i) {
@@ -210,8 +241,36 @@ TEST_P(Pruning, KeepsExactlyTheBestOfTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, Pruning,
                          ::testing::Combine(::testing::Values("key-norm", "value-norm",
-                                                              "attention-score", "first-element"),
+                                                              "attention-score", "attention-mass",
+                                                              "first-element"),
                                             ::testing::Values(DType::f32, DType::bf16)));
+
+// The control looks at no number's size: rows that stay are spread evenly, differ from group to
+// group, and are the same in every run.
+TEST(Retention, RandomRowsAreSpreadAndTheSameInEveryRun) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(2);
+  for (const Device device : devices()) {
+    const Context context(threads, device);
+    const Retention quarter = parse_retention("random:0.25");
+    std::vector<std::vector<int32_t>> drawn;
+    for (int round = 0; round < 2; ++round) {
+      Tensor rows(DType::f32, {1024, 2, 8}, device);
+      fill(rows, testing::random_floats(random, rows.elements()));
+      const std::vector<Modality> modalities(1024, Modality::video);
+      drawn.push_back(keep_best(context, quarter, rows, rows, modalities).places);
+      EXPECT_EQ(keep_best(context, quarter, rows, rows, modalities).places, drawn.back());
+      ASSERT_EQ(drawn.back().size(), 256u);
+      for (int32_t part = 0; part < 8; ++part) {
+        const auto there = std::count_if(drawn.back().begin(), drawn.back().end(),
+                                         [&](int32_t place) { return place / 128 == part; });
+        EXPECT_GE(there, 8) << part;
+        EXPECT_LE(there, 64) << part;
+      }
+    }
+    EXPECT_NE(drawn[0], drawn[1]);
+  }
+}
 
 // The sum over rows and over the heads that share a kv head, also of rows that lie apart.
 TEST(Retention, TheQuestionIsTheSumOfItsQueries) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,13 +20,13 @@ class RetentionRule {
   virtual bool needs_question() const { return false; }
 
   // One score per row, higher is better. keys, values: [rows, kv heads, head size] on the CPU;
-  // question: [kv heads × head size], what sum_queries gives, for rules that need it.
+  // question: the queries of its tokens, [tokens, heads, head size], for rules that need it.
   virtual std::vector<double> scores(const Context& context, ConstTensorView keys,
-                                     ConstTensorView values,
-                                     std::span<const double> question) const = 0;
+                                     ConstTensorView values, ConstTensorView question) const = 0;
 
-  // The same order for the kernel that chooses rows on a GPU, given rows there. Empty: the kernel
-  // has no such order, and rows are copied to the host to be scored.
+  // The same order for the kernel that chooses rows on a GPU, given rows there; of a question it
+  // takes the sum of all queries. Empty: the kernel has no such order, and rows are copied to the
+  // host to be scored.
   virtual std::optional<cuda::RowChoice> on_gpu(ConstTensorView /*keys*/,
                                                 ConstTensorView /*values*/) const {
     return std::nullopt;

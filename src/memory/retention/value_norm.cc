@@ -9,7 +9,7 @@ class ValueNorm final : public RetentionRule {
  public:
   std::string_view name() const override { return "value-norm"; }
   std::vector<double> scores(const Context& context, ConstTensorView, ConstTensorView values,
-                             std::span<const double>) const override {
+                             ConstTensorView) const override {
     return row_norms(context, values);
   }
   std::optional<cuda::RowChoice> on_gpu(ConstTensorView, ConstTensorView values) const override {
