@@ -4,7 +4,8 @@
 #include <array>
 #include <chrono>
 
-#include "attention/policies/dense.h"
+#include "attention/policies/policy.h"
+#include "attention/report.h"
 #include "base/gpu.h"
 #include "bench/median_seconds.h"
 #include "memory/flat_memory.h"
@@ -64,7 +65,8 @@ Sequence ModelBench::group_at(int64_t begin, int64_t count) const {
   return group;
 }
 
-PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers) const {
+PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
+                                  const std::string& attention_name) const {
   DecoderConfig config = config_;
   config.layers = std::min(layers, config.layers);
   std::shared_ptr<const Decoder> decoder = decoder_;
@@ -77,9 +79,10 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers)
   }
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                          static_cast<int>(config.head_size), DType::bf16};
-  DenseAttention attention;
+  const std::unique_ptr<Attention> attention = make_attention(attention_name, {});
   const std::unique_ptr<DecoderRunner> runner = decoder->runner(context_);
   const auto run = [&](int64_t count) {
+    attention->clear_report();
     FlatMemory memory(layout, context_.device);
     synchronize(context_);
     const auto started = std::chrono::steady_clock::now();
@@ -87,7 +90,7 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers)
       const int64_t some = std::min(group, count - begin);
       Sequence sequence = group_at(begin, some);
       sequence.memory = &memory;
-      sequence.attention = &attention;
+      sequence.attention = attention.get();
       runner->forward(sequence);
     }
     synchronize(context_);
@@ -108,6 +111,11 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers)
   figure.operations = static_cast<double>(config_.layers) *
                       (2 * n * static_cast<double>(layer_parameters()) + 2 * n * n * width);
   figure.peak_bytes = gpu_memory(context_.device).peak;
+  if (const AttentionReport* report = attention->report()) {
+    figure.attention_share = report->share();
+    figure.index_seconds = report->index_seconds * scale;
+    figure.attention_seconds = (report->index_seconds + report->run_seconds) * scale;
+  }
   return figure;
 }
 

@@ -30,6 +30,10 @@ struct PrefillFigure {
   double seconds = 0;
   double operations = 0;
   int64_t peak_bytes = 0;
+  // Of sparse attention: what it computed of dense attention, and its time in all layers.
+  double attention_share = 1;
+  double index_seconds = 0;
+  double attention_seconds = 0;
 };
 struct ProductsFigure {
   int64_t rows = 0;
@@ -55,7 +59,9 @@ class ModelBench {
   BenchCeilings ceilings() const;
   // Groups of `group` tokens, one after another. If `layers` is less than the model has, only the
   // first ones run.
-  PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers) const;
+  // `attention` is a policy by name.
+  PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers,
+                        const std::string& attention = "dense") const;
   ProductsFigure products(int64_t rows) const;
   // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
   DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1,

@@ -16,6 +16,13 @@ void find_limits(CudaPlan& plan, std::span<const int32_t> queries, std::span<con
   if (queries.empty()) return;
   auto at = static_cast<size_t>(visible_rows(rows, queries[0]));
   plan.limit_base = static_cast<int32_t>(at);
+  const auto without_gaps = [](std::span<const int32_t> ordinals) {
+    return int64_t{ordinals.back()} - ordinals.front() + 1 == std::ssize(ordinals);
+  };
+  // Both increase strictly, so that their ends tell; `at` rows are not later than the first query.
+  if (at > 0 && without_gaps(queries) && without_gaps(rows) && queries.back() <= rows.back()) {
+    return;
+  }
   plan.limits.resize(queries.size());
   bool affine = true;
   for (size_t i = 0; i < queries.size(); ++i) {

@@ -1,6 +1,7 @@
 // A plan as the CUDA kernels read it: jobs of at most a tile's height, lists of segments in a
-// canonical form, and nothing that grows with (queries × rows). Made on the host (cuda_compile.cc),
-// uploaded by runner_cuda.cu, walked by the kernels. Knows no CUDA header.
+// canonical form, and nothing that grows with (queries × rows). Made on the host (cuda_compile.cc)
+// and uploaded by runner_cuda.cu, or made on the device (line_lists_cuda.cu, block_lists_cuda.cu);
+// walked by the kernels. Knows no CUDA header.
 //
 // Rows are sorted by ordinal, so causality needs no ordinals on the device: a query reads the rows
 // before its limit, the number of rows not later than it.
@@ -16,14 +17,30 @@
 
 namespace kinora {
 
-// Keys begin, begin + stride, … or gathered[begin …) where stride is 0. The first `full` of them
-// are for every query; of the others a query skips those at or after its limit.
+// Keys that lie side by side: rows begin … begin + count. Lists made on the device consist of
+// these; each fills `piece_keys` slots of a block, of which the last may stay empty.
+constexpr int32_t piece_keys = 32;
+struct CudaPiece {
+  int32_t begin = 0;
+  int32_t count = 0;
+};
+
+// What a segment's keys are, told by its stride. Above 0: begin, begin + stride, …
+constexpr int32_t gathered_stride = 0;  // gathered[begin …)
+// The slots of pieces[begin …), their rows moved by `shift`. Rows before the first do not exist.
+constexpr int32_t piece_stride = -1;
+// gathered[begin …) again, one list for all tiles of a head; a tile reads those whose bit is set in
+// masks[shift …), 32 keys a word. The runner may keep copies of these rows side by side.
+constexpr int32_t column_stride = -2;
+
+// The first `full` keys are for every query; of the others a query skips those at or after its
+// limit. Pieces and columns have no `full`.
 struct CudaSegment {
   int64_t begin = 0;
   int32_t count = 0;
   int32_t full = 0;
   int32_t stride = 1;
-  int32_t reserved = 0;
+  int32_t shift = 0;
 
   // How many keys of an affine segment lie before a limit.
   KINORA_HOST_DEVICE int32_t before(int32_t limit) const {
@@ -37,7 +54,7 @@ struct CudaSegment {
   // Leaves out what rows with limits in [low, high] do not see, and frees from the mask what all
   // of them see.
   KINORA_HOST_DEVICE void trim(int32_t low, int32_t high) {
-    if (stride == 0 || full == count) return;
+    if (stride <= 0 || full == count) return;
     const int32_t seen = before(high);
     const int32_t by_all = before(low);
     if (by_all > full) full = by_all;
@@ -76,6 +93,8 @@ struct CudaPlanView {
   const CudaJob* jobs = nullptr;
   const CudaSegment* segments = nullptr;
   const int32_t* gathered = nullptr;
+  const CudaPiece* pieces = nullptr;
+  const uint32_t* masks = nullptr;
   const int32_t* queries = nullptr;
   const int32_t* limits = nullptr;  // [query count], or null: limit_base + query
   int32_t limit_base = 0;

@@ -41,6 +41,10 @@ struct Problem {
   const float* weights = nullptr;  // [rows]: w adds ln w to a row's score; null: all 1
   Output target;
   Parts parts;
+  // MOMO's measuring pass: log2 Σ 2^(score · log2 e) of every 32 keys of a list goes to
+  // scores[(query · heads + head) · score_stride + block]; null: nothing is measured.
+  float* scores = nullptr;
+  int64_t score_stride = 0;
   float scale = 1;
   int32_t group = 1;  // heads of a kv head
   int32_t head_size = 0;
@@ -128,7 +132,7 @@ struct Cursor {
     // Not `info.full == BlockKeys`: ptxas 13.0 turns that with the clamp above into its opposite.
     info.kind = at + BlockKeys <= segment.full
                     ? block_full
-                    : (segment.stride == 0 ? block_listed : block_limited);
+                    : (segment.stride <= 0 ? block_listed : block_limited);
     info.begin = static_cast<int32_t>(segment.begin + int64_t{at} * segment.stride);
     info.stride = segment.stride;
     return info;
@@ -136,8 +140,31 @@ struct Cursor {
   // The row of memory behind a column of the block; columns without a key repeat the last one.
   __device__ int32_t row_of(const CudaPlanView& plan, const BlockInfo& info, int column) const {
     const int at_column = min(column, max(0, info.valid - 1));
-    return info.stride == 0 ? plan.gathered[segment.begin + at + at_column]
+    if (info.stride == piece_stride) {
+      const CudaPiece piece = plan.pieces[segment.begin + (at + at_column) / piece_keys];
+      const int32_t row =
+          piece.begin + segment.shift + min(at_column % piece_keys, piece.count - 1);
+      return max(row, 0);
+    }
+    return info.stride <= 0 ? plan.gathered[segment.begin + at + at_column]
                             : info.begin + at_column * info.stride;
+  }
+  // What a column is compared with a row's limit by: its row of memory, −1 where all read it, and
+  // more than any limit where it has no key or is hidden from the whole tile.
+  __device__ int32_t compared(const CudaPlanView& plan, const BlockInfo& info, int column) const {
+    constexpr int32_t never = 0x7fffffff;
+    if (column < info.full) return -1;
+    if (column >= info.valid) return never;
+    if (info.stride == piece_stride) {
+      const CudaPiece piece = plan.pieces[segment.begin + (at + column) / piece_keys];
+      const int32_t row = piece.begin + segment.shift + column % piece_keys;
+      return column % piece_keys < piece.count && row >= 0 ? row : never;
+    }
+    if (info.stride == column_stride) {
+      const uint32_t word = plan.masks[segment.shift + (at + column) / 32];
+      if ((word >> (at + column) % 32 & 1u) == 0) return never;
+    }
+    return row_of(plan, info, column);
   }
 };
 

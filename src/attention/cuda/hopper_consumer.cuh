@@ -33,9 +33,18 @@ __device__ inline void hide(float (&s)[64], const BlockInfo& info, const int32_t
   }
 }
 
-// Scores become weights in place; returns the factor for what was summed so far.
-__device__ inline void weigh(float (&s)[64], RowState& state, float factor,
-                             float (&correction)[2]) {
+// Where the scores of a thread's two rows go, and of which block of 32 keys it writes them.
+struct ScorePlace {
+  float* row[2];  // null: nowhere
+  int64_t block;
+  int64_t end;
+};
+
+// Scores become weights in place; gives the factor for what was summed so far. A measuring kernel
+// also writes log2 of every 32 keys' sum; each lane of a quad has one of a row's four.
+template <bool Measure = false>
+__device__ inline void weigh(float (&s)[64], RowState& state, float factor, float (&correction)[2],
+                             const ScorePlace& scores = {}) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float high = state.max[r];
@@ -50,6 +59,7 @@ __device__ inline void weigh(float (&s)[64], RowState& state, float factor,
     correction[r] = exp2_fast((state.max[r] - safe) * factor);  // exactly 1 where nothing changes
     state.max[r] = high;
     float sum = 0;
+    float measured = 0;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       float& x = s[4 * i + 2 * r];
@@ -57,6 +67,17 @@ __device__ inline void weigh(float (&s)[64], RowState& state, float factor,
       x = exp2_fast(fmaf(x, factor, -base));
       y = exp2_fast(fmaf(y, factor, -base));
       sum += x + y;
+      if (Measure && i % 4 == 3) {
+        const int first = 4 * (i - 3) + 2 * r;
+        float part = (s[first] + s[first + 1]) + (s[first + 4] + s[first + 5]) +
+                     (s[first + 8] + s[first + 9]) + (x + y);
+        part += __shfl_xor_sync(0xffffffff, part, 1);
+        part += __shfl_xor_sync(0xffffffff, part, 2);
+        if ((threadIdx.x & 3) == static_cast<unsigned int>(i / 4)) measured = part;
+      }
+    }
+    if (Measure && scores.row[r] != nullptr && scores.block < scores.end) {
+      scores.row[r][scores.block] = log2f(measured) + base;
     }
     state.sum[r] = fmaf(state.sum[r], correction[r], sum);
   }
@@ -137,6 +158,21 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         tile_descriptor(shared.queries[slot.index] + group * group_rows * 64, 16);
     RowState state{{-INFINITY, -INFINITY}, {0, 0}};
     float correction[2];
+    ScorePlace scores{};
+    if constexpr (V::measure) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int2 place = job.place[first_row + 8 * r];
+        if (place.x < 0) continue;
+        scores.row[r] = a.scores + (int64_t{place.x} * a.target.heads + place.y) * a.score_stride;
+      }
+      scores.block = job.job.first_block * 4 + (lane & 3);
+      scores.end = a.score_stride;
+    }
+    const auto weigh_block = [&] {
+      weigh<V::measure>(s, state, factor, correction, scores);
+      if constexpr (V::measure) scores.block += 4;
+    };
 
     // One lane reads what the producer said of a block, so that the lane that frees the buffer has
     // read it itself.
@@ -163,7 +199,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
       mask();
       release(&shared.empty_key[key.index]);
       key.next();
-      weigh(s, state, factor, correction);
+      weigh_block();
       narrow(s, p);
       for (int32_t block = 1; block < blocks; ++block) {
         barrier_wait<V::watch>(&shared.full_key[key.index], key.phase);
@@ -181,7 +217,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         mask();
         release(&shared.empty_key[key.index]);
         key.next();
-        weigh(s, state, factor, correction);
+        weigh_block();
         // Never true. Without a branch the assembler moves the wait above the arithmetic that it
         // is meant to overlap with.
         if (fminf(state.sum[0], state.sum[1]) < 0) __nanosleep(1);
@@ -213,7 +249,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         mask();
         release(&shared.empty_key[key.index]);
         key.next();
-        weigh(s, state, factor, correction);
+        weigh_block();
         narrow(s, p);
         if (block > 0) rescale(o, correction);
         barrier_wait<V::watch>(&shared.full_value[value.index], value.phase);

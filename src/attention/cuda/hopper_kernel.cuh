@@ -13,9 +13,9 @@
 
 namespace kinora::hopper {
 
-template <typename V>
-__global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // other architectures get an empty kernel
+// Everything but what differs between the kernels below: load(shared) is the key warps' work.
+template <typename V, class Load>
+__device__ inline void attend_with(const Problem& a, const Load& load) {
   extern __shared__ char memory[];
   auto& shared = *reinterpret_cast<Shared<V::stages>*>(
       memory + (1024 - (shared_address(memory) & 1023)) % 1024);
@@ -36,16 +36,36 @@ __global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arg
   if (threadIdx.x < 128) {
     registers_fewer<V::producer_registers>();
     if (threadIdx.x >= V::key_warps * 32) {
-      load_queries<V>(a.problem, shared);
-    } else if constexpr (V::gather) {
+      load_queries<V>(a, shared);
+    } else {
+      load(shared);
+    }
+  } else {
+    registers_more<V::consumer_registers>();
+    consume<V>(a, shared);
+  }
+}
+
+// Other architectures get empty kernels.
+template <typename V>
+__global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  attend_with<V>(a.problem, [&](Shared<V::stages>& shared) {
+    if constexpr (V::gather) {
       load_any<V>(a, shared);
     } else if (threadIdx.x == 0) {
       load_contiguous<V>(a, shared);
     }
-  } else {
-    registers_more<V::consumer_registers>();
-    consume<V>(a.problem, shared);
-  }
+  });
+#endif
+}
+
+// Lists made on the device.
+template <typename V>
+__global__ void __launch_bounds__(threads, 1)
+    attend_pieces(const __grid_constant__ PieceArguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  attend_with<V>(a.all.problem, [&](Shared<V::stages>& shared) { load_pieces<V>(a, shared); });
 #endif
 }
 

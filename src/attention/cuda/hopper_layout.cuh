@@ -19,9 +19,19 @@ constexpr int half_tile = 128 * 64;  // elements of 64 columns of 128 rows
 constexpr int tile_bytes = 2 * half_tile * 2;
 
 struct Arguments {
-  CUtensorMap keys;  // (64 columns, rows, 2 halves, kv heads)
+  CUtensorMap keys;  // (64 columns, rows, 2 halves, kv heads), in boxes of 128 rows
   CUtensorMap values;
   Problem problem;
+};
+
+// What plans made on the device need besides.
+struct PieceArguments {
+  Arguments all;
+  CUtensorMap key_pieces;  // the same in boxes of 32 rows and one half
+  CUtensorMap value_pieces;
+  CUtensorMap key_columns;  // copies of columns, of all heads one after another
+  CUtensorMap value_columns;
+  int32_t row_count = 0;
 };
 
 struct JobSlot {
@@ -45,18 +55,20 @@ struct Shared {
 
 // Variants of the kernel; the defaults are what the library runs.
 template <bool GatherKeys, bool OverlapProducts = true, bool PingPong = true,
-          bool WatchTime = false, int StageCount = 2, bool SkipRescale = true>
+          bool WatchTime = false, int StageCount = 2, bool SkipRescale = true,
+          bool MeasureBlocks = false, bool PieceKeys = false>
 struct Variant {
   static constexpr bool gather = GatherKeys;  // plans with strided or gathered segments
   static constexpr bool overlap = OverlapProducts;
   static constexpr bool ping_pong = PingPong;
   static constexpr bool watch = WatchTime;
   static constexpr int stages = StageCount;
+  static constexpr bool measure = MeasureBlocks;        // scores of blocks go to memory
   static constexpr bool skip_rescale = SkipRescale;     // where no maximum of a warp has grown
   static constexpr int key_warps = GatherKeys ? 3 : 1;  // the other producer warps load queries
   static constexpr int key_arrivals = GatherKeys ? key_warps * 32 : 1;
-  static constexpr int producer_registers = GatherKeys ? 72 : 40;
-  static constexpr int consumer_registers = GatherKeys ? 216 : 232;
+  static constexpr int producer_registers = GatherKeys || PieceKeys ? 72 : 40;
+  static constexpr int consumer_registers = GatherKeys || PieceKeys ? 216 : 232;
 };
 
 // A place in a ring of buffers.

@@ -95,6 +95,95 @@ __device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& s
   }
 }
 
+// Copies pieces of up to 32 adjacent keys, four to a block, columns from their copies, and
+// contiguous keys; one warp. Boxes outside memory are filled with zeros.
+template <typename V>
+__device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& shared) {
+  constexpr uint32_t all = 0xffffffffu;
+  constexpr int pieces = block_keys / piece_keys;
+  const Problem& a = arguments.all.problem;
+  const int lane = static_cast<int>(threadIdx.x);
+  // Lanes 2 p and 2 p + 1 copy the two halves of piece p.
+  const int piece = (lane >> 1) % pieces;
+  const int half = lane & 1;
+  Ring<V::stages> stage;
+  for (Ring<2> slot;; slot.next()) {
+    barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
+    const CudaJob& job = shared.slots[slot.index].job;
+    const int32_t blocks = job.blocks, low = job.low;
+    if (blocks < 0) return;
+    const int kv_head = job.head / a.group;
+    Cursor<block_keys> cursor(a.plan, job);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&shared.empty_query[slot.index]);
+    // A lane's own piece of the block that the cursor is at.
+    const auto find_piece = [&] {
+      CudaPiece found{arguments.row_count, 0};
+      if (cursor.segment.stride == piece_stride &&
+          cursor.at + piece * piece_keys < cursor.segment.count) {
+        found = a.plan.pieces[cursor.segment.begin + cursor.at / piece_keys + piece];
+        found.begin += cursor.segment.shift;
+      }
+      return found;
+    };
+    CudaPiece own = find_piece();
+    for (int32_t block = 0; block < blocks; ++block) {
+      BlockInfo info = cursor.info();
+      const bool in_pieces = info.stride == piece_stride;
+      // The first row to copy: of the lane's piece, of the block, or of the copies of columns.
+      int32_t begin = info.begin;
+      if (in_pieces) {
+        begin = own.begin;
+        const bool whole = own.count == piece_keys && begin >= 0 && begin + piece_keys <= low;
+        if (__all_sync(all, whole)) info.kind = block_full;
+      } else if (info.stride == column_stride) {
+        begin = static_cast<int32_t>(cursor.segment.begin + cursor.at);
+      }
+      const auto copy = [&](__nv_bfloat16* tile, uint64_t* barrier, const CUtensorMap* contiguous,
+                            const CUtensorMap* small, const CUtensorMap* columns) {
+        if (lane == 0) barrier_arrive_expect(barrier, tile_bytes);
+        __syncwarp();
+        if (in_pieces) {
+          if (lane < 2 * pieces) {
+            copy_box(tile + half * half_tile + piece * piece_keys * 64, small, barrier, 0, begin,
+                     half, kv_head);
+          }
+        } else if (lane == 0) {
+          const bool column = info.stride == column_stride;
+          copy_box(tile, column ? columns : contiguous, barrier, 0, begin, 0, column ? 0 : kv_head);
+        }
+      };
+      int32_t compared[block_keys / 32];
+      if (info.kind == block_listed) {
+#pragma unroll
+        for (int i = 0; i < block_keys / 32; ++i) {
+          compared[i] = cursor.compared(a.plan, info, i * 32 + lane);
+        }
+      }
+      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
+      if (lane == 0) shared.blocks[stage.index] = info;
+      if (info.kind == block_listed) {
+#pragma unroll
+        for (int i = 0; i < block_keys / 32; ++i) {
+          shared.listed[stage.index][i * 32 + lane] = compared[i];
+        }
+      }
+      __syncwarp();
+      copy(shared.keys[stage.index], &shared.full_key[stage.index], &arguments.all.keys,
+           &arguments.key_pieces, &arguments.key_columns);
+      // The next pieces come while the values wait for their buffer.
+      if (block + 1 < blocks) {
+        cursor.advance();
+        own = find_piece();
+      }
+      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
+      copy(shared.values[stage.index], &shared.full_value[stage.index], &arguments.all.values,
+           &arguments.value_pieces, &arguments.value_columns);
+      stage.next();
+    }
+  }
+}
+
 // Copies any keys and values: contiguous ones as above, others row by row. Runs on three warps;
 // every thread announces what it has copied.
 template <typename V>

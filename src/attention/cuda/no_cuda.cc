@@ -1,6 +1,9 @@
 #include "base/no_cuda.h"
 
+#include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/delta_cuda.h"
+#include "attention/cuda/line_plan_cuda.h"
 #include "attention/cuda/mass_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 
@@ -8,6 +11,47 @@ namespace kinora {
 
 void cuda_attention::run_plan(const Context&, const Plan&, const QueryView&, const RowSet&, float,
                               TensorView, const RunOptions&) {
+  no_cuda();
+}
+void cuda_attention::run_plan(const Context&, const DevicePlan&, const QueryView&, const RowSet&,
+                              float, TensorView, const RunOptions&) {
+  no_cuda();
+}
+cuda_attention::DevicePlan cuda_attention::device_plan(const Context&, const Plan&,
+                                                       const QueryView&, const RowSet&,
+                                                       const ConstTensorView&) {
+  no_cuda();
+}
+cuda_attention::DeviceLines cuda_attention::find_lines(const Context&, const QueryView&,
+                                                       const RowSet&, float,
+                                                       std::span<const LineHead>) {
+  no_cuda();
+}
+cuda_attention::DevicePlan cuda_attention::line_plan(const Context&, const QueryView&,
+                                                     const RowSet&, std::span<const LineHead>,
+                                                     const DeviceLines&, const ConstTensorView&) {
+  no_cuda();
+}
+bool cuda_attention::can_choose(const MomoOptions&) { no_cuda(); }
+cuda_attention::DeviceBlocks cuda_attention::choose_blocks(const Context&, const QueryView&,
+                                                           const SampledQueries&, const RowSet&,
+                                                           float, const MomoOptions&, int64_t,
+                                                           TensorView) {
+  no_cuda();
+}
+cuda_attention::DevicePlan cuda_attention::block_plan(const Context&, const QueryView&,
+                                                      const RowSet&, const BlockLayout&,
+                                                      const DeviceBlocks&, const ConstTensorView&) {
+  no_cuda();
+}
+Tensor cuda_attention::count_pairs(const Context&, const DevicePlan&) { no_cuda(); }
+void cuda_attention::apply_delta(const Context&, ConstTensorView, std::span<const int32_t>,
+                                 TensorView) {
+  no_cuda();
+}
+bool cuda_attention::unbroken(const QueryView&, const RowSet&) { no_cuda(); }
+void cuda_attention::run_measured(const Context&, const QueryView&, const RowSet&, float,
+                                  TensorView, SoftmaxState, BlockScores) {
   no_cuda();
 }
 void cuda_attention::run_dense(const Context&, const QueryView&, const RowSet&, float, TensorView,

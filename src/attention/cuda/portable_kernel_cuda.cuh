@@ -66,10 +66,7 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
                  values + row * a.value_stride + from, bytes);
     }
     if (info.kind == block_listed && thread < portable_keys) {
-      compare[stage * portable_keys + thread] =
-          thread < info.full
-              ? -1
-              : (thread < info.valid ? cursor.row_of(a.plan, info, thread) : 0x7fffffff);
+      compare[stage * portable_keys + thread] = cursor.compared(a.plan, info, thread);
     }
     if (Weighted && thread < portable_keys) {  // in the unit of products of queries and keys
       const float weight = a.weights[cursor.row_of(a.plan, info, thread)];

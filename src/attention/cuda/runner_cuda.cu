@@ -1,15 +1,12 @@
 #include "attention/cuda/runner_cuda.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "attention/cuda/cuda_compile.h"
 #include "attention/cuda/cuda_merge.cuh"
+#include "attention/cuda/device_plan.h"
 #include "attention/cuda/portable_kernel_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
 #include "attention/cuda/simple_kernel_cuda.cuh"
@@ -19,126 +16,6 @@
 namespace kinora::cuda_attention {
 namespace {
 
-constexpr size_t alignment = 256;
-
-size_t aligned(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
-// Pinned memory that plans pass through on their way to one device, shared by all threads: threads
-// end while copies they started still wait in a stream. A piece is free again when the copy from it
-// is done.
-class Staging {
- public:
-  static Staging& of(int device) {
-    static std::mutex mutex;
-    static std::map<int, std::unique_ptr<Staging>> all;
-    const std::lock_guard lock(mutex);
-    auto& one = all[device];
-    if (!one) one = std::make_unique<Staging>();
-    return *one;
-  }
-
-  Staging() = default;
-  ~Staging() {
-    for (Piece& piece : pieces_) {
-      cudaEventSynchronize(piece.done);
-      cudaEventDestroy(piece.done);
-      cudaFreeHost(piece.data);
-    }
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  // Fills a piece and starts its copy.
-  template <class Fill>
-  void send(void* target, size_t bytes, cudaStream_t stream, const Fill& fill) {
-    const std::lock_guard lock(mutex_);
-    Piece& piece = find(bytes);
-    fill(static_cast<std::byte*>(piece.data));
-    cuda::check(cudaMemcpyAsync(target, piece.data, bytes, cudaMemcpyHostToDevice, stream),
-                "sending an attention plan to the GPU");
-    cuda::check(cudaEventRecord(piece.done, stream), "marking a copy");
-  }
-
- private:
-  struct Piece {
-    void* data = nullptr;
-    size_t size = 0;
-    cudaEvent_t done = nullptr;
-  };
-
-  Piece& find(size_t bytes) {
-    for (Piece& piece : pieces_) {
-      if (piece.size >= bytes && cudaEventQuery(piece.done) == cudaSuccess) return piece;
-    }
-    cudaGetLastError();  // "not ready" is no error
-    Piece piece;
-    piece.size = std::max<size_t>(bytes * 5 / 4, size_t{1} << 16);
-    cuda::check(cudaHostAlloc(&piece.data, piece.size, cudaHostAllocDefault),
-                "allocating pinned memory");
-    if (const cudaError_t status = cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming);
-        status != cudaSuccess) {
-      cudaFreeHost(piece.data);
-      cuda::check(status, "making an event");
-    }
-    pieces_.push_back(piece);
-    return pieces_.back();
-  }
-
-  std::mutex mutex_;
-  std::deque<Piece> pieces_;
-};
-
-// A compiled plan in device memory.
-struct DevicePlan {
-  std::shared_ptr<Buffer> memory;
-  CudaPlanView view;
-  const CudaMerge* merges = nullptr;
-};
-
-DevicePlan upload(const Context& context, cudaStream_t stream, const CudaPlan& plan) {
-  size_t size = 0;
-  const auto place = [&](const auto& items) {
-    const size_t at = size;
-    size += aligned(items.size() * sizeof(items[0]));
-    return at;
-  };
-  const std::vector<int32_t> next(plan.passes.size());
-  const size_t jobs = place(plan.jobs);
-  const size_t segments = place(plan.segments);
-  const size_t merges = place(plan.merges);
-  const size_t gathered = place(plan.gathered);
-  const size_t queries = place(plan.queries);
-  const size_t limits = place(plan.limits);
-  const size_t counters = place(next);
-
-  DevicePlan result;
-  result.memory = Buffer::allocate(context.device, size);
-  std::byte* base = result.memory->data();
-  Staging::of(context.device.index).send(base, size, stream, [&](std::byte* to) {
-    const auto copy = [&](size_t at, const auto& items) {
-      if (!items.empty()) std::memcpy(to + at, items.data(), items.size() * sizeof(items[0]));
-    };
-    copy(jobs, plan.jobs);
-    copy(segments, plan.segments);
-    copy(merges, plan.merges);
-    copy(gathered, plan.gathered);
-    copy(queries, plan.queries);
-    copy(limits, plan.limits);
-    copy(counters, next);
-  });
-  result.view.jobs = reinterpret_cast<const CudaJob*>(base + jobs);
-  result.view.segments = reinterpret_cast<const CudaSegment*>(base + segments);
-  result.view.gathered = reinterpret_cast<const int32_t*>(base + gathered);
-  result.view.queries = reinterpret_cast<const int32_t*>(base + queries);
-  if (!plan.limits.empty()) result.view.limits = reinterpret_cast<const int32_t*>(base + limits);
-  result.view.limit_base = plan.limit_base;
-  result.view.next = reinterpret_cast<int32_t*>(base + counters);
-  result.merges = reinterpret_cast<const CudaMerge*>(base + merges);
-  return result;
-}
-
-enum class Kernel { hopper, portable, simple };
-
 // Whether rows of 8-element pieces can be read 16 bytes at a time.
 bool in_pieces(const ConstTensorView& view) {
   const int64_t size = dtype_size(view.dtype());
@@ -146,8 +23,10 @@ bool in_pieces(const ConstTensorView& view) {
          view.stride(1) * size % 16 == 0;
 }
 
-Kernel choose(const Context& context, const ConstTensorView& queries, const RowSet& rows,
-              const TensorView& out) {
+}  // namespace
+
+Kernel choose_kernel(const Context& context, const ConstTensorView& queries, const RowSet& rows,
+                     const ConstTensorView& out) {
   const int64_t head_size = queries.size(2);
   const bool pieces = rows.count() > 0 && rows.keys.dtype() == DType::bf16 && head_size % 8 == 0 &&
                       head_size <= 128 && in_pieces(queries) && in_pieces(rows.keys) &&
@@ -173,6 +52,8 @@ CudaCut cut_for(const Context& context, Kernel kernel) {
   }
   return cut;
 }
+
+namespace {
 
 Problem describe(const ConstTensorView& queries, const RowSet& rows, float scale,
                  const TensorView& out, const RunOptions& options) {
@@ -240,13 +121,19 @@ void launch_simple(cudaStream_t stream, const Problem& problem, int32_t repeats)
   }
 }
 
-void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, const CudaPlan& plan,
-                 const Problem& problem, const RowSet& rows) {
+// Rows of the columns of a plan, [columns, 1, head size].
+struct ColumnCopies {
+  Tensor keys, values;
+};
+
+void launch_jobs(const Context& context, cudaStream_t stream, const DevicePlan& plan,
+                 const Problem& problem, const RowSet& rows, const ColumnCopies& columns) {
   if (problem.plan.job_count == 0) return;
   const bool weighted = problem.weights != nullptr;
-  if (kernel == Kernel::hopper) {
-    hopper::launch(context, problem, rows, plan.any_row_lists);
-  } else if (kernel == Kernel::simple) {
+  if (plan.kernel == Kernel::hopper) {
+    hopper::launch(context, problem, rows, {plan.row_lists, plan.pieces}, columns.keys,
+                   columns.values);
+  } else if (plan.kernel == Kernel::simple) {
     weighted ? launch_simple<true>(stream, problem, plan.repeats)
              : launch_simple<false>(stream, problem, plan.repeats);
   } else {
@@ -255,14 +142,52 @@ void launch_jobs(const Context& context, cudaStream_t stream, Kernel kernel, con
   }
 }
 
-void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem problem,
-         const RowSet& rows, int64_t query_count) {
+// Copies the rows of all columns side by side, eight elements a thread, so that the copy engine can
+// fetch them.  grid: any
+template <int = 0>
+__global__ void copy_columns(Problem a, int32_t head_columns, int64_t total, uint4* keys,
+                             uint4* values) {
+  constexpr int pieces = hopper::head_size / 8;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total * pieces;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t at = i / pieces;
+    const int piece = static_cast<int>(i % pieces);
+    const int64_t row = a.plan.gathered[at];
+    const int64_t kv_head = at / head_columns / a.group;
+    uint4 key{}, value{};
+    if (row >= 0) {
+      key = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.keys) +
+                                            row * a.key_stride + kv_head * a.key_head_stride +
+                                            piece * 8);
+      value = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.values) +
+                                              row * a.value_stride + kv_head * a.value_head_stride +
+                                              piece * 8);
+    }
+    keys[i] = key;
+    values[i] = value;
+  }
+}
+
+ColumnCopies copy_columns(const Context& context, cudaStream_t stream, const DevicePlan& plan,
+                          const Problem& problem) {
+  ColumnCopies copies;
+  if (plan.kernel != Kernel::hopper || plan.head_columns == 0) return copies;
+  const int64_t total = int64_t{plan.head_columns} * plan.heads;
+  copies.keys = Tensor(DType::bf16, {total, 1, hopper::head_size}, context.device);
+  copies.values = Tensor(DType::bf16, {total, 1, hopper::head_size}, context.device);
+  cuda::launch({cuda::strided_blocks(context, total * 16, 256), 256, 0, stream},
+               "gathering attention columns", copy_columns<>, problem, plan.head_columns, total,
+               reinterpret_cast<uint4*>(copies.keys.view().raw()),
+               reinterpret_cast<uint4*>(copies.values.view().raw()));
+  return copies;
+}
+
+void run(const Context& context, const DevicePlan& plan, Problem problem, const RowSet& rows) {
   const cudaStream_t stream = cuda::enter(context);
-  const DevicePlan device = upload(context, stream, plan);
-  problem.plan = device.view;
+  problem.plan = plan.view;
 
   std::shared_ptr<Buffer> state, parts;
-  const auto pairs = static_cast<size_t>(query_count * problem.target.heads);
+  const auto pairs = static_cast<size_t>(plan.query_count * problem.target.heads);
   // Passes merge by the state; a caller may want one half of it or none.
   if (problem.target.max == nullptr || problem.target.sum == nullptr) {
     if (plan.passes.size() > 1 || problem.target.max != problem.target.sum) {
@@ -280,24 +205,28 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
     problem.parts.max = problem.parts.out + count * head_size;
     problem.parts.sum = problem.parts.max + count;
   }
+  const ColumnCopies columns = copy_columns(context, stream, plan, problem);
   const unsigned int clear_blocks = cuda::strided_blocks(context, static_cast<int64_t>(pairs), 8);
   const bool onto = problem.target.merge;
   if (!onto && (!plan.covers_all || plan.passes.size() > 1)) {
     cuda::launch({clear_blocks, 256, 0, stream}, "clearing attention", clear_output<>,
-                 problem.target, query_count, problem.head_size);
+                 problem.target, plan.query_count, problem.head_size);
   }
+  // The plan may have been run before.
+  cuda::check(cudaMemsetAsync(plan.view.next, 0, plan.passes.size() * sizeof(int32_t), stream),
+              "clearing the counters of attention");
   for (size_t i = 0; i < plan.passes.size(); ++i) {
     const CudaPass& pass = plan.passes[i];
-    problem.plan.jobs = device.view.jobs + pass.job_begin;
+    problem.plan.jobs = plan.view.jobs + pass.job_begin;
     problem.plan.job_count = static_cast<int32_t>(pass.job_end - pass.job_begin);
-    problem.plan.next = device.view.next + i;
+    problem.plan.next = plan.view.next + i;
     problem.target.merge = i > 0 || onto;
-    launch_jobs(context, stream, kernel, plan, problem, rows);
+    launch_jobs(context, stream, plan, problem, rows, columns);
     if (pass.merge_end > pass.merge_begin) {
       constexpr unsigned int warps = 4;
       const auto merges = static_cast<unsigned int>(pass.merge_end - pass.merge_begin);
       cuda::launch({dim3(merges, 128 / warps), warps * 32, 0, stream}, "merging attention",
-                   merge_parts<>, device.merges + pass.merge_begin, problem.plan, problem.parts,
+                   merge_parts<>, plan.merges + pass.merge_begin, problem.plan, problem.parts,
                    problem.target, problem.head_size);
     }
   }
@@ -305,34 +234,69 @@ void run(const Context& context, Kernel kernel, const CudaPlan& plan, Problem pr
 
 }  // namespace
 
+DevicePlan device_plan(const Context& context, const Plan& plan, const QueryView& queries,
+                       const RowSet& rows, const ConstTensorView& out) {
+  const Kernel kernel = choose_kernel(context, queries.queries, rows, out);
+  return upload_plan(context, kernel,
+                     compile_plan(plan, queries.ordinals, rows.ordinals, cut_for(context, kernel)),
+                     {plan.heads, plan.kv_heads, queries.count(), rows.count()});
+}
+
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
-  const Kernel kernel = choose(context, queries.queries, rows, out);
-  const CudaPlan compiled =
-      compile_plan(plan, queries.ordinals, rows.ordinals, cut_for(context, kernel));
-  run(context, kernel, compiled, describe(queries.queries, rows, scale, out, options), rows,
-      queries.count());
+  run(context, device_plan(context, plan, queries, rows, out),
+      describe(queries.queries, rows, scale, out, options), rows);
+}
+
+void run_plan(const Context& context, const DevicePlan& plan, const QueryView& queries,
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
+  if (plan.query_count != queries.count() || plan.row_count != rows.count() ||
+      plan.heads != queries.queries.size(1)) {
+    throw Error(ErrorKind::internal, "a plan on a GPU was made for other queries or rows");
+  }
+  // Lists are cut for one kernel; tensors that it cannot read were not there when they were made.
+  const Kernel kernel = choose_kernel(context, queries.queries, rows, out);
+  if (kernel != plan.kernel) {
+    throw Error(ErrorKind::internal, "a plan on a GPU was made for tensors of another layout");
+  }
+  run(context, plan, describe(queries.queries, rows, scale, out, options), rows);
 }
 
 void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
                TensorView out, const RunOptions& options) {
   if (queries.count() == 0) return;
-  const Kernel kernel = choose(context, queries.queries, rows, out);
-  const CudaPlan compiled =
-      compile_dense({queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()},
-                    queries.ordinals, rows.ordinals, cut_for(context, kernel));
-  run(context, kernel, compiled, describe(queries.queries, rows, scale, out, options), rows,
-      queries.count());
+  const Kernel kernel = choose_kernel(context, queries.queries, rows, out);
+  const CudaShape shape{queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()};
+  const DevicePlan plan = upload_plan(
+      context, kernel,
+      compile_dense(shape, queries.ordinals, rows.ordinals, cut_for(context, kernel)), shape);
+  run(context, plan, describe(queries.queries, rows, scale, out, options), rows);
+}
+
+void run_measured(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
+                  TensorView out, SoftmaxState state, BlockScores scores) {
+  if (queries.count() == 0) return;
+  Kernel kernel = choose_kernel(context, queries.queries, rows, out);
+  if (kernel == Kernel::portable) kernel = Kernel::simple;  // it does not measure
+  const CudaShape shape{queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()};
+  const DevicePlan plan = upload_plan(
+      context, kernel,
+      compile_dense(shape, queries.ordinals, rows.ordinals, cut_for(context, kernel)), shape);
+  Problem problem = describe(queries.queries, rows, scale, out, {.state = state});
+  problem.scores = scores.data;
+  problem.score_stride = scores.stride;
+  run(context, plan, problem, rows);
 }
 
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,
                  std::span<const int32_t> offsets, float scale, TensorView out) {
   if (q.size(0) == 0) return;
   const RowSet rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
-  const Kernel kernel = choose(context, q, rows, out);
-  const CudaPlan compiled = compile_windows({q.size(1), k.size(1), q.size(0), q.size(0)}, offsets,
-                                            cut_for(context, kernel));
-  run(context, kernel, compiled, describe(q, rows, scale, out, {}), rows, q.size(0));
+  const Kernel kernel = choose_kernel(context, q, rows, out);
+  const CudaShape shape{q.size(1), k.size(1), q.size(0), q.size(0)};
+  const DevicePlan plan = upload_plan(
+      context, kernel, compile_windows(shape, offsets, cut_for(context, kernel)), shape);
+  run(context, plan, describe(q, rows, scale, out, {}), rows);
 }
 
 }  // namespace kinora::cuda_attention

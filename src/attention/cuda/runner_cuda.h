@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include "attention/cuda/device_plan.h"
 #include "attention/runner.h"
 
 namespace kinora::cuda_attention {
@@ -17,9 +18,27 @@ namespace kinora::cuda_attention {
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowSet& rows, float scale, TensorView out, const RunOptions& options);
 
+// A plan of the host as lists on the device, for `out` and tensors laid out like these.
+DevicePlan device_plan(const Context& context, const Plan& plan, const QueryView& queries,
+                       const RowSet& rows, const ConstTensorView& out);
+// Runs it: launches only.
+void run_plan(const Context& context, const DevicePlan& plan, const QueryView& queries,
+              const RowSet& rows, float scale, TensorView out, const RunOptions& options = {});
+
 // Every query reads every row that is not later than itself.
 void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
                TensorView out, const RunOptions& options = {});
+
+// What a measuring pass writes for query i of head h: at data[(i · heads + h) · stride + b] the
+// score log2 Σ 2^(s · log2 e) of the 32 keys from 32 b on; −∞ where it reads none of them. Blocks
+// that lie after the query may stay unwritten.
+struct BlockScores {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+// Dense as above; scores on the way.
+void run_measured(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
+                  TensorView out, SoftmaxState state, BlockScores scores);
 
 // Rows [offsets[w], offsets[w + 1]) read one another.
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,

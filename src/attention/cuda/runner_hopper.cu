@@ -8,6 +8,9 @@
 namespace kinora::hopper {
 namespace {
 
+using Measuring = Variant<false, true, true, false, 2, true, true>;
+using Pieces = Variant<false, true, true, false, 2, true, false, true>;
+
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
 // The driver's function, found at run time: programs do not link with the driver.
@@ -23,14 +26,15 @@ Encode find_encode() {
   return reinterpret_cast<Encode>(function);
 }
 
-// rows [n, kv heads, 128] as (64 columns, rows, 2 halves, kv heads): a box is 128 rows of one head,
-// each half swizzled as the tensor cores want it. Rows beyond the last are read as zeros.
-CUtensorMap describe_rows(const ConstTensorView& view) {
+// rows [n, kv heads, 128] as (64 columns, rows, 2 halves, kv heads): a box is some rows of one
+// head, each half swizzled as the tensor cores want it. Rows beyond the last are read as zeros.
+CUtensorMap describe_rows(const ConstTensorView& view, uint32_t box_rows = block_keys,
+                          uint32_t box_halves = 2) {
   static const Encode encode = find_encode();
   const auto count = [](int64_t value) { return static_cast<cuuint64_t>(value); };
   const cuuint64_t sizes[4] = {64, count(view.size(0)), 2, count(view.size(1))};
   const cuuint64_t strides[3] = {count(view.stride(0) * 2), 128, count(view.stride(1) * 2)};
-  const cuuint32_t box[4] = {64, block_keys, 2, 1};
+  const cuuint32_t box[4] = {64, box_rows, box_halves, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   CUtensorMap map;
   const CUresult status =
@@ -44,17 +48,16 @@ CUtensorMap describe_rows(const ConstTensorView& view) {
   return map;
 }
 
-template <typename V>
-void launch_variant(const Context& context, const Arguments& arguments) {
+template <typename V, typename A>
+void launch_variant(const Context& context, void (*kernel)(A), const A& arguments, int jobs) {
   constexpr size_t bytes = sizeof(Shared<V::stages>) + 1024;
   const cudaStream_t stream = cuda::enter(context);
   cuda::check(
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(attend<V>),
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "preparing attention");
-  const int jobs = arguments.problem.plan.job_count;
   const int blocks = std::min(jobs, cuda::multiprocessors(context.device.index));
-  cuda::launch({static_cast<unsigned int>(blocks), threads, bytes, stream}, "attention", attend<V>,
+  cuda::launch({static_cast<unsigned int>(blocks), threads, bytes, stream}, "attention", kernel,
                arguments);
 }
 
@@ -76,12 +79,26 @@ bool runs_on(int device) {
 }
 
 void launch(const Context& context, const cuda_attention::Problem& problem, const RowSet& rows,
-            bool row_lists) {
-  Arguments arguments{describe_rows(rows.keys), describe_rows(rows.values), problem};
-  if (row_lists) {
-    launch_variant<Variant<true>>(context, arguments);
+            ListKinds lists, const ConstTensorView& key_columns,
+            const ConstTensorView& value_columns) {
+  const int jobs = problem.plan.job_count;
+  const Arguments arguments{describe_rows(rows.keys), describe_rows(rows.values), problem};
+  if (lists.pieces) {
+    // Without columns any other map does: it is not used.
+    const bool columns = key_columns.raw() != nullptr;
+    const PieceArguments more{arguments,
+                              describe_rows(rows.keys, piece_keys, 1),
+                              describe_rows(rows.values, piece_keys, 1),
+                              columns ? describe_rows(key_columns) : arguments.keys,
+                              columns ? describe_rows(value_columns) : arguments.values,
+                              static_cast<int32_t>(rows.keys.size(0))};
+    launch_variant<Pieces>(context, attend_pieces<Pieces>, more, jobs);
+  } else if (lists.rows) {
+    launch_variant<Variant<true>>(context, attend<Variant<true>>, arguments, jobs);
+  } else if (problem.scores != nullptr) {
+    launch_variant<Measuring>(context, attend<Measuring>, arguments, jobs);
   } else {
-    launch_variant<Variant<false>>(context, arguments);
+    launch_variant<Variant<false>>(context, attend<Variant<false>>, arguments, jobs);
   }
 }
 

@@ -16,9 +16,16 @@ constexpr int head_size = 128;
 // Whether the device has what the kernel needs and this program was compiled for it.
 bool runs_on(int device);
 
+// What a plan's segments are besides contiguous keys; not both.
+struct ListKinds {
+  bool rows = false;    // strided or gathered
+  bool pieces = false;  // pieces or columns
+};
+
 // One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight
-// elements. `row_lists`: some segment is strided or gathered.
+// elements. The copies of columns are [columns, 1, 128], empty where there are none.
 void launch(const Context& context, const cuda_attention::Problem& problem, const RowSet& rows,
-            bool row_lists);
+            ListKinds lists, const ConstTensorView& key_columns,
+            const ConstTensorView& value_columns);
 
 }  // namespace kinora::hopper

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention/cuda/cuda_problem.cuh"
+#include "base/cuda_support.h"
 
 namespace kinora::cuda_attention {
 
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(simple_rows * 32)
   for (int32_t block = 0; block < job.blocks; ++block, cursor.advance()) {
     const BlockInfo info = cursor.info();
     const int64_t key = cursor.row_of(a.plan, info, lane);
-    const bool seen = lane < info.full || (lane < info.valid && key < place.limit);
+    const bool seen = cursor.compared(a.plan, info, lane) < place.limit;
     float score = -INFINITY;
     if (seen) {
       const int64_t from = key * a.key_stride + kv_head * a.key_head_stride;
@@ -52,6 +53,15 @@ __global__ void __launch_bounds__(simple_rows * 32)
       }
       score = dot * a.scale;
       if constexpr (Weighted) score += logf(a.weights[key]);
+    }
+    if (!Weighted && a.scores != nullptr) {
+      const float top = cuda::warp_max(score);
+      const float sum = cuda::warp_sum(top == -INFINITY ? 0.0f : expf(score - top));
+      const int32_t at = job.first_block + block;
+      if (lane == 0 && at < a.score_stride) {
+        a.scores[(int64_t{place.query} * a.target.heads + place.head) * a.score_stride + at] =
+            top * 1.44269504088896f + log2f(sum);
+      }
     }
     float high = fmaxf(max, score);
     for (int step = 16; step > 0; step /= 2) {

@@ -96,7 +96,8 @@ TileReads reads_of(const Region& region, const LineIndex& index,
 
 }  // namespace
 
-std::vector<std::vector<int32_t>> group_queries(const Region& region, const LineIndex& index) {
+std::vector<std::vector<int32_t>> group_queries(const Region& region, const LineIndex& index,
+                                                int64_t slash_queries) {
   std::vector<int32_t> full;
   std::vector<std::vector<int32_t>> classes(
       static_cast<size_t>(index.slash >= 0 ? index.stride : 1));
@@ -113,17 +114,17 @@ std::vector<std::vector<int32_t>> group_queries(const Region& region, const Line
   std::vector<std::vector<int32_t>> tiles;
   cut(std::move(full), line_tile, tiles);
   const bool comb = index.slash >= 0 && std::max(index.local, index.segment) > 0;
-  const int64_t size = comb ? comb_tile : index.slashes.empty() ? line_tile : slash_tile;
+  const int64_t size = comb ? comb_tile : index.slashes.empty() ? line_tile : slash_queries;
   for (auto& queries : classes) cut(std::move(queries), size, tiles);
   return tiles;
 }
 
 void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex& index, int head,
-                    int heads) {
+                    int heads, int64_t slash_queries) {
   check_index(index);
   if (region.rows.empty()) return;
   const std::vector<TileReads::Range> slashes = slash_runs(index);
-  for (const std::vector<int32_t>& tile : group_queries(region, index)) {
+  for (const std::vector<int32_t>& tile : group_queries(region, index, slash_queries)) {
     builder.begin_queries();
     for (const int32_t place : tile) builder.add_query(region.queries[static_cast<size_t>(place)]);
     builder.begin_segments();

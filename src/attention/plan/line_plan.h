@@ -29,6 +29,15 @@ struct LineIndex {
   bool operator==(const LineIndex&) const = default;
 };
 
+// What a probe has to choose for an index: this many of the columns and of the diagonals that hold
+// most of its weight; the first of either are among them whatever they hold.
+struct StrongestLines {
+  int32_t columns = 0;
+  int32_t forced_columns = 0;
+  int32_t slashes = 0;
+  int32_t forced_slashes = 0;
+};
+
 // Queries per tile. A tile reads what any of its queries asks for, so each slash costs `slash_tile`
 // more keys, and bands around queries that lie a stride apart merge into at most `comb_tile`
 // strides; everything else is better off with tall tiles.
@@ -39,10 +48,12 @@ constexpr int64_t comb_tile = 16;
 // The queries of a region in the order and tiles in which they are run: those that read everything
 // first, then the others; with a slash phase, queries of equal c mod stride together, which makes
 // every line affine. Places in region.queries.
-std::vector<std::vector<int32_t>> group_queries(const Region& region, const LineIndex& index);
+std::vector<std::vector<int32_t>> group_queries(const Region& region, const LineIndex& index,
+                                                int64_t slash_queries = slash_tile);
 
-// Adds the tiles of one region for heads [head, head + heads) of one kv head.
+// Adds the tiles of one region for heads [head, head + heads) of one kv head. `slash_queries` is
+// the height of tiles with slashes; plans made on a GPU have line_tile there.
 void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex& index, int head,
-                    int heads = 1);
+                    int heads = 1, int64_t slash_queries = slash_tile);
 
 }  // namespace kinora

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/cuda/delta_cuda.h"
 #include "base/error.h"
 
 namespace kinora {
@@ -18,18 +19,22 @@ SampledQueries::SampledQueries(const QueryView& queries, int64_t stride) {
   queries_ = ConstTensorView(q.raw(), q.dtype(), {count, q.size(1), q.size(2)},
                              {q.stride(0) * stride, q.stride(1), q.stride(2)}, q.device());
   for (int64_t i = 0; i < count; ++i) {
+    places_.push_back(static_cast<int32_t>(i * stride));
     ordinals_.push_back(queries.ordinals[static_cast<size_t>(i * stride)]);
     modalities_.push_back(queries.modalities[static_cast<size_t>(i * stride)]);
   }
 }
 
-void apply_delta(const Context& context, ConstTensorView dense, int64_t stride, TensorView out) {
+void apply_delta(const Context& context, ConstTensorView dense, std::span<const int32_t> places,
+                 TensorView out) {
+  if (!context.device.is_cpu()) return cuda_attention::apply_delta(context, dense, places, out);
   const int64_t heads = out.size(1), head_size = out.size(2);
-  context.threads->parallel_for(dense.size(0), 4, [&](int64_t begin, int64_t end) {
+  context.threads->parallel_for(std::ssize(places), 4, [&](int64_t begin, int64_t end) {
     std::vector<float> delta(static_cast<size_t>(head_size));
     for (int64_t sample = begin; sample < end; ++sample) {
-      const int64_t first = sample * stride;
-      const int64_t last = std::min(first + stride, out.size(0));
+      const auto at = static_cast<size_t>(sample);
+      const int64_t first = places[at];
+      const int64_t last = at + 1 < places.size() ? places[at + 1] : out.size(0);
       for (int64_t head = 0; head < heads; ++head) {
         const float* exact = dense.row<float>(sample) + head * dense.stride(1);
         const float* sparse = out.row<float>(first) + head * out.stride(1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/attention.h"
@@ -14,15 +15,20 @@ class SampledQueries {
  public:
   SampledQueries(const QueryView& queries, int64_t stride);
   QueryView view() const { return {queries_, ordinals_, modalities_}; }
+  std::span<const int32_t> places() const { return places_; }  // in the group
 
  private:
+  std::vector<int32_t> places_;
   ConstTensorView queries_;
   std::vector<int32_t> ordinals_;
   std::vector<Modality> modalities_;
 };
 
-// out[i] += dense[⌊i / stride⌋] − out[⌊i / stride⌋ · stride], with out as it was before.
-//   out [count, heads, d] f32;  dense [⌈count / stride⌉, heads, d] f32
-void apply_delta(const Context& context, ConstTensorView dense, int64_t stride, TensorView out);
+// With p the measured query before i or i itself: out[i] += dense[p] − out[p], with out as it was
+// before.
+//   out [count, heads, d] f32;  dense [measured, heads, d] f32; on a GPU both may be bf16
+//   places: of the measured queries, the first of all among them
+void apply_delta(const Context& context, ConstTensorView dense, std::span<const int32_t> places,
+                 TensorView out);
 
 }  // namespace kinora

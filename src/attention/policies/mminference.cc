@@ -15,6 +15,7 @@ AttentionPolicy mminference_policy() {
         return std::make_unique<PatternAttention>("mminference", options.table, options.sparse);
       });
   policy.needs_table = true;
+  policy.runs_on_gpu = true;
   return policy;
 }
 

@@ -7,6 +7,8 @@
 #include <numbers>
 #include <numeric>
 
+#include "attention/cuda/block_plan_cuda.h"
+#include "attention/cuda/runner_cuda.h"
 #include "attention/policies/block_settings.h"
 #include "attention/policies/delta.h"
 #include "attention/policies/dense.h"
@@ -198,7 +200,33 @@ void MomoAttention::attend_sparsely(const Context& context, int, const QueryView
   planned.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
   report_.index_seconds += index_watch.seconds();
   run(context, std::move(planned), queries, rows, scale, out);
-  if (momo_.delta) apply_delta(context, exact, momo_.query_stride, out);
+  if (momo_.delta) apply_delta(context, exact, sampled.places(), out);
+}
+
+void MomoAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                                  const RowSet& rows, float scale, TensorView out) {
+  if (!cuda_attention::can_choose(momo_)) {
+    SparseAttention::attend_on_gpu(context, layer, queries, rows, scale, out);
+    const int64_t stride = momo_.delta ? momo_.query_stride : 0;
+    return correct_on_gpu(context, queries, rows, scale, stride, out);
+  }
+  const int64_t heads = queries.queries.size(1);
+  const SampledQueries sampled(queries, momo_.query_stride);
+  const QueryView view = sampled.view();
+  gpu_work_.begin(context, "momo measure", heads);
+  gpu_work_.planned(context);
+  Tensor exact(out.dtype(), view.queries.shape(), context.device);
+  const cuda_attention::DeviceBlocks chosen =
+      cuda_attention::choose_blocks(context, queries, sampled, rows, scale, momo_,
+                                    scaled_keys(momo_.sparse_keys, rows.count()), exact);
+  gpu_work_.end(context, dense_pairs(heads, view, rows));
+  gpu_work_.begin(context, "momo blocks", heads);
+  const auto plan = cuda_attention::block_plan(context, queries, rows, momo_.layout, chosen, out);
+  gpu_work_.planned(context);
+  cuda_attention::run_plan(context, plan, queries, rows, scale, out);
+  if (momo_.delta) apply_delta(context, exact, sampled.places(), out);
+  gpu_work_.end(context);
+  gpu_work_.counted(cuda_attention::count_pairs(context, plan));
 }
 
 AttentionPolicy momo_policy() {
@@ -227,17 +255,19 @@ AttentionPolicy momo_policy() {
       .flag("delta", &MomoOptions::delta,
             "the error of a measured token is taken from those after it")
       .choice("top-k", &MomoOptions::top_k, methods, "how a measured token chooses");
-  return sparse_policy("momo", "blocks that sampled tokens find strongest, then a correction",
-                       settings, [](MomoOptions momo, const AttentionOptions& options) {
-                         if (momo.query_stride == 0) {
-                           momo.query_stride =
-                               spread_stride(MomoOptions().query_stride, options.frame_stride);
-                         }
-                         momo.k_exact = std::min(momo.k_exact, momo.k);
-                         SparseOptions sparse = options.sparse;
-                         sparse.delta_stride = 0;  // it has its own
-                         return std::make_unique<MomoAttention>(momo, sparse);
-                       });
+  AttentionPolicy policy = sparse_policy(
+      "momo", "blocks that sampled tokens find strongest, then a correction", settings,
+      [](MomoOptions momo, const AttentionOptions& options) {
+        if (momo.query_stride == 0) {
+          momo.query_stride = spread_stride(MomoOptions().query_stride, options.frame_stride);
+        }
+        momo.k_exact = std::min(momo.k_exact, momo.k);
+        SparseOptions sparse = options.sparse;
+        sparse.delta_stride = 0;  // it has its own
+        return std::make_unique<MomoAttention>(momo, sparse);
+      });
+  policy.runs_on_gpu = true;
+  return policy;
 }
 
 }  // namespace kinora

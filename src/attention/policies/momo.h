@@ -53,6 +53,8 @@ class MomoAttention final : public SparseAttention {
                                          float scale) override;
   void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                        const RowSet& rows, float scale, TensorView out) override;
+  void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                     const RowSet& rows, float scale, TensorView out) override;
 
  private:
   // Runs the measured queries densely into `exact` and returns the chosen blocks.

@@ -44,6 +44,9 @@ struct PatternKind {
   // The index in a region; sizes are taken as they are. The probe may be empty where none is
   // needed.
   std::function<LineIndex(const SizeValues&, const Region&, const Probe&)> resolve{};
+  // What resolving takes from the probe, where it is nothing but the strongest lines: a GPU then
+  // finds them itself. Absent: something else, or no probe.
+  std::function<StrongestLines(const SizeValues&)> strongest{};
   std::function<std::string(const SizeValues&)> text{};     // of the sizes, for reports
   std::function<std::string(const SizeValues&)> problem{};  // why sizes make no sense; empty: none
   // Adds something that can grow to a pattern that has nothing to grow; false: there is nothing.

@@ -3,8 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 
+#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/runner_cuda.h"
 #include "attention/plan/line_plan.h"
 #include "base/error.h"
 
@@ -25,6 +29,28 @@ std::string label_of(const HeadChoice& choice) {
     label += fmt::format(" ({} boundary)", boundary_name(choice.boundary));
   }
   return label;
+}
+
+// A head as plans on a GPU have it; none: it has parts that only the CPU plans so far.
+std::optional<cuda_attention::LineHead> device_head(const HeadChoice& choice, int64_t rows) {
+  if (choice.boundary != Boundary::none) return std::nullopt;
+  const PatternSpec spec = scaled(choice.patterns.front().spec, rows);
+  cuda_attention::LineHead head;
+  if (spec.kind->strongest) {
+    head.probed = 1;
+    head.strongest = spec.kind->strongest(spec.sizes);
+    return head;
+  }
+  if (spec.kind->needs_probe) return std::nullopt;
+  const LineIndex index = resolve(spec, {}, {});
+  LineIndex bands;
+  bands.everything = index.everything;
+  bands.sink = head.sink = index.sink;
+  bands.local = head.local = index.local;
+  bands.bottom = head.bottom = index.bottom;
+  if (index.everything) head.bottom = std::numeric_limits<int32_t>::max();
+  if (bands != index) return std::nullopt;
+  return head;
 }
 
 LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
@@ -62,18 +88,58 @@ const HeadChoice& PatternAttention::choice(int layer, int head) const {
   return table_ ? *table_->at(layer, head) : choice_;
 }
 
+void PatternAttention::check_heads(int layer, int heads) const {
+  if (!table_ || (heads == table_->shape.heads && layer < table_->shape.layers)) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("attention table: made for {} heads in {} layers, used for head count {} "
+                          "in layer {}",
+                          table_->shape.heads, table_->shape.layers, heads, layer));
+}
+
+void PatternAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                                     const RowSet& rows, float scale, TensorView out) {
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  check_heads(layer, heads);
+  std::vector<cuda_attention::LineHead> lines;
+  bool probed = false;
+  for (int head = 0; head < heads; ++head) {
+    const auto line = device_head(choice(layer, head), rows.count());
+    if (!line || !cuda_attention::unbroken(queries, rows)) {
+      return SparseAttention::attend_on_gpu(context, layer, queries, rows, scale, out);
+    }
+    probed = probed || line->probed != 0;
+    lines.push_back(*line);
+  }
+  std::string label = label_of(choice(layer, 0));
+  for (int head = 1; head < heads; ++head) {
+    if (label_of(choice(layer, head)) != label) label = "mixed heads";
+  }
+  gpu_work_.begin(context, label, heads);
+  cuda_attention::DeviceLines found;
+  if (probed) found = cuda_attention::find_lines(context, queries, rows, scale, lines);
+  const auto plan = cuda_attention::line_plan(context, queries, rows, lines, found, out);
+  gpu_work_.planned(context);
+  cuda_attention::run_plan(context, plan, queries, rows, scale, out);
+  gpu_work_.end(context);
+  gpu_work_.counted(cuda_attention::count_pairs(context, plan));
+  correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
+}
+
+bool PatternAttention::plans_by_data(int layer, int heads) const {
+  for (int head = 0; head < heads; ++head) {
+    for (const RegionPattern& pattern : choice(layer, head).patterns) {
+      if (pattern.spec.kind->needs_probe) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context, int layer,
                                                          const QueryView& queries,
                                                          const RowSet& rows, float scale) {
   const auto heads = static_cast<int>(queries.queries.size(1));
   const int group = heads / static_cast<int>(rows.keys.size(1));
-  if (table_ && (heads != table_->shape.heads || layer >= table_->shape.layers)) {
-    throw Error(
-        ErrorKind::bad_input,
-        fmt::format("attention table: made for {} heads in {} layers, used for head count {} "
-                    "in layer {}",
-                    table_->shape.heads, table_->shape.layers, heads, layer));
-  }
+  check_heads(layer, heads);
   // Planning is short compared with attention on one thread but would be long compared with
   // attention on many, so the threads share all of it.
   const auto for_each = [&](size_t count, const auto& work) {

@@ -29,9 +29,13 @@ class PatternAttention final : public SparseAttention {
   std::vector<LabelledPlan> sparse_plans(const Context& context, int layer,
                                          const QueryView& queries, const RowSet& rows,
                                          float scale) override;
+  void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                     const RowSet& rows, float scale, TensorView out) override;
+  bool plans_by_data(int layer, int heads) const override;
 
  private:
   const HeadChoice& choice(int layer, int head) const;
+  void check_heads(int layer, int heads) const;
 
   std::string name_;
   HeadChoice choice_;

@@ -76,6 +76,7 @@ struct LinePattern {
   std::function<LineIndex(const Sizes&, const Region&, const Probe&)> resolve;
   std::function<std::string(const Sizes&)> text;
   bool needs_probe = false;
+  std::function<StrongestLines(const Sizes&)> strongest{};
   std::function<std::string(const Sizes&)> problem{};
   std::function<void(Sizes&, int32_t frame_stride)> follow_frames{};  // sizes that were not given
   std::function<bool(Sizes&)> widen{};
@@ -94,6 +95,11 @@ std::shared_ptr<const PatternKind> pattern_kind(const LinePattern<Sizes>& patter
   kind->text = [pattern](const SizeValues& values) {
     return pattern.text(pattern.sizes.unpack(values));
   };
+  if (pattern.strongest) {
+    kind->strongest = [pattern](const SizeValues& values) {
+      return pattern.strongest(pattern.sizes.unpack(values));
+    };
+  }
   if (pattern.problem) {
     kind->problem = [pattern](const SizeValues& values) {
       return pattern.problem(pattern.sizes.unpack(values));
@@ -145,6 +151,7 @@ AttentionPolicy pattern_policy(const LinePattern<Sizes>& pattern) {
         return std::make_unique<PatternAttention>(kind->name, choice, options.sparse);
       });
   policy.pattern = kind;
+  policy.runs_on_gpu = true;
   return policy;
 }
 

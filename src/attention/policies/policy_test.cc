@@ -204,7 +204,8 @@ TEST(Policy, ReadsSettings) {
   EXPECT_TRUE(find_attention("mminference+delta").needs_table);
   EXPECT_FALSE(find_attention("momo").needs_table);
   EXPECT_TRUE(find_attention("dense").runs_on_gpu);
-  EXPECT_FALSE(find_attention("grid:stride=4").runs_on_gpu);
+  EXPECT_TRUE(find_attention("grid:stride=4").runs_on_gpu);
+  EXPECT_FALSE(find_attention("oracle").runs_on_gpu);
 }
 
 std::string problem_with(const std::string& text) {

@@ -6,9 +6,10 @@
 #include <chrono>
 #include <set>
 
+#include "attention/cuda/runner_cuda.h"
+#include "attention/observer.h"
 #include "attention/policies/delta.h"
 #include "attention/runner.h"
-#include "base/error.h"
 
 namespace kinora {
 namespace {
@@ -76,13 +77,6 @@ std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int lay
 
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
                              const RowSet& rows, float scale, TensorView out) {
-  if (!context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                fmt::format("the attention '{}' does not run on a GPU yet; use dense attention or "
-                            "the device cpu",
-                            name()),
-                ErrorHint::dense_or_cpu);
-  }
   ++report_.calls;
   report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);
   if (falls_back(layer, queries, rows)) {
@@ -92,7 +86,11 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
   }
   const int64_t last = last_text(queries, options_.dense_last);
   const int64_t first = queries.count() - last;
-  attend_sparsely(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
+  if (context.device.is_cpu()) {
+    attend_sparsely(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
+  } else {
+    attend_on_gpu(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
+  }
   if (last == 0) return;
   attend_densely(context, layer, "last queries", slice(queries, first, last), rows, scale,
                  out.rows(first, last));
@@ -101,10 +99,16 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
 void SparseAttention::attend_densely(const Context& context, int layer, const char* label,
                                      const QueryView& queries, const RowSet& rows, float scale,
                                      TensorView out) {
-  const RunTimer watch;
-  dense_.attend(context, layer, queries, rows, scale, out);
   const int64_t heads = queries.queries.size(1);
   const int64_t pairs = dense_pairs(heads, queries, rows);
+  if (!context.device.is_cpu()) {
+    gpu_work_.begin(context, label, heads);
+    gpu_work_.planned(context);
+    dense_.attend(context, layer, queries, rows, scale, out);
+    return gpu_work_.end(context, pairs);
+  }
+  const RunTimer watch;
+  dense_.attend(context, layer, queries, rows, scale, out);
   AttentionReport::Part& part = report_.parts[label];
   part.heads += heads;
   part.pairs += pairs;
@@ -125,7 +129,7 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
   dense_.attend(context, layer, view, rows, scale, exact);
-  apply_delta(context, exact, options_.delta_stride, out);
+  apply_delta(context, exact, sampled.places(), out);
   AttentionReport::Part& part = report_.parts["delta"];
   const int64_t pairs = dense_pairs(queries.queries.size(1), view, rows);
   part.heads += queries.queries.size(1);
@@ -133,6 +137,59 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
   part.seconds += watch.seconds();
   report_.pairs += pairs;
   report_.run_seconds += watch.seconds();
+}
+
+const AttentionReport* SparseAttention::report() const {
+  gpu_work_.settle(report_);
+  return &report_;
+}
+
+void SparseAttention::clear_report() {
+  gpu_work_.clear();
+  report_ = {};
+}
+
+void SparseAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                                    const RowSet& rows, float scale, TensorView out) {
+  const RunTimer watch;
+  const Context host(*context.threads);
+  std::vector<LabelledPlan> planned;
+  if (plans_by_data(layer, static_cast<int>(queries.queries.size(1)))) {
+    const HostCall call({layer, queries, std::span(&rows, 1), scale});
+    planned = sparse_plans(host, layer, call.queries(), call.rows(), scale);
+  } else {
+    planned = sparse_plans(host, layer, queries, rows, scale);
+  }
+  Plan joined;
+  std::string label;
+  for (LabelledPlan& labelled : planned) {
+    label += (label.empty() ? "" : ", ") + labelled.label;
+    if (joined.tiles.empty()) {
+      joined = std::move(labelled.plan);
+    } else {
+      append(joined, labelled.plan);
+    }
+  }
+  report_.index_seconds += watch.seconds();
+  gpu_work_.begin(context, label, queries.queries.size(1));
+  gpu_work_.planned(context);
+  run_plan(context, joined, queries, rows, scale, out);
+  gpu_work_.end(context, attended_pairs(joined, queries, rows));
+  correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
+}
+
+void SparseAttention::correct_on_gpu(const Context& context, const QueryView& queries,
+                                     const RowSet& rows, float scale, int64_t stride,
+                                     TensorView out) {
+  if (stride == 0) return;
+  const SampledQueries sampled(queries, stride);
+  const QueryView view = sampled.view();
+  gpu_work_.begin(context, "delta", queries.queries.size(1));
+  gpu_work_.planned(context);
+  Tensor exact(out.dtype(), view.queries.shape(), context.device);
+  dense_.attend(context, 0, view, rows, scale, exact);
+  apply_delta(context, exact, sampled.places(), out);
+  gpu_work_.end(context, dense_pairs(queries.queries.size(1), view, rows));
 }
 
 // All plans in one go: with many cores each by itself would have too few tiles for them.

@@ -9,6 +9,7 @@
 #include "attention/plan/plan.h"
 #include "attention/planner.h"
 #include "attention/policies/dense.h"
+#include "attention/policies/gpu_work.h"
 #include "attention/report.h"
 
 namespace kinora {
@@ -38,8 +39,8 @@ class SparseAttention : public Attention, public Planner {
   void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
               float scale, TensorView out) final;
 
-  const AttentionReport* report() const override { return &report_; }
-  void clear_report() override { report_ = {}; }
+  const AttentionReport* report() const override;
+  void clear_report() override;
   Planner* planner() override { return this; }
 
   // Dense last queries are among the plans.
@@ -55,12 +56,25 @@ class SparseAttention : public Attention, public Planner {
   // Everything but fall-back and last queries; the default runs the plans, then corrects.
   virtual void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                                const RowSet& rows, float scale, TensorView out);
+  // The same on a GPU. The default plans on the CPU, from copies, and runs there; a policy that can
+  // plan on the device does so.
+  virtual void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
+                             const RowSet& rows, float scale, TensorView out);
+  // Whether sparse_plans looks at queries and keys, and not only at their ordinals.
+  virtual bool plans_by_data(int layer, int heads) const {
+    (void)layer, (void)heads;
+    return true;
+  }
+  // Corrects what is in `out` by every `stride`-th query; 0: not at all.
+  void correct_on_gpu(const Context& context, const QueryView& queries, const RowSet& rows,
+                      float scale, int64_t stride, TensorView out);
   // Runs plans that together cover all heads and books their time and pairs.
   void run(const Context& context, std::vector<LabelledPlan> planned, const QueryView& queries,
            const RowSet& rows, float scale, TensorView out);
 
   SparseOptions options_;
-  AttentionReport report_;
+  mutable AttentionReport report_;
+  mutable GpuWork gpu_work_;  // under way, not in the report yet
 
  private:
   void attend_densely(const Context& context, int layer, const char* label,

@@ -38,12 +38,17 @@ std::vector<int32_t> strongest(std::span<const float> weights, int64_t count, in
   return order;
 }
 
+StrongestLines wanted_lines(const VerticalSlash& sizes) {
+  return {sizes.verticals, forced_columns, sizes.slashes, forced_diagonals};
+}
+
 LineIndex resolve_lines(const VerticalSlash& sizes, const Region& region, const Probe& probe) {
+  const StrongestLines wanted = wanted_lines(sizes);
   LineIndex index;
-  for (const int32_t place : strongest(probe.columns, sizes.verticals, forced_columns)) {
+  for (const int32_t place : strongest(probe.columns, wanted.columns, wanted.forced_columns)) {
     index.columns.push_back(region.row_coordinates[static_cast<size_t>(place)]);
   }
-  index.slashes = strongest(probe.diagonals, sizes.slashes, forced_diagonals);
+  index.slashes = strongest(probe.diagonals, wanted.slashes, wanted.forced_slashes);
   return index;
 }
 
@@ -66,6 +71,7 @@ AttentionPolicy vertical_slash_policy() {
             return fmt::format("{}/{}", lines.verticals, lines.slashes);
           },
       .needs_probe = true,
+      .strongest = wanted_lines,
       .candidates = [](int32_t) -> std::vector<VerticalSlash> {
         return {{1000, 1024}, {1000, 2048}, {2000, 2048}, {1000, 3096}, {2000, 3096},
                 {1000, 4096}, {2000, 4096}, {3500, 200},  {1000, 2500}};

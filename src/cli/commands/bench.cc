@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/threads.h"
@@ -15,6 +16,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/output.h"
+#include "cli/policies.h"
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -37,6 +39,7 @@ struct BenchFlags {
   int64_t layers = 0;
   int64_t frames = 64;
   int64_t side = 448;
+  std::string attention = "dense";
   bool json = false;
   std::string json_file;
 };
@@ -87,6 +90,11 @@ int bench_model(const BenchFlags& flags) {
                 "bench model measures GPUs; for the CPU build and run bench_decoder");
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
+  check_policy("--attention", attention_point(), flags.attention);
+  if (find_attention(flags.attention).needs_table) {
+    throw Error(ErrorKind::usage, "bench model has made-up weights, and '" + flags.attention +
+                                      "' needs a table of a model's heads");
+  }
   const ModelBench bench(context, model_shape(flags.shape));
   const bool text = !flags.json;
   nlohmann::json out = {{"shape", flags.shape}, {"device", device.name}};
@@ -221,7 +229,7 @@ int bench_model(const BenchFlags& flags) {
 
   for (const int64_t tokens : flags.tokens) {
     const int64_t layers = flags.layers > 0 ? flags.layers : INT64_MAX;
-    const PrefillFigure figure = bench.prefill(tokens, flags.group, layers);
+    const PrefillFigure figure = bench.prefill(tokens, flags.group, layers, flags.attention);
     const double rate = figure.operations / figure.seconds;
     out["prefill"].push_back({{"tokens", tokens},
                               {"group", figure.group},
@@ -230,6 +238,10 @@ int bench_model(const BenchFlags& flags) {
                               {"tokens_per_s", static_cast<double>(tokens) / figure.seconds},
                               {"tflops", rate / 1e12},
                               {"share", share(rate, best.multiply_rate)},
+                              {"attention", flags.attention},
+                              {"attention_share", figure.attention_share},
+                              {"index_seconds", figure.index_seconds},
+                              {"attention_seconds", figure.attention_seconds},
                               {"peak_bytes", figure.peak_bytes}});
     if (text) {
       fmt::print(
@@ -238,6 +250,11 @@ int bench_model(const BenchFlags& flags) {
           tokens, flags.layers > 0 ? fmt::format(" (scaled from {} layers)", figure.layers) : "",
           figure.seconds, static_cast<double>(tokens) / figure.seconds, rate / 1e12,
           100 * share(rate, best.multiply_rate), human_bytes(figure.peak_bytes));
+      if (flags.attention != "dense") {
+        fmt::print("           {}: {:.3f} s of it, {:.3f} of these making lists; {:.1f} % read\n",
+                   flags.attention, figure.attention_seconds, figure.index_seconds,
+                   100 * figure.attention_share);
+      }
     }
   }
   if (flags.json) fmt::print("{}\n", json_text(out));
@@ -259,6 +276,7 @@ void add_bench(CommandLine& line) {
   bench->footer(
       "Examples:\n"
       "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"
+      "  kinora bench attention --tokens 4096,131072\n"
       "  kinora bench overlap talk.mp4 --random-weights\n"
       "  kinora bench draft demo \"Describe the video.\"");
   const auto flags = std::make_shared<BenchFlags>();
@@ -304,6 +322,9 @@ void add_bench(CommandLine& line) {
   model->add_option("--mass-heads", flags->mass_heads, "Heads of each of these layers; 0 is all")
       ->capture_default_str()
       ->check(whole(0, 63));
+  model->add_option("--attention", flags->attention, "Attention while prefilling, as in ask")
+      ->capture_default_str()
+      ->type_name("NAME");
   model->add_option("--group", flags->group, "Tokens prefilled together")
       ->capture_default_str()
       ->check(whole(1));
@@ -324,6 +345,7 @@ void add_bench(CommandLine& line) {
       "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"
       "  kinora bench model --shape 3b --random-weights --tokens 1048576 --layers 2 --json");
   model->callback([&line, flags] { line.action = [flags] { return bench_model(*flags); }; });
+  add_bench_attention(line, *bench);
   add_bench_overlap(line, *bench);
   add_bench_draft(line, *bench);
 }

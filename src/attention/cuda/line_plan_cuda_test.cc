@@ -1,0 +1,254 @@
+// Line patterns planned on the device, against the CPU's plans of the same index, the CPU's probe,
+// and attention by definition.
+#include "attention/cuda/line_plan_cuda.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "attention/cuda/device_plan_test_support.h"
+#include "attention/cuda/device_test_support.h"
+#include "attention/cuda/runner_cuda.h"
+#include "attention/policies/policy.h"
+#include "attention/report.h"
+#include "attention/search/probe.h"
+
+namespace kinora {
+namespace {
+
+using cuda_attention::DeviceLines;
+using cuda_attention::DevicePlan;
+using cuda_attention::LineHead;
+using testing::allowed;
+using testing::error_of;
+using testing::Expected;
+using testing::make_problem;
+using testing::PlacedProblem;
+using testing::Problem;
+
+// One problem for each kernel: Hopper's where there is one, the portable one, plain f32.
+struct Kind {
+  int64_t head_size;
+  DType type;
+};
+constexpr Kind kinds[] = {{128, DType::bf16}, {64, DType::bf16}, {40, DType::f32}};
+
+Problem problem_of(Random& random, const Kind& kind, int64_t queries, int64_t earlier) {
+  Problem problem = make_problem(random, {.queries = queries,
+                                          .earlier = earlier,
+                                          .heads = 6,
+                                          .kv_heads = 2,
+                                          .head_size = kind.head_size,
+                                          .dtype = kind.type});
+  testing::narrow_queries(problem);
+  return problem;
+}
+
+// Heads that all differ: bands of some sizes, everything, and strongest lines.
+std::vector<LineHead> random_heads(Random& random, int64_t count) {
+  std::vector<LineHead> heads(static_cast<size_t>(count));
+  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
+  for (LineHead& head : heads) {
+    if (random.below(3) > 0) {
+      head.probed = 1;
+      head.strongest = {size(150), size(40), size(90), size(110)};
+      continue;
+    }
+    head.sink = size(3) * size(150);
+    head.local = size(3) * size(200);
+    head.bottom = size(4) == 0 ? 1 << 30 : size(2) * size(300);
+  }
+  return heads;
+}
+
+std::vector<int32_t> some_of(const std::vector<int32_t>& lists, size_t head, size_t heads,
+                             int32_t count) {
+  const size_t capacity = lists.size() / heads;
+  const auto begin = lists.begin() + static_cast<int64_t>(head * capacity);
+  return {begin, begin + count};
+}
+
+// The plan that the CPU makes of what the device has found.
+Plan cpu_plan(const Problem& problem, const std::vector<LineHead>& heads,
+              const DeviceLines& lines) {
+  const std::vector<Region> regions =
+      cut_regions(Boundary::none, problem.queries(), problem.memory());
+  PlanBuilder builder(problem.queries(), problem.memory());
+  for (size_t head = 0; head < heads.size(); ++head) {
+    LineIndex index;
+    if (heads[head].probed) {
+      const auto counts = testing::ints_of(lines.column_counts);
+      const auto slash_counts = testing::ints_of(lines.slash_counts);
+      index.columns = some_of(testing::ints_of(lines.columns), head, heads.size(), counts[head]);
+      index.slashes =
+          some_of(testing::ints_of(lines.slashes), head, heads.size(), slash_counts[head]);
+    } else {
+      index.sink = heads[head].sink;
+      index.local = heads[head].local;
+      index.bottom = heads[head].bottom;
+    }
+    add_line_tiles(builder, regions.at(0), index, static_cast<int>(head), 1, line_tile);
+  }
+  return builder.take();
+}
+
+bool any_probed(const std::vector<LineHead>& heads) {
+  return std::any_of(heads.begin(), heads.end(),
+                     [](const LineHead& head) { return head.probed != 0; });
+}
+
+using CudaLines = testing::OnGpu;
+
+constexpr std::pair<int64_t, int64_t> sizes[] = {
+    {1, 0}, {1, 500}, {63, 0}, {65, 77}, {128, 0}, {129, 31}, {200, 900}, {515, 0}, {300, 1111}};
+
+TEST_F(CudaLines, PlansAreTheCpusAsSets) {
+  KINORA_FRESH_RANDOM(random);
+  for (const Kind& kind : kinds) {
+    for (const auto& [queries, earlier] : sizes) {
+      const Problem problem = problem_of(random, kind, queries, earlier);
+      const std::vector<LineHead> heads = random_heads(random, 6);
+      PlacedProblem placed(problem, device_, kind.type, kind.type);
+      const Context context = placed.context(pool_);
+      DeviceLines lines;
+      if (any_probed(heads)) {
+        lines = cuda_attention::find_lines(context, placed.queries(), placed.memory(),
+                                           problem.scale, heads);
+      }
+      const DevicePlan plan = cuda_attention::line_plan(context, placed.queries(), placed.memory(),
+                                                        heads, lines, placed.out());
+      const Plan expected = cpu_plan(problem, heads, lines);
+      const Plan found = testing::host_plan(plan, 2, device_);
+      for (int head = 0; head < 6; ++head) {
+        ASSERT_EQ(expand(found, problem.queries(), problem.memory(), head),
+                  expand(expected, problem.queries(), problem.memory(), head))
+            << queries << ' ' << earlier << " head " << head << " size " << kind.head_size;
+      }
+      const Tensor counted = cuda_attention::count_pairs(context, plan).to(Device::cpu());
+      EXPECT_EQ(*reinterpret_cast<const int64_t*>(counted.view().raw()),
+                attended_pairs(expected, problem.queries(), problem.memory()));
+      const Expected answer = testing::reference_of(problem, expected);
+      for (int round = 0; round < 2; ++round) {  // a plan may be run again
+        cuda_attention::run_plan(context, plan, placed.queries(), placed.memory(), problem.scale,
+                                 placed.out(), {.state = placed.state()});
+        EXPECT_LE(error_of(placed.result(), answer.out), allowed(answer))
+            << queries << ' ' << earlier << " size " << kind.head_size;
+        placed.out_tensor() = testing::poisoned_tensor(problem.out_shape(), kind.type, device_);
+      }
+    }
+  }
+}
+
+// Whatever only one of the two chose weighs as much as the weakest of the others.
+void expect_strongest(const std::vector<int32_t>& chosen, const std::vector<float>& weights,
+                      int32_t wanted, int32_t forced) {
+  const auto size = static_cast<int32_t>(weights.size());
+  forced = std::min(forced, size);
+  wanted = std::clamp(wanted, forced, size);
+  ASSERT_EQ(chosen.size(), static_cast<size_t>(wanted));
+  EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
+  const std::set<int32_t> taken(chosen.begin(), chosen.end());
+  EXPECT_EQ(taken.size(), chosen.size());
+  for (int32_t i = 0; i < forced; ++i) EXPECT_TRUE(taken.count(i)) << i;
+  float weakest = std::numeric_limits<float>::infinity(), strongest_left = 0;
+  for (int32_t i = forced; i < size; ++i) {
+    float& bound = taken.count(i) ? weakest : strongest_left;
+    const float weight = weights[static_cast<size_t>(i)];
+    bound = taken.count(i) ? std::min(bound, weight) : std::max(bound, weight);
+  }
+  EXPECT_GE(weakest, strongest_left * 0.999f - 1e-9f);
+}
+
+TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
+  KINORA_FRESH_RANDOM(random);
+  for (const Kind& kind : kinds) {
+    for (const auto& [queries, earlier] : sizes) {
+      const Problem problem = problem_of(random, kind, queries, earlier);
+      std::vector<LineHead> heads = random_heads(random, 6);
+      heads[0].probed = 1;
+      heads[0].strongest = {20, 3, 30, 5};
+      PlacedProblem placed(problem, device_, kind.type, kind.type);
+      const DeviceLines lines = cuda_attention::find_lines(placed.context(pool_), placed.queries(),
+                                                           placed.memory(), problem.scale, heads);
+      const auto columns = testing::ints_of(lines.columns);
+      const auto slashes = testing::ints_of(lines.slashes);
+      const auto column_counts = testing::ints_of(lines.column_counts);
+      const auto slash_counts = testing::ints_of(lines.slash_counts);
+      const auto regions = cut_regions(Boundary::none, problem.queries(), problem.memory());
+      const Context host(pool_);
+      for (size_t head = 0; head < heads.size(); ++head) {
+        if (!heads[head].probed) {
+          EXPECT_EQ(column_counts[head] + slash_counts[head], 0);
+          continue;
+        }
+        const Probe probe = probe_region(host, problem.queries(), problem.memory(), regions.at(0),
+                                         static_cast<int>(head), problem.scale);
+        const StrongestLines& wanted = heads[head].strongest;
+        expect_strongest(some_of(columns, head, heads.size(), column_counts[head]), probe.columns,
+                         wanted.columns, wanted.forced_columns);
+        expect_strongest(some_of(slashes, head, heads.size(), slash_counts[head]), probe.diagonals,
+                         wanted.slashes, wanted.forced_slashes);
+      }
+    }
+  }
+}
+
+TEST_F(CudaLines, APlanOfTheHostRunsAgainAndAgain) {
+  KINORA_FRESH_RANDOM(random);
+  for (const Kind& kind : kinds) {
+    const Problem problem = problem_of(random, kind, 333, 700);
+    const Plan plan = testing::random_plan(random, problem);
+    const Expected expected = testing::reference_of(problem, plan);
+    PlacedProblem placed(problem, device_, kind.type, kind.type);
+    const DevicePlan device_plan = cuda_attention::device_plan(
+        placed.context(pool_), plan, placed.queries(), placed.memory(), placed.out());
+    for (int round = 0; round < 3; ++round) {
+      placed.out_tensor() = testing::poisoned_tensor(problem.out_shape(), kind.type, device_);
+      cuda_attention::run_plan(placed.context(pool_), device_plan, placed.queries(),
+                               placed.memory(), problem.scale, placed.out());
+      EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected)) << kind.head_size;
+    }
+  }
+}
+
+TEST_F(CudaLines, PoliciesAttendAsOnTheCpu) {
+  KINORA_FRESH_RANDOM(random);
+  AttentionOptions options;
+  options.sparse.dense_below = 0;
+  options.frame_stride = 24;
+  for (const char* name :
+       {"a-shape:sink=40,local=2000", "tri-shape:sink=40,local=1000,bottom=2000", "sf-fixed",
+        "sf-strided", "a-shape:sink=40,local=2000,boundary=both", "grid:stride=24",
+        "vertical-slash:verticals=400,slashes=300,boundary=key", "a-shape:last=0+delta=7"}) {
+    const bool plain = random.below(2) == 0;
+    Problem problem = make_problem(random, {.queries = 400,
+                                            .earlier = 700,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_size = 128,
+                                            .dtype = DType::bf16,
+                                            .gaps = plain ? 0 : 0.1});
+    testing::narrow_queries(problem);
+    testing::mix_modalities(random, problem, 2, 90);
+    const auto here = make_attention(name, options), there = make_attention(name, options);
+    const Context host(pool_);
+    Tensor expected(DType::f32, problem.out_shape());
+    here->attend(host, 0, problem.queries(), problem.memory(), problem.scale, expected);
+    PlacedProblem placed(problem, device_, DType::f32, DType::f32);
+    there->attend(placed.context(pool_), 0, placed.queries(), placed.memory(), problem.scale,
+                  placed.out());
+    const std::vector<float> values(expected.data<float>(),
+                                    expected.data<float>() + expected.elements());
+    EXPECT_LE(testing::relative_error(std::span<const float>(placed.result()),
+                                      std::span<const float>(values)),
+              8e-3)
+        << name << (plain ? "" : " with gaps");
+    EXPECT_EQ(there->report()->pairs, here->report()->pairs) << name;
+    EXPECT_EQ(there->report()->dense_calls, 0);
+    EXPECT_GT(there->report()->run_seconds, 0);
+  }
+}
+
+}  // namespace
+}  // namespace kinora
