@@ -15,6 +15,7 @@ extern "C" {
 #include <vector>
 
 #include "video/index/picture_size.h"
+#include "video/source/camera.h"
 #include "video/source/pipe_input.h"
 
 namespace kinora {
@@ -110,13 +111,14 @@ void Demuxer::open(bool probe) {
   } else if (url.starts_with("rtsp")) {
     av_dict_set(&settings, "rtsp_transport", "tcp", 0);
   }
+  const AVInputFormat* const known = origin_.camera ? camera_format() : nullptr;
   AVFormatContext* format = avformat_alloc_context();
   if (format == nullptr) throw Error(ErrorKind::resource, "not enough memory to open a video");
   format->interrupt_callback = {&Watch::ask, &watch_};
   if (pipe_) format->pb = pipe_->context();
   if (file_) format->pb = file_.get();
   // On failure FFmpeg frees the context.
-  const int opened = avformat_open_input(&format, url.c_str(), nullptr, &settings);
+  const int opened = avformat_open_input(&format, url.c_str(), known, &settings);
   std::unique_ptr<AVDictionary, FfmpegDeleter> unused(settings);
   if (opened < 0) fail(opened, "opening it");
   format_.reset(format);
