@@ -1,4 +1,4 @@
-// Cameras of this machine (V4L2), which FFmpeg reads with a library of its own.
+// Cameras of this machine, which FFmpeg reads with a library of its own.
 #pragma once
 
 #include "video/ffmpeg_functions.h"
