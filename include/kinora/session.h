@@ -263,9 +263,10 @@ class KINORA_API Session {
   // The key that a file of the inputs and options would have (MemoryFile::key), before anything is
   // read; empty where an input's content is not known. Reads the inputs' bytes.
   std::string memory_key() const;
-  // A session that has read what the file holds. `system`, `row_type`, `memory` and `retain` are
-  // the file's, whatever the options say. Inputs may be added; those of the file cannot be read
-  // again. Throws bad_input for a file that is damaged, cut off or of another model.
+  // A session that has read what the file holds. What shaped it is the file's, whatever the options
+  // say: `system`, `row_type`, `memory`, `retain`, `attention` and the size of groups. Inputs may
+  // be added; those of the file cannot be read again. Throws bad_input for a file that is damaged,
+  // cut off or of another model.
   static Session reopen(const Engine& engine, const std::string& path,
                         const SessionOptions& options = {}, const CancelToken& cancel = {});
 

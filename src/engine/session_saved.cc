@@ -1,6 +1,8 @@
 // A session's memory as a file, and back. What is written is what was read of the inputs, up to the
 // point where the first question would begin; what is not rows or frames is made anew when the file
 // is opened, by walking along the prompt, and compared with what was written.
+#include <fmt/format.h>
+
 #include <ctime>
 #include <filesystem>
 #include <utility>
@@ -43,10 +45,11 @@ SessionState::Place SessionState::last_read(const Prompt& prompt) const {
   const auto serves = [&](const Transcript::Point& said) {
     return said.items <= common && said.visuals == prompt.segments.size();
   };
-  if (serves(transcript_.here())) return here();
-  for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
-    if (serves(place->said)) return {place->mark, place->positions->clone(), place->said};
+  // Later ones have begun with the text of a question.
+  for (const Place& place : places_) {
+    if (serves(place.said)) return {place.mark, place.positions->clone(), place.said};
   }
+  if (serves(transcript_.here())) return here();
   throw Error(ErrorKind::unsupported,
               "only what was read before the first question can be saved: give all inputs first, "
               "or save before asking");
@@ -139,14 +142,20 @@ void SessionState::replay(const Prompt& prompt, size_t items, bool closed) {
     transcript_.add(run);
     --items;
   }
-  bool same = std::ssize(tokens) == memory_->token_count();
-  for (int64_t i = 0; same && i < std::ssize(tokens); ++i) {
-    const TokenInfo& token = tokens[static_cast<size_t>(i)];
-    same = token.position == memory_->token(i).position &&
-           token.modality == memory_->token(i).modality;
+  const int64_t known = memory_->token_count();
+  if (std::ssize(tokens) != known) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("it has {} tokens and not {}", known, tokens.size()));
   }
-  if (!same) {
-    throw Error(ErrorKind::bad_input, "its tokens stand where this kinora would not put them");
+  for (int64_t i = 0; i < known; ++i) {
+    const TokenInfo& token = tokens[static_cast<size_t>(i)];
+    if (token.position == memory_->token(i).position &&
+        token.modality == memory_->token(i).modality) {
+      continue;
+    }
+    throw Error(ErrorKind::bad_input,
+                fmt::format("its token {} stands at {} and not at {}", i,
+                            memory_->token(i).position[0], token.position[0]));
   }
 }
 
@@ -211,6 +220,10 @@ std::unique_ptr<SessionState> reopen_session(std::shared_ptr<const EngineState> 
   as_saved.row_type = about.row_type;
   as_saved.memory = about.memory;
   as_saved.retain = about.retain;
+  as_saved.attention = about.attention;
+  as_saved.dense_on_gpu = true;  // rows are there; only what is added is prefilled
+  as_saved.frames_per_group = about.frames_per_group;
+  as_saved.max_group_tokens = about.max_group_tokens;
   auto state = std::make_unique<SessionState>(std::move(engine), as_saved);
   state->load(file);
   return state;

@@ -147,7 +147,7 @@ class SessionState {
   // session_saved.cc
   // The prompt of a first question about all inputs, as far as it does not depend on the question.
   Prompt first_prompt() const;
-  // The latest point at which all inputs were in memory and nothing had been asked.
+  // The first point at which all inputs were in memory and nothing had been asked.
   Place last_read(const Prompt& prompt) const;
   // Walks along the first `items` of the prompt as if they were read: positions, transcript and
   // places of frames come to be what they were. Memory has the tokens already.

@@ -17,7 +17,7 @@
 namespace kinora {
 
 // What makes a row worth keeping: how new it is in shallow layers and what a generic question looks
-// at in deep ones (HERMES' kind), or what the question looks at in every layer (StreamMem's kind).
+// at in deep ones (HERMES' kind), or what the question looks at in every layer.
 enum class KeepBy : uint8_t { depth, attention };
 
 struct CompactOptions {

@@ -20,11 +20,18 @@ constexpr size_t most_frozen = most_row_sets - 1;
 
 }  // namespace
 
-FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& retention)
+FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& retention,
+                       int64_t host_rows)
     : layout_(layout),
       device_(device),
       retention_(retention),
-      row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size) {
+      row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size),
+      host_rows_(host_rows) {
+  if (host_rows > 0 && !device.is_cpu()) {
+    throw Error(ErrorKind::unsupported,
+                "rows on a GPU do not wait in a file yet: let all of them stay, or use the CPU",
+                ErrorHint::use_cpu);
+  }
   if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
     throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
   }
@@ -108,6 +115,9 @@ std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& g
     }
   }
   forget_probes();
+  if (host_rows_ > 0) {
+    for (Layer& layer : layers_) put_away(layer);
+  }
   if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
     throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");
   }
@@ -419,7 +429,8 @@ std::unique_ptr<Memory> FlatMemory::fork(const MemoryMark& mark) {
   if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
     throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
   }
-  auto other = std::make_unique<FlatMemory>(layout_, device_, retention_);
+  auto other = std::make_unique<FlatMemory>(layout_, device_, retention_, host_rows_);
+  other->file_ = file_;
   for (size_t i = 0; i < layers_.size(); ++i) {
     settle(layers_[i]);
     freeze(layers_[i]);

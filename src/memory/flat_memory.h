@@ -12,6 +12,7 @@
 #include "memory/growable.h"
 #include "memory/memory.h"
 #include "memory/retention/retention.h"
+#include "memory/row_file.h"
 #include "memory/saved_bytes.h"
 
 namespace kinora {
@@ -19,8 +20,10 @@ namespace kinora {
 class FlatMemory final : public Memory {
  public:
   // Rows live on `device`; what is known of them (ordinals, modalities, tokens) on the host.
+  // With `host_rows`, no more than about that many rows of a layer stay in memory: older ones wait
+  // in a file, for an owner that fetches what it reads.
   explicit FlatMemory(const RowLayout& layout, Device device = Device::cpu(),
-                      const Retention& retention = {});
+                      const Retention& retention = {}, int64_t host_rows = 0);
 
   const RowLayout& layout() const override { return layout_; }
   Device device() const override { return device_; }
@@ -67,6 +70,7 @@ class FlatMemory final : public Memory {
     Growable keys;
     Growable values;
     std::unique_ptr<SavedBytes> saved_keys, saved_values;
+    std::vector<RowFile::Page> key_pages, value_pages;  // where they wait, if it is in a RowFile
     std::vector<int32_t> ordinals;
     std::vector<Modality> modalities;
     std::vector<float> times;
@@ -117,11 +121,17 @@ class FlatMemory final : public Memory {
   void forget_probes();
   void prune(const Context& context, int layer, const QueryView& queries);
   void need(const Part& part, int64_t begin, int64_t end) const;
+  // flat_memory_old_rows.cc
+  void put_away(Layer& layer);
+  void give_up(const Part& part) const;
+  std::unique_ptr<SavedBytes> waiting(const std::vector<RowFile::Page>& pages) const;
 
   RowLayout layout_;
   Device device_;
   Retention retention_;
   int64_t row_bytes_;
+  int64_t host_rows_;
+  std::shared_ptr<RowFile> file_;  // of old rows; made when there are some
   std::vector<TokenInfo> tokens_;
   int64_t group_begin_ = 0;
   int64_t probes_ = 0;

@@ -7,6 +7,11 @@
 #include "memory/saved_rows.h"
 
 namespace kinora {
+namespace {
+
+constexpr int64_t rows_at_once = 4096;
+
+}  // namespace
 
 void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
   if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
@@ -41,8 +46,13 @@ void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
     const auto write = [&](const char* name, const auto& bytes_of) {
       out.begin(layer_section(i, name), row_page);
       for (const auto& [part, rows] : parts) {
-        need(*part, 0, rows);
-        append_from(out, device_, bytes_of(*part->block), rows * row_bytes_);
+        for (int64_t first = 0; first < rows; first += rows_at_once) {
+          const int64_t count = std::min(rows_at_once, rows - first);
+          need(*part, first, first + count);
+          append_from(out, device_, bytes_of(*part->block) + first * row_bytes_,
+                      count * row_bytes_);
+          give_up(*part);
+        }
       }
       out.end();
     };
@@ -76,8 +86,8 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
       block->times.push_back(static_cast<float>(token.time));
     }
     const int64_t bytes = block->rows() * row_bytes_;
-    block->saved_keys = std::make_unique<SavedBytes>(in, layer_section(i, "keys"));
-    block->saved_values = std::make_unique<SavedBytes>(in, layer_section(i, "values"));
+    block->saved_keys = open_section(in, layer_section(i, "keys"));
+    block->saved_values = open_section(in, layer_section(i, "values"));
     for (SavedBytes* saved : {block->saved_keys.get(), block->saved_values.get()}) {
       if (saved->bytes() != bytes) in->refuse("holds another number of rows than it says");
       if (how == Loading::whole || !device_.is_cpu()) saved->need(0, bytes);
@@ -108,6 +118,13 @@ void FlatMemory::need(const Part& part, int64_t begin, int64_t end) const {
   if (part.block->saved_keys == nullptr) return;
   part.block->saved_keys->need(begin * row_bytes_, end * row_bytes_);
   part.block->saved_values->need(begin * row_bytes_, end * row_bytes_);
+}
+
+// Of what waits in a file no more than the host may hold stays in memory.
+void FlatMemory::give_up(const Part& part) const {
+  if (host_rows_ == 0 || part.block->saved_keys == nullptr) return;
+  part.block->saved_keys->keep(host_rows_ * row_bytes_);
+  part.block->saved_values->keep(host_rows_ * row_bytes_);
 }
 
 void FlatMemory::fetch(int layer, std::span<const RowRange> rows) const {

@@ -163,6 +163,7 @@ MemoryPolicy frame_retrieval_policy() {
   add_rows(settings);
   add_window(settings);
   add_positions(settings);
+  add_host(settings);
   MemoryPolicy policy;
   policy.info = {"frame-retrieval",
                  "a question reads the frames whose mean keys are nearest to it, in every layer",
@@ -170,7 +171,8 @@ MemoryPolicy frame_retrieval_policy() {
   policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
     const PartialOptions chosen = settings.read(given);
     return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention),
+        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
+                                     chosen.host),
         std::make_unique<BestFrames>(chosen.rows, options.layout), chosen);
   };
   return policy;

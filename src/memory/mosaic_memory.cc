@@ -22,6 +22,7 @@ MemoryPolicy mosaic_policy() {
   add_rows(reading);
   add_window(reading);
   add_positions(reading);
+  add_host(reading);
   Settings<MosaicOptions> settings;
   settings.include(reading, &MosaicOptions::reading)
       .count("recent", &MosaicOptions::recent, {}, "of these, rows of the newest frames")
@@ -41,9 +42,12 @@ MemoryPolicy mosaic_policy() {
   policy.info = {"mosaic", "rows in clusters of frames and keys; a question reads the best of them",
                  settings.info()};
   policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
-    const MosaicOptions chosen = settings.read(given);
+    MosaicOptions chosen = settings.read(given);
+    // Clusters of rows that wait in a file split when they are read again.
+    if (chosen.rules.resident == 0) chosen.rules.resident = chosen.reading.host;
     return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention),
+        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
+                                     chosen.reading.host),
         std::make_unique<MosaicRows>(chosen, options.layout), chosen.reading);
   };
   return policy;

@@ -1,6 +1,7 @@
 #include "memory/saved_bytes.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -9,52 +10,85 @@
 
 namespace kinora {
 
-SavedBytes::SavedBytes(std::shared_ptr<const Archive> archive, const std::string& name)
-    : archive_(std::move(archive)),
-      section_(archive_->section(name)),
-      checks_(archive_->checks(section_)),
-      here_(checks_.size(), false) {
-  if (section_.bytes == 0) return;
-  void* room = ::mmap(nullptr, static_cast<size_t>(section_.bytes), PROT_READ | PROT_WRITE,
+SavedBytes::SavedBytes(int64_t bytes, int64_t page, ReadPages read)
+    : bytes_(bytes),
+      page_(page),
+      read_(std::move(read)),
+      used_(static_cast<size_t>(bytes / page + (bytes % page != 0 ? 1 : 0))) {
+  if (bytes_ == 0) return;
+  void* room = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
-    throw Error(ErrorKind::resource, "out of memory: " + archive_->path() +
-                                         " needs addresses for " + std::to_string(section_.bytes) +
-                                         " bytes");
+    throw Error(ErrorKind::resource,
+                "out of memory: there are no addresses for " + std::to_string(bytes_) + " bytes");
   }
   data_ = static_cast<std::byte*>(room);
 }
 
 SavedBytes::~SavedBytes() {
-  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(section_.bytes));
+  if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
+}
+
+int64_t SavedBytes::size_of(size_t page) const {
+  return std::min(page_, bytes_ - static_cast<int64_t>(page) * page_);
 }
 
 void SavedBytes::need(int64_t begin, int64_t end) {
   if (begin >= end) return;
-  if (begin < 0 || end > section_.bytes) {
-    throw Error(ErrorKind::internal, "a saved section has no such bytes");
+  if (begin < 0 || end > bytes_) {
+    throw Error(ErrorKind::internal, "there are no such bytes in a file of rows");
   }
-  const auto first = static_cast<size_t>(begin / section_.page);
-  const auto past = static_cast<size_t>((end - 1) / section_.page) + 1;
+  const auto first = static_cast<size_t>(begin / page_);
+  const auto past = static_cast<size_t>((end - 1) / page_) + 1;
   const std::lock_guard lock(mutex_);
+  ++now_;
   for (size_t page = first; page < past;) {
-    if (here_[page]) {
-      ++page;
+    if (used_[page] > 0) {
+      used_[page++] = now_;
       continue;
     }
     size_t run = page;
-    while (run < past && !here_[run]) ++run;
-    const int64_t at = static_cast<int64_t>(page) * section_.page;
-    archive_->read_pages(section_, checks_, static_cast<int64_t>(page),
-                         static_cast<int64_t>(run - page), data_ + at);
-    resident_ += std::min(section_.bytes, static_cast<int64_t>(run) * section_.page) - at;
-    for (; page < run; ++page) here_[page] = true;
+    while (run < past && used_[run] == 0) ++run;
+    read_(static_cast<int64_t>(page), static_cast<int64_t>(run - page),
+          data_ + static_cast<int64_t>(page) * page_);
+    for (; page < run; ++page) {
+      used_[page] = now_;
+      resident_ += size_of(page);
+    }
+  }
+}
+
+void SavedBytes::keep(int64_t most) {
+  const std::lock_guard lock(mutex_);
+  // Memory is given back in pages of the system, which may be larger than ours.
+  if (resident_ <= most || page_ % ::getpagesize() != 0) return;
+  std::vector<std::pair<uint64_t, size_t>> here;
+  for (size_t page = 0; page < used_.size(); ++page) {
+    if (used_[page] > 0) here.emplace_back(used_[page], page);
+  }
+  std::sort(here.begin(), here.end());
+  for (const auto& [when, page] : here) {
+    if (resident_ <= most) break;
+    ::madvise(data_ + static_cast<int64_t>(page) * page_, static_cast<size_t>(size_of(page)),
+              MADV_DONTNEED);
+    used_[page] = 0;
+    resident_ -= size_of(page);
   }
 }
 
 int64_t SavedBytes::resident() const {
   const std::lock_guard lock(mutex_);
   return resident_;
+}
+
+std::unique_ptr<SavedBytes> open_section(std::shared_ptr<const Archive> archive,
+                                         const std::string& name) {
+  const ArchiveSection section = archive->section(name);
+  auto read = [archive, section, checks = archive->checks(section)](int64_t first, int64_t count,
+                                                                    std::byte* out) {
+    archive->read_pages(section, checks, first, count, out);
+  };
+  return std::make_unique<SavedBytes>(section.bytes, section.page, std::move(read));
 }
 
 }  // namespace kinora

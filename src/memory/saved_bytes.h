@@ -1,9 +1,11 @@
-// A section of a saved memory as memory: all of it has addresses, and what is needed is read from
-// the file, checked, when it is first needed. Shared by the forks of a memory.
+// Bytes that have addresses but need not be in memory: a section of a saved memory, or old rows of
+// a session that wait in a file. What is needed is read, checked, when it is needed, and can be
+// given up again. Shared by the forks of a memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,27 +17,38 @@ namespace kinora {
 
 class SavedBytes {
  public:
-  SavedBytes(std::shared_ptr<const Archive> archive, const std::string& name);
+  // Reads pages [first, first + count) to `out` and checks them; throws what is wrong.
+  using ReadPages = std::function<void(int64_t first, int64_t count, std::byte* out)>;
+
+  SavedBytes(int64_t bytes, int64_t page, ReadPages read);
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
   SavedBytes& operator=(const SavedBytes&) = delete;
 
-  int64_t bytes() const { return section_.bytes; }
-  // Only what was needed before may be read.
+  int64_t bytes() const { return bytes_; }
+  // Only what was needed, and not given up since, may be read.
   const std::byte* data() const { return data_; }
-  // Bytes [begin, end) can be read from now on. Throws bad_input where the file is damaged; the
-  // next call tries again.
+  // Bytes [begin, end) can be read from now on. After an error the next call tries again.
   void need(int64_t begin, int64_t end);
-  int64_t resident() const;  // bytes that were read so far
+  // Gives up the pages that were needed longest ago, until at most this many bytes are in memory.
+  void keep(int64_t most);
+  int64_t resident() const;  // bytes in memory
 
  private:
-  std::shared_ptr<const Archive> archive_;
-  const ArchiveSection section_;
+  int64_t size_of(size_t page) const;
+
+  const int64_t bytes_;
+  const int64_t page_;
+  const ReadPages read_;
   std::byte* data_ = nullptr;
   mutable std::mutex mutex_;
-  std::vector<uint64_t> checks_;
-  std::vector<bool> here_;  // by page
+  std::vector<uint64_t> used_;  // by page: when it was last needed; 0: it is not here
+  uint64_t now_ = 0;
   int64_t resident_ = 0;
 };
+
+// A section of a file. Its pages are read when they are needed.
+std::unique_ptr<SavedBytes> open_section(std::shared_ptr<const Archive> archive,
+                                         const std::string& name);
 
 }  // namespace kinora

@@ -51,6 +51,7 @@ MemoryPolicy sliding_policy() {
                  "of these, rows at the very beginning, if they are of frames");
   Settings<PartialOptions> placing(SlidingOptions().reading);
   add_positions(placing);
+  add_host(placing);
   settings.include(placing, &SlidingOptions::reading);
   MemoryPolicy policy;
   policy.info = {"sliding", "the newest frames only, and the first rows of all", settings.info()};
@@ -59,7 +60,8 @@ MemoryPolicy sliding_policy() {
     chosen.sinks = std::min(chosen.sinks, chosen.rows - 1);
     chosen.reading.rows = chosen.reading.window = chosen.rows;
     return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention),
+        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
+                                     chosen.reading.host),
         std::make_unique<NewestRows>(chosen), chosen.reading);
   };
   return policy;

@@ -1,6 +1,8 @@
 // The command `watch` as a person meets it: files at any speed, pipes, questions from a pipe,
 // standing questions, sources that end, break and change.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -132,6 +134,13 @@ TEST_F(Watch, SaysWhatIsWrong) {
   expect_error(kinora({"watch", clip(), "-m", model, "--speed", "fast"}), 2, "speed");
   expect_error(kinora({"watch", clip(), "-m", model, "--every", "soon", "What?"}), 2, "soon");
   expect_error(kinora({"watch", "/dev/video-none", "-m", model}), 3, "video-none");
+  // A camera that nothing is behind; only root can make one.
+  const std::string camera = file("camera");
+  if (::mknod(camera.c_str(), S_IFCHR | 0600, makedev(81, 77)) == 0) {
+    const Finished dark = kinora({"watch", camera, "-m", model});
+    EXPECT_NE(dark.code, 0);
+    EXPECT_NE(dark.err.find("camera"), std::string::npos) << dark.err;
+  }
   const Finished refused =
       kinora({"watch", "rtsp://127.0.0.1:9/none", "-m", model, "--tries", "0"});
   EXPECT_NE(refused.code, 0);

@@ -56,6 +56,12 @@ void add_window(Settings<PartialOptions>& settings) {
                     "rows of earlier frames that new frames read");
 }
 
+void add_host(Settings<PartialOptions>& settings) {
+  settings.count_or("host", &PartialOptions::host, {1}, {"all", 0},
+                    "rows of each layer that stay in memory; older ones wait in a file until a "
+                    "question needs them");
+}
+
 void add_positions(Settings<PartialOptions>& settings) {
   const std::vector<std::pair<std::string, Placing>> words{{"original", Placing::original},
                                                            {"consecutive", Placing::consecutive}};

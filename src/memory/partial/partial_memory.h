@@ -22,12 +22,14 @@ enum class Placing : uint8_t { original, consecutive };
 struct PartialOptions {
   int64_t rows = 8192;  // of frames that a question reads in a layer, at most
   int64_t window = 0;   // of earlier frames that new frames read; 0: all
+  int64_t host = 0;     // of each layer that stay in memory, older ones wait in a file; 0: all
   Placing positions = Placing::original;
 };
 
 // The settings that all of these memories have.
 void add_rows(Settings<PartialOptions>& settings);
 void add_window(Settings<PartialOptions>& settings);
+void add_host(Settings<PartialOptions>& settings);
 void add_positions(Settings<PartialOptions>& settings);
 
 class PartialMemory final : public Memory {
@@ -60,8 +62,7 @@ class PartialMemory final : public Memory {
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
   void save(const MemoryMark& mark, ArchiveWriter& out) const override;
-  void load(const Context& context, const std::shared_ptr<const Archive>& in,
-            Loading how) override;
+  void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
   void fetch(int layer, std::span<const RowRange> rows) const override { all_->fetch(layer, rows); }
 
   int64_t token_count() const override { return all_->token_count(); }

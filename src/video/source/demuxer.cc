@@ -15,6 +15,7 @@ extern "C" {
 #include <vector>
 
 #include "video/index/picture_size.h"
+#include "video/source/camera.h"
 #include "video/source/file_input.h"
 #include "video/source/pipe_input.h"
 
@@ -124,6 +125,8 @@ void Demuxer::open(bool probe) {
     file_ = std::make_unique<FileInput>(local_path(url), origin_.name, watch_);
     url.clear();
     known = find_format(*file_->context());
+  } else if (origin_.camera) {
+    known = camera_format();
   } else {
     if (url.starts_with("rtsp")) av_dict_set(&settings, "rtsp_transport", "tcp", 0);
     av_dict_set(&settings, "protocol_whitelist", Fence::protocols(), 0);

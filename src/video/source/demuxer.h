@@ -23,6 +23,7 @@ struct Origin {
   std::string url;             // what FFmpeg opens; unused when `pipe` is set
   int pipe = -1;               // a descriptor that is read as it comes
   bool remote = false;         // waits are limited by stall_timeout
+  bool camera = false;         // `url` is a device
   std::shared_ptr<void> keep;  // a temporary file that lives as long as the origin
 };
 

@@ -23,6 +23,7 @@ extern "C" {
 #include "video/ffmpeg_compat.h"
 #include "video/index/index.h"
 #include "video/index/index_cache.h"
+#include "video/source/camera.h"
 #include "video/source/demuxer.h"
 #include "video/source/image_folder.h"
 #include "video/source/live_read.h"
@@ -416,6 +417,12 @@ std::unique_ptr<Video> open_path(const std::string& path, const OpenOptions& opt
         fmt::format("{}: {}", path, errno == ENOENT ? "no such file" : std::strerror(errno)));
   }
   if (S_ISDIR(status.st_mode)) return std::make_unique<FolderVideo>(path, options);
+  if (is_camera(status)) {
+    Origin origin;
+    origin.name = origin.url = path;
+    origin.remote = origin.camera = true;
+    return std::make_unique<LiveVideo>(origin, options);
+  }
   if (!S_ISREG(status.st_mode)) {
     const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (descriptor < 0) {

@@ -1,0 +1,147 @@
+// Old rows that wait in a file: questions read the same, memory stays bounded, damage is an error
+// of the question that meets it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "memory/partial/partial_test_support.h"
+#include "memory/policies.h"
+#include "memory/row_file.h"
+#include "memory/saved_bytes.h"
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+using testing::group_of;
+using testing::next_position;
+using testing::play;
+using testing::text_tokens;
+using testing::turning_layout;
+using testing::video_tokens;
+
+std::vector<std::byte> noise(Random& random, int64_t size) {
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.next());
+  return bytes;
+}
+
+TEST(RowFile, GivesBackPagesInAnyOrderAndRefusesDamage) {
+  KINORA_FRESH_RANDOM(random);
+  RowFile file;
+  constexpr int64_t page = RowFile::page;
+  const auto bytes = noise(random, 12 * page);
+  std::vector<RowFile::Page> pages = file.write(bytes);
+  const auto more = file.write(std::span(bytes).first(static_cast<size_t>(3 * page)));
+  pages.insert(pages.end(), more.begin(), more.end());
+  EXPECT_EQ(file.bytes(), 15 * page);
+  // Pages of two pieces, swapped: they no longer lie together.
+  std::swap(pages[1], pages[13]);
+  std::vector<std::byte> out(static_cast<size_t>(5 * page));
+  file.read(pages, 0, 5, out.data());
+  EXPECT_TRUE(std::equal(out.begin(), out.end(), bytes.begin()));
+  const char wrong = static_cast<char>(~std::to_integer<int>(bytes[static_cast<size_t>(2 * page)]));
+  ASSERT_EQ(::pwrite(file.descriptor(), &wrong, 1, 2 * page), 1);
+  EXPECT_THROW(file.read(pages, 0, 5, out.data()), Error);
+  file.read(pages, 3, 9, noise(random, 9 * page).data());
+  ASSERT_EQ(::ftruncate(file.descriptor(), 4 * page), 0);
+  EXPECT_THROW(file.read(pages, 5, 1, out.data()), Error);
+}
+
+TEST(SavedBytes, KeepsWhatWasNeededLast) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr int64_t page = RowFile::page;
+  const auto bytes = noise(random, 10 * page - 5);
+  int64_t reads = 0;
+  SavedBytes saved(10 * page - 5, page, [&](int64_t first, int64_t count, std::byte* out) {
+    const int64_t begin = first * page,
+                  end = std::min<int64_t>(std::ssize(bytes), begin + count * page);
+    std::copy(bytes.begin() + begin, bytes.begin() + end, out);
+    reads += count;
+  });
+  const auto check = [&](int64_t begin, int64_t end) {
+    saved.need(begin, end);
+    ASSERT_TRUE(std::equal(bytes.begin() + begin, bytes.begin() + end, saved.data() + begin));
+  };
+  check(0, 1);
+  check(page - 1, 3 * page);
+  EXPECT_EQ(reads, 3);
+  EXPECT_EQ(saved.resident(), 3 * page);
+  check(9 * page, 10 * page - 5);
+  check(0, 1);
+  saved.keep(2 * page);
+  EXPECT_LE(saved.resident(), 2 * page);
+  reads = 0;
+  check(0, 1);                     // needed last, so it stayed
+  check(9 * page, 10 * page - 5);  // as did the one before
+  EXPECT_EQ(reads, 0);
+  check(2 * page, 3 * page);
+  EXPECT_EQ(reads, 1);
+  EXPECT_THROW(saved.need(0, 10 * page), Error);
+}
+
+class OldRows : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(1);
+  const Context context(threads);
+  const auto make = [](const std::string& policy) {
+    return make_memory(policy, {turning_layout(), Device::cpu(), {}});
+  };
+  const auto memory = make(GetParam()), waiting = make(GetParam() + ",host=600");
+  const auto both = [&](const testing::ScriptGroup& group) {
+    const auto expected = play(context, *memory, group), read = play(context, *waiting, group);
+    for (size_t layer = 0; layer < read.size(); ++layer) {
+      ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals);
+      ASSERT_EQ(read[layer].keys, expected[layer].keys);
+      ASSERT_EQ(read[layer].values, expected[layer].values);
+    }
+  };
+  std::optional<MemoryMark> early, early_there;
+  both(group_of(random, text_tokens(0, 3)));
+  for (int32_t first = 0; first < 1600; first += 16) {
+    both(group_of(random, video_tokens(3, 16, 2, 3, 2, first)));
+    if (first % 400 != 0) continue;
+    const MemoryMark here = memory->mark(), there = waiting->mark();
+    if (first == 400) early = here, early_there = there;
+    both(group_of(random, text_tokens(next_position(*memory), 4)));
+    both(group_of(random, text_tokens(next_position(*memory), 1)));
+    memory->rewind(here);
+    waiting->rewind(there);
+  }
+  const MemoryBytes bytes = waiting->bytes();
+  EXPECT_EQ(bytes.total() - bytes.host, bytes.disk);
+  EXPECT_GT(bytes.disk, 0);
+  // Rows of 48 bytes; twice what may stay, and a group, is the most of a layer's keys or values.
+  const int64_t most = 2 * 2 * 48 * (2 * 600 + 96 + 4 * RowFile::page / 48);
+  EXPECT_LT(bytes.host - (memory->bytes().host - memory->row_count(0) * 4 * 48), most);
+  // A fork has them, too, and each side goes on alone.
+  const auto fork = waiting->fork(waiting->mark());
+  const auto plain_fork = memory->fork(memory->mark());
+  const auto question = group_of(random, text_tokens(next_position(*memory), 4));
+  const auto expected = play(context, *plain_fork, question), read = play(context, *fork, question);
+  EXPECT_EQ(read[0].keys, expected[0].keys);
+  EXPECT_EQ(read[1].values, expected[1].values);
+  // Back to where rows were that have been in the file for long, and on from there.
+  memory->rewind(*early);
+  waiting->rewind(*early_there);
+  for (int32_t first = 400; first < 1000; first += 16) {
+    both(group_of(random, video_tokens(3, 16, 2, 3, 2, first)));
+  }
+  both(group_of(random, text_tokens(next_position(*memory), 4)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Memories, OldRows,
+                         ::testing::Values("mosaic:rows=60,window=48,resident=300",
+                                           "uniform:rows=60,window=48",
+                                           "frame-retrieval:rows=60,window=48", "sliding:rows=60"),
+                         [](const auto& which) { return "n" + std::to_string(which.index); });
+
+}  // namespace
+}  // namespace kinora
