@@ -103,13 +103,13 @@ TEST_F(Saved, AKilledProgramLeavesTheOldFile) {
   const std::string expected =
       shell("$KINORA ask killed.kinora 'What is it?' --max-tokens 4 -q").out;
   const Finished killed = shell(
-      "for i in $(seq 1 30); do $KINORA index clip.mp4 -o killed.kinora --again -q -m " + model +
+      "for i in $(seq 1 12); do $KINORA index clip.mp4 -o killed.kinora --again -q -m " + model +
       " > /dev/null & victim=$!; sleep 0.$(printf %03d $((RANDOM % 300))); kill -9 $victim; "
       "wait $victim 2> /dev/null; $KINORA ask killed.kinora 'What is it?' --max-tokens 4 -q || "
       "exit 1; done");
   EXPECT_EQ(killed.code, 0) << killed.err;
   std::string all;
-  for (int i = 0; i < 30; ++i) all += expected;
+  for (int i = 0; i < 12; ++i) all += expected;
   EXPECT_EQ(killed.out, all);
 }
 

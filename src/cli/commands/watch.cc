@@ -114,8 +114,8 @@ class Watch {
     InputOptions input = flags_.input;
     const bool file = watch_.source.find("://") == std::string::npos && watch_.source != "-";
     input.speed = file ? parse_speed(watch_.speed) : 0;
-    // What comes by itself does not wait; a file that is played as fast as it can be read does.
-    input.drops = !file || input.speed > 0;
+    // Cameras do not wait, nor does what is played like one. Pipes, and what is fetched, do.
+    input.drops = may_come_back(watch_.source) || input.speed > 0;
     input.cancel = interrupts_.token();
     source_.open(input);
     if (!flags_.quiet && !watch_.json && ::isatty(STDIN_FILENO) == 1 && lines_wanted_) {
