@@ -113,12 +113,26 @@ void BytePair::encode_known(std::string_view word, Scratch& scratch,
   }
 }
 
+void BytePair::encode_ids(std::span<const int32_t> ids, Scratch& scratch,
+                          std::vector<int32_t>& out) const {
+  if (ids.empty()) return;
+  scratch.ids.assign(ids.begin(), ids.end());
+  if (ids.size() <= kShortWord) {
+    merge_short({}, scratch);
+  } else {
+    merge_long({}, scratch);
+  }
+  out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
+}
+
 void BytePair::merge_short(std::string_view word, Scratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
   std::vector<uint32_t>& ranks = scratch.ranks;  // of (ids[i], ids[i + 1]); the last is kNoRank
   ranks.resize(ids.size());
   size_t count = ids.size();
-  for (size_t i = 0; i + 1 < count; ++i) ranks[i] = rank_of_bytes(word[i], word[i + 1]);
+  for (size_t i = 0; i + 1 < count; ++i) {
+    ranks[i] = word.empty() ? rank_of(ids[i], ids[i + 1]) : rank_of_bytes(word[i], word[i + 1]);
+  }
   ranks[count - 1] = kNoRank;
   for (;;) {
     size_t best = 0;
@@ -152,7 +166,9 @@ void BytePair::merge_long(std::string_view word, Scratch& scratch) const {
   const size_t count = scratch.ids.size();
   for (size_t i = 0; i < count; ++i) {
     const bool is_last = i + 1 == count;
-    const uint32_t rank = is_last ? kNoRank : rank_of_bytes(word[i], word[i + 1]);
+    const uint32_t rank = is_last        ? kNoRank
+                          : word.empty() ? rank_of(scratch.ids[i], scratch.ids[i + 1])
+                                         : rank_of_bytes(word[i], word[i + 1]);
     symbols.push_back({scratch.ids[i], rank, static_cast<uint32_t>(i) - 1,
                        is_last ? kNone : static_cast<uint32_t>(i + 1)});
     if (rank != kNoRank) heap.push_back(static_cast<uint64_t>(rank) << 32 | i);

@@ -52,6 +52,8 @@ class BytePair {
 
   // Appends the tokens of `word` (not empty) to `out`.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
+  // Appends what merging leaves of `ids`: a word that was not made of bytes.
+  void encode_ids(std::span<const int32_t> ids, Scratch& scratch, std::vector<int32_t>& out) const;
 
  private:
   static constexpr uint32_t kNoRank = 0xffffffffu;
@@ -82,7 +84,8 @@ class BytePair {
   // For words with bytes that have no token.
   void encode_incomplete(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
   void encode_known(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
-  // Both expect the bytes' tokens in scratch.ids and leave the word's tokens there.
+  // Both expect the bytes' tokens in scratch.ids and leave the word's tokens there. Without a word
+  // the tokens may be any.
   void merge_short(std::string_view word, Scratch& scratch) const;
   void merge_long(std::string_view word, Scratch& scratch) const;
 

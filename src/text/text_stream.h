@@ -25,6 +25,7 @@ class TextStream {
   const Tokenizer* tokenizer_;
   bool skip_special_;
   std::string waiting_;  // at most three bytes of an unfinished character
+  bool begun_ = false;   // some text was given
 };
 
 }  // namespace kinora

@@ -9,7 +9,7 @@
 #include "text/byte_pair.h"
 #include "text/tokenizer_added.h"
 #include "text/tokenizer_file.h"
-#include "text/tokenizer_normalizer.h"
+#include "text/tokenizer_pieces.h"
 #include "text/tokenizer_split.h"
 #include "text/tokenizer_utf8.h"
 
@@ -19,8 +19,11 @@ namespace {
 using tokenizer::AddedToken;
 using tokenizer::AddedTokenFinder;
 using tokenizer::BytePair;
+using tokenizer::SpaceMarks;
 using tokenizer::Splitter;
+using tokenizer::TextStep;
 using tokenizer::TokenizerFile;
+using tokenizer::TokenModel;
 
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
@@ -74,11 +77,16 @@ struct Step {
 class Tokenizer::Parts {
  public:
   explicit Parts(TokenizerFile file)
-      : nfc(file.nfc),
-        byte_pair(file.byte_tokens, file.merges),
+      : model(file.model),
+        text_steps(std::move(file.text_steps)),
+        space_marks(std::move(file.space_marks)),
+        strip_space(file.strip_space),
+        byte_pair(file.byte_tokens, model == TokenModel::byte_pairs ? file.merges : no_merges()),
         ids(std::move(file.ids)),
         prefix(std::move(file.prefix)),
         suffix(std::move(file.suffix)) {
+    if (model == TokenModel::character_pairs) character_pairs.emplace(file);
+    if (model == TokenModel::unigram) unigram.emplace(file);
     byte_pair.set_unknown(file.unknown, file.fuse_unknown);
     if (file.ignore_merges) byte_pair.set_whole_words(std::move(file.whole_words));
     for (tokenizer::PreTokenizerStep& step : file.steps) {
@@ -93,10 +101,8 @@ class Tokenizer::Parts {
         raw.push_back(std::move(token));
         continue;
       }
-      if (nfc) {
-        std::string scratch;
-        token.content = std::string(tokenizer::to_nfc(token.content, scratch));
-      }
+      std::string scratch;
+      token.content = std::string(tokenizer::normalize(token.content, text_steps, scratch));
       if (seen.emplace(token.content, true).second) normalized.push_back(std::move(token));
     }
     in_raw_text = AddedTokenFinder(std::move(raw));
@@ -114,14 +120,32 @@ class Tokenizer::Parts {
     pad_token = find(file.pad_token);
   }
 
-  void encode_text(std::string_view text, bool parse_special, Workspace& workspace,
+  // `first`: the text begins the whole input.
+  void encode_text(std::string_view text, bool first, bool parse_special, Workspace& workspace,
                    std::vector<int32_t>& out) const {
-    const std::string_view normal = nfc ? tokenizer::to_nfc(text, workspace.normalized) : text;
-    if (in_normalized_text.empty()) return encode_words(normal, 0, workspace, out);
+    const std::string_view normal = tokenizer::normalize(text, text_steps, workspace.normalized);
+    if (in_normalized_text.empty()) return encode_piece(normal, first, workspace, out);
     in_normalized_text.for_each_piece(
         normal, parse_special,
-        [&](std::string_view piece) { encode_words(piece, 0, workspace, out); },
+        [&](std::string_view piece) {
+          encode_piece(piece, first && piece.data() == normal.data(), workspace, out);
+        },
         [&](int32_t id) { out.push_back(id); });
+  }
+
+  // A stretch between added tokens.
+  void encode_piece(std::string_view text, bool first, Workspace& workspace,
+                    std::vector<int32_t>& out) const {
+    if (model == TokenModel::byte_pairs) return encode_words(text, 0, workspace, out);
+    const auto encode_word = [&](std::string_view word) {
+      if (unigram) {
+        unigram->encode(word, out);
+      } else {
+        character_pairs->encode(word, workspace.byte_pair, out);
+      }
+    };
+    if (space_marks.mark.empty()) return encode_word(text);
+    tokenizer::for_each_marked_word(text, first, space_marks, encode_word);
   }
 
   void encode_words(std::string_view text, size_t step, Workspace& workspace,
@@ -156,8 +180,15 @@ class Tokenizer::Parts {
     return found->second;
   }
 
-  bool nfc;
+  static std::span<const BytePair::Merge> no_merges() { return {}; }
+
+  TokenModel model;
+  std::vector<TextStep> text_steps;
+  SpaceMarks space_marks;
+  bool strip_space;
   BytePair byte_pair;
+  std::optional<tokenizer::CharacterPairs> character_pairs;
+  std::optional<tokenizer::Unigram> unigram;
   std::vector<Step> steps;
   AddedTokenFinder in_raw_text, in_normalized_text;
   std::string bytes;         // of all tokens, by id
@@ -198,7 +229,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   parts_->in_raw_text.for_each_piece(
       text, options.parse_special,
       [&](std::string_view piece) {
-        parts_->encode_text(piece, options.parse_special, *workspace, ids);
+        const bool first = piece.data() == text.data();
+        parts_->encode_text(piece, first, options.parse_special, *workspace, ids);
       },
       [&](int32_t id) { ids.push_back(id); });
   if (options.add_special) {
@@ -214,6 +246,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   }
   std::string text;
   text.reserve(bytes.size());
+  if (parts_->strip_space && bytes.starts_with(' ')) bytes.erase(0, 1);
   tokenizer::append_replacing_broken(bytes, /*last=*/true, text);
   return text;
 }

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/json/json_depth.h"
 #include "text/tokenizer_bytes.h"
+#include "text/tokenizer_pieces.h"
 #include "text/tokenizer_split_known.h"
 #include "text/tokenizer_utf8.h"
 
@@ -34,8 +37,10 @@ class Reader {
   TokenizerFile run() {
     const json root = parse("tokenizer.json");
     if (!root.is_object()) fail("is not a JSON object");
+    choose_model(root);
     read_vocabulary(root);
-    read_merges(root.at("model"));  // before the added tokens, which no merge may name
+    // Before the added tokens, which no merge may name.
+    if (file_.model != TokenModel::unigram) read_merges(root.at("model"));
     read_added(root);
     read_normalizer(member(root, "normalizer"));
     read_pre_tokenizer(member(root, "pre_tokenizer"));
@@ -50,10 +55,11 @@ class Reader {
     throw Error(kind, fmt::format("{}: {}", path_, what));
   }
   [[noreturn]] void refuse(const std::string& part, const std::string& type) const {
-    fail(fmt::format("{} \"{}\" is not supported (kinora reads byte-level BPE as Qwen2 and Llama 3 "
-                     "use it)",
-                     part, type),
-         ErrorKind::unsupported);
+    fail(
+        fmt::format("{} \"{}\" is not supported (kinora reads byte-level BPE, as Qwen2 and Llama 3 "
+                    "use it, and SentencePiece's BPE and Unigram)",
+                    part, type),
+        ErrorKind::unsupported);
   }
 
   json parse(const std::string& name) {
@@ -106,9 +112,13 @@ class Reader {
     if (entry.present) {
       fail(fmt::format("two tokens have the id {}; one is {}", id, shown(token)));
     }
-    std::optional<std::string> bytes = byte_level_to_bytes(token);
     entry.present = true;
     file_.ids.emplace(token, id);
+    if (file_.model != TokenModel::byte_pairs) {
+      entry.bytes = token;  // read_decoder says what it stands for
+      return false;
+    }
+    std::optional<std::string> bytes = byte_level_to_bytes(token);
     if (!bytes) {
       entry.bytes = token;
       return false;
@@ -117,13 +127,29 @@ class Reader {
     return true;
   }
 
-  void read_vocabulary(const json& root) {
+  static bool has_step(const json& step, std::string_view type) {
+    if (member(step, "type") == type) return true;
+    const json& parts = member(step, "pretokenizers");
+    return parts.is_array() &&
+           std::ranges::any_of(parts, [&](const json& part) { return has_step(part, type); });
+  }
+
+  void choose_model(const json& root) {
     const json& model = member(root, "model");
     if (!model.is_object()) fail("has no model");
     const json& type = member(model, "type");
-    if (!type.is_null() && type != "BPE") {
+    if (type == "Unigram") {
+      file_.model = TokenModel::unigram;
+    } else if (!type.is_null() && type != "BPE") {
       refuse("the model type", type.is_string() ? type.get<std::string>() : type.dump());
+    } else if (!has_step(member(root, "pre_tokenizer"), "ByteLevel")) {
+      file_.model = TokenModel::character_pairs;
     }
+  }
+
+  void read_vocabulary(const json& root) {
+    const json& model = member(root, "model");
+    if (file_.model == TokenModel::unigram) return read_scores(model);
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const json& value = member(model, key);
       if (!value.is_null() && value != "") refuse(std::string("the model's ") + key, value.dump());
@@ -144,12 +170,14 @@ class Reader {
                          kMaxTokenBytes));
       }
       const int32_t id = checked_id(value, token);
-      if (!put_token(id, token)) continue;
+      const bool in_bytes = put_token(id, token);
+      if (file_.model == TokenModel::character_pairs) file_.vocabulary.emplace(token, id);
+      if (!in_bytes) continue;
       const std::string& bytes = file_.tokens[static_cast<size_t>(id)].bytes;
       if (bytes.size() == 1) file_.byte_tokens[static_cast<unsigned char>(bytes[0])] = id;
       if (file_.ignore_merges) file_.whole_words.emplace(bytes, id);
     }
-    if (flag(model, "byte_fallback", false)) refuse("the model's option", "byte_fallback");
+    if (flag(model, "byte_fallback", false)) find_byte_tokens();
     const json& unknown = member(model, "unk_token");
     if (unknown.is_null()) return;
     if (!unknown.is_string()) fail("model.unk_token is not a string");
@@ -157,6 +185,48 @@ class Reader {
     if (found == file_.ids.end()) fail("model.unk_token is not in model.vocab");
     file_.unknown = found->second;
     file_.fuse_unknown = flag(model, "fuse_unk", false);
+  }
+
+  // The tokens <0x00> to <0xFF>, which stand for characters that have none of their own.
+  void find_byte_tokens() {
+    if (file_.model == TokenModel::byte_pairs) refuse("the model's option", "byte_fallback");
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const auto found = file_.vocabulary.find(fmt::format("<0x{:02X}>", byte));
+      file_.byte_tokens[byte] = found == file_.vocabulary.end() ? -1 : found->second;
+    }
+  }
+
+  // A list of [piece, score].
+  void read_scores(const json& model) {
+    const json& pieces = member(model, "vocab");
+    if (!pieces.is_array()) fail("has no model.vocab");
+    if (pieces.empty()) fail("model.vocab is empty");
+    if (static_cast<int64_t>(pieces.size()) > kMaxId) fail("model.vocab is too long");
+    file_.tokens.reserve(pieces.size());
+    file_.byte_tokens.fill(-1);
+    for (const json& piece : pieces) {
+      const auto id = static_cast<int32_t>(file_.scores.size());
+      const bool valid =
+          piece.is_array() && piece.size() == 2 && piece[0].is_string() && piece[1].is_number();
+      if (!valid) fail(fmt::format("entry {} of model.vocab is not [\"piece\", score]", id));
+      const auto& text = piece[0].get_ref<const std::string&>();
+      if (text.size() > kMaxTokenBytes) {
+        fail(fmt::format("a token has {} bytes; more than {} is no token", text.size(),
+                         kMaxTokenBytes));
+      }
+      put_token(id, text);
+      file_.vocabulary.insert_or_assign(text, id);
+      file_.scores.push_back(piece[1].get<double>());
+      if (!std::isfinite(file_.scores.back()))
+        fail(fmt::format("the score of {} is no number", id));
+    }
+    if (flag(model, "byte_fallback", false)) find_byte_tokens();
+    const json& unknown = member(model, "unk_id");
+    if (unknown.is_null()) return;
+    file_.unknown = checked_id(unknown, "unk_id");
+    if (static_cast<size_t>(file_.unknown) >= file_.scores.size()) {
+      fail("model.unk_id is not in model.vocab");
+    }
   }
 
   void read_added(const json& root) {
@@ -240,17 +310,76 @@ class Reader {
     if (normalizer.is_null()) return;
     const std::string type = type_of(normalizer, "normalizer");
     if (type == "NFC") {
-      file_.nfc = true;
+      file_.text_steps.push_back({TextStep::Kind::nfc, "", ""});
     } else if (type == "Sequence") {
       for (const json& part : member(normalizer, "normalizers")) read_normalizer(part);
+    } else if (type == "Prepend" && file_.model != TokenModel::byte_pairs) {
+      file_.text_steps.push_back(
+          {TextStep::Kind::prepend, "", text_of(normalizer, "prepend", "the normalizer Prepend")});
+    } else if (type == "Replace" && file_.model != TokenModel::byte_pairs) {
+      const json& pattern = member(member(normalizer, "pattern"), "String");
+      if (!pattern.is_string() || pattern == "") {
+        refuse("the normalizer's pattern", member(normalizer, "pattern").dump());
+      }
+      file_.text_steps.push_back({TextStep::Kind::replace, pattern.get<std::string>(),
+                                  text_of(normalizer, "content", "the normalizer Replace")});
     } else {
       refuse("the normalizer", type);
     }
   }
 
+  std::string text_of(const json& object, const char* key, const char* part) const {
+    const json& value = member(object, key);
+    if (!value.is_string()) fail(fmt::format("{} has no {}", part, key));
+    if (value.get_ref<const std::string&>().size() > kMaxTokenBytes) {
+      fail(fmt::format("the {} of {} is too long", key, part));
+    }
+    return value.get<std::string>();
+  }
+
   void read_pre_tokenizer(const json& pre_tokenizer) {
+    if (file_.model != TokenModel::byte_pairs) return read_marks(pre_tokenizer);
     read_step(pre_tokenizer);
     if (!byte_level_) refuse("the pre-tokenizer", "without ByteLevel");
+  }
+
+  // What SentencePiece's models have: nothing, Metaspace, or a split at spaces that the normalizer
+  // has replaced by then (Gemma).
+  void read_marks(const json& step) {
+    if (step.is_null()) return;
+    const std::string type = type_of(step, "pre-tokenizer");
+    if (type == "Sequence") {
+      for (const json& part : member(step, "pretokenizers")) read_marks(part);
+    } else if (type == "Metaspace") {
+      if (!file_.space_marks.mark.empty()) refuse("a second pre-tokenizer", type);
+      SpaceMarks& marks = file_.space_marks;
+      marks.mark = text_of(step, "replacement", "the pre-tokenizer Metaspace");
+      if (marks.mark.empty()) fail("the pre-tokenizer Metaspace has an empty replacement");
+      const json& scheme = member(step, "prepend_scheme");
+      const bool prepends = flag(step, "add_prefix_space", true);  // older files say it this way
+      if (scheme == "always" || (scheme.is_null() && prepends)) {
+        marks.prepend = SpaceMarks::Prepend::always;
+      } else if (scheme == "never" || scheme.is_null()) {
+        marks.prepend = SpaceMarks::Prepend::never;
+      } else if (scheme == "first") {
+        marks.prepend = SpaceMarks::Prepend::first;
+      } else {
+        refuse("the prepend scheme", scheme.dump());
+      }
+      marks.split = flag(step, "split", true);
+    } else if (type == "Split" && member(member(step, "pattern"), "String") == " " &&
+               replaces_spaces()) {
+      return;  // there is nothing left to split at
+    } else {
+      refuse("the pre-tokenizer", type);
+    }
+  }
+
+  bool replaces_spaces() const {
+    return std::ranges::any_of(file_.text_steps, [](const TextStep& step) {
+      return step.kind == TextStep::Kind::replace && step.from == " " &&
+             step.to.find(' ') == std::string::npos;
+    });
   }
 
   void read_step(const json& step) {
@@ -321,7 +450,47 @@ class Reader {
     file_.suffix.insert(file_.suffix.end(), after.begin(), after.end());
   }
 
+  // Sequence of Replace, ByteFallback, Fuse and Strip, or Metaspace.
+  void read_piece_decoder(const json& decoder) {
+    const std::string type = decoder.is_null() ? "null" : type_of(decoder, "decoder");
+    if (type == "Sequence") {
+      const json& parts = member(decoder, "decoders");
+      if (!parts.is_array()) fail("the decoder has no list of parts");
+      for (const json& part : parts) read_piece_decoder(part);
+    } else if (type == "Replace") {
+      const json& pattern = member(member(decoder, "pattern"), "String");
+      if (!pattern.is_string() || pattern == "") {
+        refuse("the decoder's pattern", member(decoder, "pattern").dump());
+      }
+      replace_in_tokens(pattern.get<std::string>(),
+                        text_of(decoder, "content", "the decoder Replace"));
+    } else if (type == "ByteFallback") {
+      for (int byte = 0; byte < 256; ++byte) {
+        const int32_t id = file_.byte_tokens[static_cast<size_t>(byte)];
+        if (id >= 0) file_.tokens[static_cast<size_t>(id)].bytes = static_cast<char>(byte);
+      }
+    } else if (type == "Strip") {
+      const bool usual = member(decoder, "content") == " " && member(decoder, "start") == 1 &&
+                         member(decoder, "stop") == 0;
+      if (!usual) refuse("the decoder", decoder.dump());
+      file_.strip_space = true;
+    } else if (type == "Metaspace") {
+      replace_in_tokens(text_of(decoder, "replacement", "the decoder Metaspace"), " ");
+      const json& scheme = member(decoder, "prepend_scheme");
+      file_.strip_space =
+          scheme.is_null() ? flag(decoder, "add_prefix_space", true) : scheme != "never";
+    } else if (type != "Fuse") {
+      refuse("the decoder", type);
+    }
+  }
+
+  void replace_in_tokens(const std::string& from, const std::string& to) {
+    if (from.empty()) fail("the decoder replaces an empty text");
+    for (TokenizerFile::Token& token : file_.tokens) token.bytes = replaced(token.bytes, from, to);
+  }
+
   void read_decoder(const json& decoder) {
+    if (file_.model != TokenModel::byte_pairs) return read_piece_decoder(decoder);
     if (decoder.is_null()) refuse("the decoder", "null");
     const std::string type = type_of(decoder, "decoder");
     if (type == "Sequence") {

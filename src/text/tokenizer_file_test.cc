@@ -117,9 +117,10 @@ TEST(TokenizerFile, NamesWhatIsNotSupported) {
   const auto type = [](const char* part, const char* name) {
     return [=](json& root) { root[part] = {{"type", name}}; };
   };
-  expect_says(error_with(type("model", "Unigram")), "the model type \"Unigram\" is not supported");
+  expect_says(error_with(type("model", "WordPiece")),
+              "the model type \"WordPiece\" is not supported");
   expect_says(error_with(type("normalizer", "NFKC")), "the normalizer \"NFKC\" is not supported");
-  expect_says(error_with(type("pre_tokenizer", "Metaspace")), "the pre-tokenizer \"Metaspace\"");
+  expect_says(error_with(type("pre_tokenizer", "Whitespace")), "the pre-tokenizer \"Whitespace\"");
   expect_says(error_with([](json& root) { root["pre_tokenizer"] = nullptr; }), "ByteLevel");
   expect_says(error_with(type("post_processor", "BertProcessing")), "\"BertProcessing\"");
   expect_says(error_with(type("decoder", "WordPiece")), "the decoder \"WordPiece\"");

@@ -24,6 +24,10 @@ def main() -> None:
         from . import tokenizers
 
         tokenizers.make()
+    if chosen("pieces"):
+        from . import sentencepiece
+
+        sentencepiece.make()
     if chosen("chat"):
         from . import chat
 
@@ -32,6 +36,10 @@ def main() -> None:
         from . import jinja
 
         jinja.make()
+    if chosen("pictures"):
+        from . import pictures
+
+        pictures.make()
     if chosen("processor"):
         from . import processor
 
