@@ -113,6 +113,16 @@ TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
                2, "--tokens 'x'");
 }
 
+TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
+  expect_error(kinora({"bench", "attention", "--device", "cpu"}), 5, "measures GPUs");
+  expect_error(kinora({"bench", "attention", "--device", "cpu", "--tokens", "0"}), 2, "--tokens");
+  expect_error(kinora({"bench", "attention", "--attention", "nonsense"}), 2, "nonsense");
+  expect_error(kinora({"bench", "attention", "--attention", "mminference"}), 2, "table");
+  expect_error(kinora({"bench", "attention", "--heads", "28", "--kv-heads", "5"}), 2, "28 heads");
+  expect_error(kinora({"bench", "model", "--random-weights", "--attention", "mminference"}), 2,
+               "table");
+}
+
 EvalPolicy parsed(const std::string& text) {
   EngineOptions engine;
   return parse_eval_policy(text, engine);

@@ -17,6 +17,7 @@ constexpr int32_t score_keys = 32;  // of a measured score
 constexpr int64_t score_bytes = int64_t{6} << 30;
 constexpr int64_t most_candidates = 8192;  // of a tile, in shared memory
 constexpr int top_threads = 512;
+constexpr int32_t most_close = 1024;  // blocks that may be among a query's strongest
 constexpr int union_threads = 256;
 
 // Like the number itself; −∞ and NaN are 0.
@@ -54,6 +55,8 @@ __device__ inline int64_t window_block(const Measured& a, int64_t query) {
 // grid: (samples of the stretch, heads)
 __global__ void __launch_bounds__(top_threads) top_blocks(const __grid_constant__ Measured a) {
   __shared__ SelectRoom room;
+  __shared__ int32_t close[most_close];
+  __shared__ uint32_t least;
   const int64_t place = int64_t{blockIdx.x} * a.heads + blockIdx.y;
   const int64_t sample = a.first_sample + blockIdx.x;
   const float* scores = a.scores + place * a.score_stride;
@@ -68,11 +71,44 @@ __global__ void __launch_bounds__(top_threads) top_blocks(const __grid_constant_
     const float high = fmaxf(x, y);
     return high == -INFINITY ? high : high + log2f(exp2f(x - high) + exp2f(y - high));
   };
-  const int32_t taken = select_largest(
-      size, a.k, false, room, [&](int32_t i) { return score_order(score(i)); },
-      [&](int32_t at, int32_t i) {
-        kept[at] = {a.first_block + i, __float_as_int(score(i) - total)};
-      });
+  const auto keep = [&](int32_t at, int32_t i) {
+    kept[at] = {a.first_block + i, __float_as_int(score(i) - total)};
+  };
+  // The k-th largest of the threads' maxima is not above the k-th largest of all, and few blocks
+  // reach it: only these are looked at closely.
+  int32_t candidates = size;
+  if (size > most_close && a.k <= top_threads) {
+    uint32_t largest = 0;
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += top_threads) {
+      largest = max(largest, score_order(score(i)));
+    }
+    close[threadIdx.x] = static_cast<int32_t>(largest);
+    if (threadIdx.x == 0) least = ~0u;
+    __syncthreads();
+    const auto maximum = [&](int32_t i) { return static_cast<uint32_t>(close[i]); };
+    select_largest(top_threads, a.k, true, room, maximum,
+                   [&](int32_t, int32_t i) { atomicMin(&least, maximum(i)); });
+    __syncthreads();
+    const uint32_t bound = least;
+    candidates = 0;
+    for (int32_t first = 0; first < size && candidates <= most_close; first += top_threads) {
+      const int32_t i = first + static_cast<int32_t>(threadIdx.x);
+      const bool reaches = i < size && score_order(score(i)) >= bound;
+      int32_t found = 0;
+      const int32_t place = candidates + exclusive_scan(reaches ? 1 : 0, room.scratch, found);
+      if (reaches && place < most_close) close[place] = i;
+      candidates += found;
+    }
+    __syncthreads();
+  }
+  const bool few = candidates <= most_close && candidates < size;
+  const int32_t taken =
+      few ? select_largest(
+                candidates, a.k, false, room,
+                [&](int32_t i) { return score_order(score(close[i])); },
+                [&](int32_t at, int32_t i) { keep(at, close[i]); })
+          : select_largest(
+                size, a.k, false, room, [&](int32_t i) { return score_order(score(i)); }, keep);
   for (int32_t i = taken + static_cast<int32_t>(threadIdx.x); i < a.k; i += top_threads) {
     kept[i] = {-1, 0};
   }

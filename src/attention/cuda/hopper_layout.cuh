@@ -29,6 +29,8 @@ struct PieceArguments {
   Arguments all;
   CUtensorMap key_pieces;  // the same in boxes of 32 rows and one half
   CUtensorMap value_pieces;
+  CUtensorMap key_pairs;  // and of 64 rows and one half
+  CUtensorMap value_pairs;
   CUtensorMap key_columns;  // copies of columns, of all heads one after another
   CUtensorMap value_columns;
   int32_t row_count = 0;
@@ -66,7 +68,7 @@ struct Variant {
   static constexpr bool measure = MeasureBlocks;        // scores of blocks go to memory
   static constexpr bool skip_rescale = SkipRescale;     // where no maximum of a warp has grown
   static constexpr int key_warps = GatherKeys ? 3 : 1;  // the other producer warps load queries
-  static constexpr int key_arrivals = GatherKeys ? key_warps * 32 : 1;
+  static constexpr int key_arrivals = GatherKeys || PieceKeys ? key_warps * 32 : 1;
   static constexpr int producer_registers = GatherKeys || PieceKeys ? 72 : 40;
   static constexpr int consumer_registers = GatherKeys || PieceKeys ? 216 : 232;
 };

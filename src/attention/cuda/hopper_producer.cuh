@@ -95,15 +95,19 @@ __device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& s
   }
 }
 
+// How the four pieces of a block are copied: the fewer boxes, the less the copy engine has to do.
+enum class Boxes { whole, pairs, single };
+
 // Copies pieces of up to 32 adjacent keys, four to a block, columns from their copies, and
-// contiguous keys; one warp. Boxes outside memory are filled with zeros.
+// contiguous keys; one warp, whose lanes all announce what they have copied. Boxes outside memory
+// are filled with zeros.
 template <typename V>
 __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& shared) {
   constexpr uint32_t all = 0xffffffffu;
   constexpr int pieces = block_keys / piece_keys;
   const Problem& a = arguments.all.problem;
   const int lane = static_cast<int>(threadIdx.x);
-  // Lanes 2 p and 2 p + 1 copy the two halves of piece p.
+  // Lanes 2 p and 2 p + 1 have the two halves of piece p.
   const int piece = (lane >> 1) % pieces;
   const int half = lane & 1;
   Ring<V::stages> stage;
@@ -114,8 +118,7 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
     if (blocks < 0) return;
     const int kv_head = job.head / a.group;
     Cursor<block_keys> cursor(a.plan, job);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.empty_query[slot.index]);
+    barrier_arrive(&shared.empty_query[slot.index]);
     // A lane's own piece of the block that the cursor is at.
     const auto find_piece = [&] {
       CudaPiece found{arguments.row_count, 0};
@@ -129,27 +132,54 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
     CudaPiece own = find_piece();
     for (int32_t block = 0; block < blocks; ++block) {
       BlockInfo info = cursor.info();
-      const bool in_pieces = info.stride == piece_stride;
-      // The first row to copy: of the lane's piece, of the block, or of the copies of columns.
+      // The first row of the lane's box; the lanes that have one come first.
       int32_t begin = info.begin;
-      if (in_pieces) {
+      Boxes boxes = Boxes::whole;
+      if (info.stride == piece_stride) {
         begin = own.begin;
         const bool whole = own.count == piece_keys && begin >= 0 && begin + piece_keys <= low;
         if (__all_sync(all, whole)) info.kind = block_full;
+        // Neighbours go into one box. Where nothing is masked they may also come in turn.
+        const int32_t first = __shfl_sync(all, begin, 0), second = __shfl_sync(all, begin, 2);
+        const int32_t third = __shfl_sync(all, begin, 4), fourth = __shfl_sync(all, begin, 6);
+        const bool free = info.kind == block_full;
+        const bool up = second == first + piece_keys && fourth == third + piece_keys;
+        const bool down = free && second == first - piece_keys && fourth == third - piece_keys;
+        boxes = Boxes::single;
+        if (up || down) {
+          const int32_t early = up ? first : second, late = up ? third : fourth;
+          if (late == early + 2 * piece_keys || (free && early == late + 2 * piece_keys)) {
+            boxes = Boxes::whole;
+            begin = min(early, late);
+          } else {
+            boxes = Boxes::pairs;
+            begin = lane < 2 ? early : late;
+          }
+        }
       } else if (info.stride == column_stride) {
         begin = static_cast<int32_t>(cursor.segment.begin + cursor.at);
       }
+      const bool column = info.stride == column_stride;
       const auto copy = [&](__nv_bfloat16* tile, uint64_t* barrier, const CUtensorMap* contiguous,
-                            const CUtensorMap* small, const CUtensorMap* columns) {
-        if (lane == 0) barrier_arrive_expect(barrier, tile_bytes);
+                            const CUtensorMap* small, const CUtensorMap* pairs,
+                            const CUtensorMap* columns) {
+        if (lane == 0) {
+          barrier_arrive_expect(barrier, tile_bytes);
+        } else {
+          barrier_arrive(barrier);
+        }
         __syncwarp();
-        if (in_pieces) {
+        if (boxes == Boxes::single) {
           if (lane < 2 * pieces) {
             copy_box(tile + half * half_tile + piece * piece_keys * 64, small, barrier, 0, begin,
                      half, kv_head);
           }
+        } else if (boxes == Boxes::pairs) {
+          if (lane < pieces) {
+            copy_box(tile + half * half_tile + piece * 2 * piece_keys * 64, pairs, barrier, 0,
+                     begin, half, kv_head);
+          }
         } else if (lane == 0) {
-          const bool column = info.stride == column_stride;
           copy_box(tile, column ? columns : contiguous, barrier, 0, begin, 0, column ? 0 : kv_head);
         }
       };
@@ -168,9 +198,8 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
           shared.listed[stage.index][i * 32 + lane] = compared[i];
         }
       }
-      __syncwarp();
       copy(shared.keys[stage.index], &shared.full_key[stage.index], &arguments.all.keys,
-           &arguments.key_pieces, &arguments.key_columns);
+           &arguments.key_pieces, &arguments.key_pairs, &arguments.key_columns);
       // The next pieces come while the values wait for their buffer.
       if (block + 1 < blocks) {
         cursor.advance();
@@ -178,7 +207,7 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
       }
       barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
       copy(shared.values[stage.index], &shared.full_value[stage.index], &arguments.all.values,
-           &arguments.value_pieces, &arguments.value_columns);
+           &arguments.value_pieces, &arguments.value_pairs, &arguments.value_columns);
       stage.next();
     }
   }

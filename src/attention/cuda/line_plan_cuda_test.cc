@@ -246,6 +246,33 @@ TEST_F(CudaLines, PoliciesAttendAsOnTheCpu) {
         << name << (plain ? "" : " with gaps");
     EXPECT_EQ(there->report()->pairs, here->report()->pairs) << name;
     EXPECT_EQ(there->report()->dense_calls, 0);
+    // Another layer, then other rows: plans that were kept must not be taken for others.
+    for (const int64_t earlier : {700, 701}) {
+      Problem other = make_problem(random, {.queries = 400,
+                                            .earlier = earlier,
+                                            .heads = 4,
+                                            .kv_heads = 2,
+                                            .head_size = 128,
+                                            .dtype = DType::bf16,
+                                            .gaps = 0.1});
+      testing::narrow_queries(other);
+      testing::mix_modalities(random, other, 2, 90);
+      if (earlier == 700) {
+        other.row_ordinals = problem.row_ordinals;
+        other.query_ordinals = problem.query_ordinals;
+        other.row_modalities = problem.row_modalities;
+        other.query_modalities = problem.query_modalities;
+      }
+      PlacedProblem next(other, device_, DType::f32, DType::f32);
+      here->attend(host, 1, other.queries(), other.memory(), other.scale, expected);
+      there->attend(next.context(pool_), 1, next.queries(), next.memory(), other.scale, next.out());
+      const std::vector<float> wanted(expected.data<float>(),
+                                      expected.data<float>() + expected.elements());
+      EXPECT_LE(testing::relative_error(std::span<const float>(next.result()),
+                                        std::span<const float>(wanted)),
+                8e-3)
+          << name << " then " << earlier;
+    }
     EXPECT_GT(there->report()->run_seconds, 0);
   }
 }

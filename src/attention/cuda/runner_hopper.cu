@@ -89,6 +89,8 @@ void launch(const Context& context, const cuda_attention::Problem& problem, cons
     const PieceArguments more{arguments,
                               describe_rows(rows.keys, piece_keys, 1),
                               describe_rows(rows.values, piece_keys, 1),
+                              describe_rows(rows.keys, 2 * piece_keys, 1),
+                              describe_rows(rows.values, 2 * piece_keys, 1),
                               columns ? describe_rows(key_columns) : arguments.keys,
                               columns ? describe_rows(value_columns) : arguments.values,
                               static_cast<int32_t>(rows.keys.size(0))};

@@ -32,6 +32,7 @@ class PatternAttention final : public SparseAttention {
   void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                      const RowSet& rows, float scale, TensorView out) override;
   bool plans_by_data(int layer, int heads) const override;
+  bool plans_alike() const override { return table_ == nullptr; }
 
  private:
   const HeadChoice& choice(int layer, int head) const;

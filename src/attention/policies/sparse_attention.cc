@@ -151,30 +151,40 @@ void SparseAttention::clear_report() {
 
 void SparseAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                                     const RowSet& rows, float scale, TensorView out) {
-  const RunTimer watch;
-  const Context host(*context.threads);
-  std::vector<LabelledPlan> planned;
-  if (plans_by_data(layer, static_cast<int>(queries.queries.size(1)))) {
-    const HostCall call({layer, queries, std::span(&rows, 1), scale});
-    planned = sparse_plans(host, layer, call.queries(), call.rows(), scale);
-  } else {
-    planned = sparse_plans(host, layer, queries, rows, scale);
-  }
-  Plan joined;
-  std::string label;
-  for (LabelledPlan& labelled : planned) {
-    label += (label.empty() ? "" : ", ") + labelled.label;
-    if (joined.tiles.empty()) {
-      joined = std::move(labelled.plan);
+  const int64_t heads = queries.queries.size(1);
+  const bool by_data = plans_by_data(layer, static_cast<int>(heads));
+  const int plan_layer = plans_alike() ? 0 : layer;
+  const StoredGpuPlan* stored = by_data ? nullptr : gpu_plans_.find(plan_layer, queries, rows, out);
+  if (stored == nullptr) {
+    const RunTimer watch;
+    const Context host(*context.threads);
+    std::vector<LabelledPlan> planned;
+    if (by_data) {
+      const HostCall call({layer, queries, std::span(&rows, 1), scale});
+      planned = sparse_plans(host, layer, call.queries(), call.rows(), scale);
     } else {
-      append(joined, labelled.plan);
+      planned = sparse_plans(host, layer, queries, rows, scale);
     }
+    Plan joined;
+    StoredGpuPlan made;
+    for (LabelledPlan& labelled : planned) {
+      made.label += (made.label.empty() ? "" : ", ") + labelled.label;
+      if (joined.tiles.empty()) {
+        joined = std::move(labelled.plan);
+      } else {
+        append(joined, labelled.plan);
+      }
+    }
+    validate(joined, queries, rows);
+    made.pairs = attended_pairs(joined, queries, rows);
+    made.plan = cuda_attention::device_plan(context, joined, queries, rows, out);
+    stored = &gpu_plans_.put(plan_layer, queries, rows, out, std::move(made));
+    report_.index_seconds += watch.seconds();
   }
-  report_.index_seconds += watch.seconds();
-  gpu_work_.begin(context, label, queries.queries.size(1));
+  gpu_work_.begin(context, stored->label, heads);
   gpu_work_.planned(context);
-  run_plan(context, joined, queries, rows, scale, out);
-  gpu_work_.end(context, attended_pairs(joined, queries, rows));
+  cuda_attention::run_plan(context, stored->plan, queries, rows, scale, out);
+  gpu_work_.end(context, stored->pairs);
   correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
 }
 

@@ -9,6 +9,7 @@
 #include "attention/plan/plan.h"
 #include "attention/planner.h"
 #include "attention/policies/dense.h"
+#include "attention/policies/gpu_plan_store.h"
 #include "attention/policies/gpu_work.h"
 #include "attention/report.h"
 
@@ -60,11 +61,13 @@ class SparseAttention : public Attention, public Planner {
   // plan on the device does so.
   virtual void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                              const RowSet& rows, float scale, TensorView out);
-  // Whether sparse_plans looks at queries and keys, and not only at their ordinals.
+  // Whether sparse_plans looks at queries and keys, and not only at their ordinals and modalities.
   virtual bool plans_by_data(int layer, int heads) const {
     (void)layer, (void)heads;
     return true;
   }
+  // Whether it gives all layers the same plans for the same ordinals and modalities.
+  virtual bool plans_alike() const { return false; }
   // Corrects what is in `out` by every `stride`-th query; 0: not at all.
   void correct_on_gpu(const Context& context, const QueryView& queries, const RowSet& rows,
                       float scale, int64_t stride, TensorView out);
@@ -81,6 +84,7 @@ class SparseAttention : public Attention, public Planner {
                       const QueryView& queries, const RowSet& rows, float scale, TensorView out);
 
   DenseAttention dense_;
+  GpuPlanStore gpu_plans_;
 };
 
 // Seconds since construction.

@@ -83,6 +83,11 @@ int bench_model(const BenchFlags& flags) {
   if (!flags.random_weights) {
     throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
   }
+  check_policy("--attention", attention_point(), flags.attention);
+  if (find_attention(flags.attention).needs_table) {
+    throw Error(ErrorKind::usage, "bench model has made-up weights, and '" + flags.attention +
+                                      "' needs a table of a model's heads");
+  }
   const ThreadPool threads;
   const Context context(threads, parse_device(flags.device));
   if (context.device.is_cpu()) {
@@ -90,11 +95,6 @@ int bench_model(const BenchFlags& flags) {
                 "bench model measures GPUs; for the CPU build and run bench_decoder");
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
-  check_policy("--attention", attention_point(), flags.attention);
-  if (find_attention(flags.attention).needs_table) {
-    throw Error(ErrorKind::usage, "bench model has made-up weights, and '" + flags.attention +
-                                      "' needs a table of a model's heads");
-  }
   const ModelBench bench(context, model_shape(flags.shape));
   const bool text = !flags.json;
   nlohmann::json out = {{"shape", flags.shape}, {"device", device.name}};

@@ -26,12 +26,6 @@ struct AttentionFlags {
 };
 
 int bench_attention(AttentionFlags flags) {
-  const ThreadPool threads;
-  const Context context(threads, parse_device(flags.device));
-  if (context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                "bench attention measures GPUs; for the CPU build and run bench_attention");
-  }
   const AttentionShape& shape = flags.options.shape;
   if (shape.heads % shape.kv_heads != 0) {
     throw Error(ErrorKind::usage,
@@ -43,6 +37,12 @@ int bench_attention(AttentionFlags flags) {
       throw Error(ErrorKind::usage, "bench attention has no model, and '" + policy +
                                         "' needs a table of a model's heads");
     }
+  }
+  const ThreadPool threads;
+  const Context context(threads, parse_device(flags.device));
+  if (context.device.is_cpu()) {
+    throw Error(ErrorKind::unsupported,
+                "bench attention measures GPUs; for the CPU build and run bench_attention");
   }
   flags.options.lists = !flags.no_lists;
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
@@ -96,7 +96,7 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
                              "vertical-slash:verticals=1000,slashes=1024",
                              "vertical-slash:verticals=1000,slashes=6144",
                              "momo:query-stride=16,k=64",
-                             "momo:query-stride=17,k=128"};
+                             "momo:query-stride=17,k=128,exact=128"};
   CLI::App* command =
       bench.add_subcommand("attention", "Measure one layer's attention on a GPU, dense and sparse");
   AttentionBenchOptions& options = flags->options;
