@@ -26,6 +26,10 @@ class Planner {
                                           float scale) = 0;
   // Whether the input would be read densely instead.
   virtual bool falls_back(int layer, const QueryView& queries, const RowSet& rows) const = 0;
+  // How many tokens the conversation will have when the prompt under way has been read; 0: not
+  // known. Sizes that follow the length of the input (pattern.h) follow this one, so that all
+  // groups of a prompt are read with the same; where it is not known, the rows at hand.
+  virtual void set_length(int64_t tokens) = 0;
 };
 
 }  // namespace kinora

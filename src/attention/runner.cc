@@ -213,7 +213,7 @@ void check_attention(const Context& context, const QueryView& queries, const Row
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
   check_attention(context, queries, rows, out, options);
-  validate(plan, queries, rows);
+  validate(plan, queries, rows, context.threads);
   int32_t last_pass = 0;
   for (const Tile& tile : plan.tiles) last_pass = std::max(last_pass, tile.pass);
   check(last_pass == 0 || options.observer == nullptr,

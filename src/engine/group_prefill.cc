@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention/observer.h"
+#include "attention/planner.h"
 #include "base/error.h"
 #include "engine/scheduler.h"
 #include "model/decoder/input_rows.h"
@@ -121,10 +122,10 @@ void GroupPrefill::run() {
   }
   set_input_rows(engine_.context, pieces, decoder.hidden_size(), group);
   pieces.clear();
-  if (group.observer != nullptr) {
-    const int64_t first = memory_.token_count();
-    group.observer->begin_group({first, count, first - tokens_ + options_.expected_tokens});
-  }
+  const int64_t first = memory_.token_count();
+  const int64_t total = first - tokens_ + options_.expected_tokens;
+  if (group.observer != nullptr) group.observer->begin_group({first, count, total});
+  if (Planner* planner = attention_.planner(); planner != nullptr) planner->set_length(total);
   if (options_.drafter != nullptr && !waiting_ids_.empty()) {
     group.states = options_.drafter->states();
   }

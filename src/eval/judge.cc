@@ -14,6 +14,11 @@ void AttentionJudge::add(std::string name, std::unique_ptr<Attention> policy) {
   candidates_.push_back({std::move(name), std::move(policy), planner});
 }
 
+void AttentionJudge::begin_group(const PromptGroup& group) {
+  ++groups_;
+  for (Candidate& candidate : candidates_) candidate.planner->set_length(group.total);
+}
+
 bool AttentionJudge::wants(int) const {
   return !candidates_.empty() && (groups_ - 1) % every_ == every_ / 2;
 }

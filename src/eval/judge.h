@@ -30,7 +30,7 @@ class AttentionJudge final : public AttentionObserver {
   // Policies that do not plan what they read (dense) are left out of the judgement.
   void add(std::string name, std::unique_ptr<Attention> policy);
 
-  void begin_group(const PromptGroup&) override { ++groups_; }
+  void begin_group(const PromptGroup& group) override;
   bool wants(int layer) const override;
   void see(const Context& context, const AttentionCall& call) override;
 

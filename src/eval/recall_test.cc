@@ -20,10 +20,14 @@ namespace {
 
 class Groups final : public AttentionObserver {
  public:
-  void begin_group(const PromptGroup& group) override { counts.push_back(group.count); }
+  void begin_group(const PromptGroup& group) override {
+    counts.push_back(group.count);
+    total = group.total;
+  }
   bool wants(int) const override { return false; }
   void see(const Context&, const AttentionCall&) override {}
   std::vector<int64_t> counts;
+  int64_t total = 0;
 };
 
 TEST(Recall, IsTheDirectComputationForEveryWayOfReading) {
@@ -81,6 +85,7 @@ TEST(Recall, IsTheDirectComputationForEveryWayOfReading) {
       AttentionOptions sparse;
       sparse.sparse.dense_below = 0;
       const auto attention = make_attention(policy.session.attention, sparse);
+      attention->planner()->set_length(groups.total);
       for (const testing::RecordedCall& call :
            testing::read_directly(state.context, *state.model, data.items[item].parts[0].source,
                                   eval_prompt(data.items[item]), groups.counts,

@@ -121,7 +121,7 @@ TEST_F(CudaBlocks, MomoChoosesAndAttendsAsOnTheCpu) {
 
       PlacedProblem placed(problem, device_, kind.type, kind.type);
       const Context context = placed.context(pool_);
-      const SampledQueries sampled(placed.queries(), options.query_stride);
+      const SampledQueries sampled(context, placed.queries(), options.query_stride);
       Tensor exact(kind.type, sampled.view().queries.shape(), device_);
       ASSERT_TRUE(cuda_attention::can_choose(options));
       const DeviceBlocks chosen = cuda_attention::choose_blocks(

@@ -53,9 +53,9 @@ Choosable choosable(const QueryView& queries, const RowSet& rows, const BlockLay
 
 }  // namespace
 
-int64_t scaled_keys(int64_t keys, int64_t rows) {
+int64_t scaled_keys(int64_t keys, int64_t length) {
   const double share =
-      std::min(1.0, static_cast<double>(rows) / static_cast<double>(nominal_length));
+      std::min(1.0, static_cast<double>(length) / static_cast<double>(nominal_length));
   return static_cast<int64_t>(share * static_cast<double>(keys));
 }
 

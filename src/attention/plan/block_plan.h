@@ -31,8 +31,8 @@ void add_block_tiles(PlanBuilder& builder, const QueryView& queries, const RowSe
                      const BlockLayout& layout, int head,
                      const std::function<std::span<const int32_t>(int64_t tile)>& choose);
 
-// Chosen keys per tile for this many rows: scaled down below the nominal length (pattern.h).
-int64_t scaled_keys(int64_t keys, int64_t rows);
+// Chosen keys per tile for an input of this length: scaled down below the nominal one (pattern.h).
+int64_t scaled_keys(int64_t keys, int64_t length);
 
 // Chosen blocks of every head and tile: [heads × tiles], each increasing.
 using BlockChoice = std::vector<std::vector<int32_t>>;

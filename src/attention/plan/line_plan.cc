@@ -9,14 +9,25 @@
 namespace kinora {
 namespace {
 
+bool grid(const LineIndex& index) {
+  return !index.vertical.empty() || !index.slash.empty() || !index.horizontal.empty();
+}
+
 void check_index(const LineIndex& index) {
-  const bool grid = index.vertical >= 0 || index.slash >= 0 || index.horizontal >= 0;
-  if (grid && index.stride < 1) {
+  if (grid(index) && index.stride < 1) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("attention grid: a stride of {}; it must be at least 1", index.stride));
   }
-  if (grid && std::max({index.vertical, index.slash, index.horizontal}) >= index.stride) {
-    throw Error(ErrorKind::bad_input, "attention grid: a phase that is not below the stride");
+  for (const auto* phases : {&index.vertical, &index.slash, &index.horizontal}) {
+    for (size_t i = 0; i < phases->size(); ++i) {
+      const int32_t phase = (*phases)[i];
+      if (phase < 0 || phase >= index.stride) {
+        throw Error(ErrorKind::bad_input, "attention grid: a phase that is not below the stride");
+      }
+      if (i > 0 && phase <= (*phases)[i - 1]) {
+        throw Error(ErrorKind::bad_input, "attention grid: phases that do not increase");
+      }
+    }
   }
   if (std::min({index.sink, index.local, index.segment, index.bottom}) < 0) {
     throw Error(ErrorKind::bad_input, "attention pattern: a size below zero");
@@ -26,8 +37,9 @@ void check_index(const LineIndex& index) {
 bool reads_everything(const Region& region, const LineIndex& index, size_t place) {
   if (index.everything) return true;
   if (place + static_cast<size_t>(index.bottom) >= region.queries.size()) return true;
-  const int32_t coordinate = region.query_coordinates[place];
-  return index.horizontal >= 0 && coordinate >= 0 && coordinate % index.stride == index.horizontal;
+  if (index.horizontal.empty()) return false;
+  const int32_t phase = region.query_coordinates[place] % index.stride;
+  return std::binary_search(index.horizontal.begin(), index.horizontal.end(), phase);
 }
 
 void cut(std::vector<int32_t> queries, int64_t size, std::vector<std::vector<int32_t>>& tiles) {
@@ -52,29 +64,48 @@ std::vector<TileReads::Range> slash_runs(const LineIndex& index) {
   return runs;
 }
 
+// Key phases of a tile whose queries all have the coordinate `first` modulo stride; increasing.
+std::vector<int32_t> key_phases(const LineIndex& index, int64_t first) {
+  std::vector<int32_t> phases = index.vertical;
+  for (const int32_t slash : index.slash) {
+    const int64_t phase = (first % index.stride - slash + index.stride) % index.stride;
+    phases.push_back(static_cast<int32_t>(phase));
+  }
+  std::sort(phases.begin(), phases.end());
+  phases.erase(std::unique(phases.begin(), phases.end()), phases.end());
+  return phases;
+}
+
 // What the queries of one tile ask for together.
 TileReads reads_of(const Region& region, const LineIndex& index,
                    std::span<const TileReads::Range> slashes, std::span<const int32_t> tile) {
   const auto coordinate = [&](size_t i) {
     return int64_t{region.query_coordinates[static_cast<size_t>(tile[i])]};
   };
-  const int64_t first = coordinate(0);
+  const auto reach = [&](size_t i) {
+    return int64_t{region.query_reach[static_cast<size_t>(tile[i])]};
+  };
   TileReads reads;
-  reads.end = coordinate(tile.size() - 1) + 1;
+  reads.end = reach(tile.size() - 1) + 1;
   if (index.sink > 0) {
     const int64_t place = std::min<int64_t>(index.sink, region.row_count()) - 1;
     reads.ranges.push_back({region.row_coordinates.front(),
                             int64_t{region.row_coordinates[static_cast<size_t>(place)]} + 1});
   }
-  // Bands move with the queries, so they are drawn for every run of adjacent coordinates.
+  // Bands move with the queries, so they are drawn for every run of adjacent ones.
   const bool bands = index.local > 0 || index.segment > 0 || !slashes.empty();
   for (size_t begin = 0; bands && begin < tile.size();) {
     size_t end = begin + 1;
-    while (end < tile.size() && coordinate(end) <= coordinate(end - 1) + 1) ++end;
+    while (end < tile.size() && coordinate(end) <= coordinate(end - 1) + 1 &&
+           reach(end) <= reach(end - 1) + 1) {
+      ++end;
+    }
+    const int64_t near = reach(begin);
+    const int64_t far = reach(end - 1);
+    if (index.local > 0) reads.ranges.push_back({near - index.local + 1, far + 1});
+    if (index.segment > 0) reads.ranges.push_back({near / index.segment * index.segment, far + 1});
     const int64_t low = coordinate(begin);
     const int64_t high = coordinate(end - 1);
-    if (index.local > 0) reads.ranges.push_back({low - index.local + 1, high + 1});
-    if (index.segment > 0) reads.ranges.push_back({low / index.segment * index.segment, high + 1});
     for (const TileReads::Range& distances : slashes) {
       if (distances.begin > high) continue;
       reads.ranges.push_back({low - distances.end + 1, high - distances.begin + 1});
@@ -82,14 +113,9 @@ TileReads reads_of(const Region& region, const LineIndex& index,
     begin = end;
   }
   reads.columns = index.columns;
-  if (index.vertical >= 0 || index.slash >= 0) {
+  if (!index.vertical.empty() || !index.slash.empty()) {
     reads.stride = index.stride;
-    if (index.vertical >= 0) reads.phases.push_back(index.vertical);
-    if (index.slash >= 0) {
-      // All queries of the tile have the coordinate of the first modulo stride.
-      const auto phase = static_cast<int32_t>((first - index.slash + index.stride) % index.stride);
-      if (phase != index.vertical) reads.phases.push_back(phase);
-    }
+    reads.phases = key_phases(index, coordinate(0));
   }
   return reads;
 }
@@ -100,20 +126,19 @@ std::vector<std::vector<int32_t>> group_queries(const Region& region, const Line
                                                 int64_t slash_queries) {
   std::vector<int32_t> full;
   std::vector<std::vector<int32_t>> classes(
-      static_cast<size_t>(index.slash >= 0 ? index.stride : 1));
+      static_cast<size_t>(index.slash.empty() ? 1 : index.stride));
   for (size_t i = 0; i < region.queries.size(); ++i) {
-    const int32_t coordinate = region.query_coordinates[i];
-    if (coordinate < 0) continue;  // nothing before it in this region
+    if (region.query_reach[i] < 0) continue;  // nothing before it in this region
     if (reads_everything(region, index, i)) {
       full.push_back(static_cast<int32_t>(i));
     } else {
-      const int32_t phase = index.slash >= 0 ? coordinate % index.stride : 0;
+      const int32_t phase = index.slash.empty() ? 0 : region.query_coordinates[i] % index.stride;
       classes[static_cast<size_t>(phase)].push_back(static_cast<int32_t>(i));
     }
   }
   std::vector<std::vector<int32_t>> tiles;
   cut(std::move(full), line_tile, tiles);
-  const bool comb = index.slash >= 0 && std::max(index.local, index.segment) > 0;
+  const bool comb = !index.slash.empty() && std::max(index.local, index.segment) > 0;
   const int64_t size = comb ? comb_tile : index.slashes.empty() ? line_tile : slash_queries;
   for (auto& queries : classes) cut(std::move(queries), size, tiles);
   return tiles;
@@ -128,7 +153,7 @@ void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex&
     builder.begin_queries();
     for (const int32_t place : tile) builder.add_query(region.queries[static_cast<size_t>(place)]);
     builder.begin_segments();
-    const int64_t last = region.query_coordinates[static_cast<size_t>(tile.back())];
+    const int64_t last = region.query_reach[static_cast<size_t>(tile.back())];
     TileReads reads;
     if (reads_everything(region, index, static_cast<size_t>(tile.front()))) {
       reads.ranges.push_back({region.row_coordinates.front(), last + 1});

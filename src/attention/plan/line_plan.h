@@ -12,19 +12,21 @@
 
 namespace kinora {
 
-// Which keys a query reads, in coordinates of a region (c: the query's, j: a key's, j ≤ c):
+// Which keys a query reads, in coordinates of a region (c: the query's, r: its reach, j: a key's,
+// j ≤ r ≤ c):
 struct LineIndex {
   bool everything = false;       // all of them
   int32_t sink = 0;              // the first `sink` rows of the region
-  int32_t local = 0;             // c − j < local
-  int32_t segment = 0;           // ⌊c / segment⌋ = ⌊j / segment⌋; 0: off
+  int32_t local = 0;             // r − j < local
+  int32_t segment = 0;           // ⌊r / segment⌋ = ⌊j / segment⌋; 0: off
   int32_t bottom = 0;            // the region's last `bottom` queries read everything
   std::vector<int32_t> columns;  // j is one of these; increasing
   std::vector<int32_t> slashes;  // c − j is one of these; increasing, not negative
   int32_t stride = 0;            // of the grid; 0: none
-  int32_t vertical = -1;         // j ≡ vertical (mod stride); −1: off
-  int32_t slash = -1;            // c − j ≡ slash (mod stride)
-  int32_t horizontal = -1;       // queries with c ≡ horizontal (mod stride) read everything
+  // Phases of its lines, each in [0, stride), increasing; empty: no such lines.
+  std::vector<int32_t> vertical{};    // j mod stride is one of these
+  std::vector<int32_t> slash{};       // (c − j) mod stride is one of these
+  std::vector<int32_t> horizontal{};  // queries with c mod stride among these read everything
 
   bool operator==(const LineIndex&) const = default;
 };

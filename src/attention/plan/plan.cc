@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 
 #include "base/error.h"
@@ -82,9 +83,52 @@ std::span<const Segment> tile_segments(const Plan& plan, const Tile& tile) {
           static_cast<size_t>(tile.segment_end - tile.segment_begin)};
 }
 
+// work(begin, end) over [0, count), on all threads where there are any.
+template <typename Work>
+void share(const ThreadPool* threads, size_t count, int64_t grain, const Work& work) {
+  if (threads == nullptr) {
+    work(size_t{0}, count);
+    return;
+  }
+  threads->parallel_for(static_cast<int64_t>(count), grain, [&](int64_t begin, int64_t end) {
+    work(static_cast<size_t>(begin), static_cast<size_t>(end));
+  });
+}
+
+// What the tiles [begin, end) compute.
+int64_t pairs_of(const Plan& plan, const QueryView& queries, const RowSet& rows, size_t begin,
+                 size_t end) {
+  int64_t total = 0;
+  std::vector<int32_t> ordinals;
+  for (size_t i = begin; i < end; ++i) {
+    const Tile& tile = plan.tiles[i];
+    ordinals.clear();
+    int64_t pairs = 0;
+    for (const Segment& segment : tile_segments(plan, tile)) {
+      if (!segment.masked) {
+        pairs += segment.count * tile.queries();
+        continue;
+      }
+      if (ordinals.empty()) {
+        for (const int32_t query : tile_queries(plan, tile)) {
+          ordinals.push_back(queries.ordinals[static_cast<size_t>(query)]);
+        }
+        std::sort(ordinals.begin(), ordinals.end());
+      }
+      for_rows(plan, segment, [&](int64_t row) {
+        const int32_t ordinal = rows.ordinals[static_cast<size_t>(row)];
+        pairs += ordinals.end() - std::lower_bound(ordinals.begin(), ordinals.end(), ordinal);
+      });
+    }
+    total += pairs * tile.heads;
+  }
+  return total;
+}
+
 }  // namespace
 
-void validate(const Plan& plan, const QueryView& queries, const RowSet& rows) {
+void validate(const Plan& plan, const QueryView& queries, const RowSet& rows,
+              const ThreadPool* threads) {
   if (plan.query_count != queries.count() || plan.row_count != rows.count()) {
     refuse(fmt::format("made for {} queries and {} rows, given {} and {}", plan.query_count,
                        plan.row_count, queries.count(), rows.count()));
@@ -96,17 +140,25 @@ void validate(const Plan& plan, const QueryView& queries, const RowSet& rows) {
   if (plan.kv_heads < 1 || plan.heads % plan.kv_heads != 0) {
     refuse(fmt::format("{} heads cannot share {} kv heads", plan.heads, plan.kv_heads));
   }
-  for (const int32_t query : plan.query_rows) {
-    if (query < 0 || query >= plan.query_count) {
-      refuse(fmt::format("query row {} of {}", query, plan.query_count));
+  share(threads, plan.query_rows.size(), 1 << 14, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const int32_t query = plan.query_rows[i];
+      if (query < 0 || query >= plan.query_count) {
+        refuse(fmt::format("query row {} of {}", query, plan.query_count));
+      }
     }
-  }
-  for (size_t i = 0; i < plan.segments.size(); ++i) check_segment(plan, i);
-  for (const int32_t row : plan.gathered) {
-    if (row < 0 || row >= plan.row_count) {
-      refuse(fmt::format("gathered row {} of {}", row, plan.row_count));
+  });
+  share(threads, plan.segments.size(), 1 << 12, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) check_segment(plan, i);
+  });
+  share(threads, plan.gathered.size(), 1 << 14, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const int32_t row = plan.gathered[i];
+      if (row < 0 || row >= plan.row_count) {
+        refuse(fmt::format("gathered row {} of {}", row, plan.row_count));
+      }
     }
-  }
+  });
   std::vector<uint8_t> seen(static_cast<size_t>(plan.query_count * plan.heads));
   bool masked = false;
   for (size_t i = 0; i < plan.tiles.size(); ++i) {
@@ -131,30 +183,11 @@ void validate(const Plan& plan, const QueryView& queries, const RowSet& rows) {
   }
 }
 
-int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows) {
-  int64_t total = 0;
-  std::vector<int32_t> ordinals;
-  for (const Tile& tile : plan.tiles) {
-    ordinals.clear();
-    int64_t pairs = 0;
-    for (const Segment& segment : tile_segments(plan, tile)) {
-      if (!segment.masked) {
-        pairs += segment.count * tile.queries();
-        continue;
-      }
-      if (ordinals.empty()) {
-        for (const int32_t query : tile_queries(plan, tile)) {
-          ordinals.push_back(queries.ordinals[static_cast<size_t>(query)]);
-        }
-        std::sort(ordinals.begin(), ordinals.end());
-      }
-      for_rows(plan, segment, [&](int64_t row) {
-        const int32_t ordinal = rows.ordinals[static_cast<size_t>(row)];
-        pairs += ordinals.end() - std::lower_bound(ordinals.begin(), ordinals.end(), ordinal);
-      });
-    }
-    total += pairs * tile.heads;
-  }
+int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows,
+                       const ThreadPool* threads) {
+  std::atomic<int64_t> total = 0;
+  share(threads, plan.tiles.size(), 16,
+        [&](size_t begin, size_t end) { total += pairs_of(plan, queries, rows, begin, end); });
   return total;
 }
 
@@ -217,6 +250,56 @@ void append(Plan& plan, const Plan& more) {
     tile.segment_end += segments;
     plan.tiles.push_back(tile);
   }
+}
+
+Plan join(std::vector<Plan> plans, const ThreadPool* threads) {
+  if (plans.empty()) return {};
+  if (plans.size() == 1) return std::move(plans.front());
+  struct Offsets {
+    size_t queries = 0, tiles = 0, segments = 0, gathered = 0;
+  };
+  std::vector<Offsets> offsets;
+  Offsets at;
+  for (const Plan& plan : plans) {
+    offsets.push_back(at);
+    at.queries += plan.query_rows.size();
+    at.tiles += plan.tiles.size();
+    at.segments += plan.segments.size();
+    at.gathered += plan.gathered.size();
+  }
+  Plan joined;
+  joined.heads = plans.front().heads;
+  joined.kv_heads = plans.front().kv_heads;
+  joined.query_count = plans.front().query_count;
+  joined.row_count = plans.front().row_count;
+  joined.query_rows.resize(at.queries);
+  joined.tiles.resize(at.tiles);
+  joined.segments.resize(at.segments);
+  joined.gathered.resize(at.gathered);
+  share(threads, plans.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const Plan& plan = plans[i];
+      const Offsets& to = offsets[i];
+      std::copy(plan.query_rows.begin(), plan.query_rows.end(),
+                joined.query_rows.begin() + static_cast<int64_t>(to.queries));
+      std::copy(plan.gathered.begin(), plan.gathered.end(),
+                joined.gathered.begin() + static_cast<int64_t>(to.gathered));
+      for (size_t s = 0; s < plan.segments.size(); ++s) {
+        Segment segment = plan.segments[s];
+        if (segment.gathered()) segment.begin += static_cast<int64_t>(to.gathered);
+        joined.segments[to.segments + s] = segment;
+      }
+      for (size_t t = 0; t < plan.tiles.size(); ++t) {
+        Tile tile = plan.tiles[t];
+        tile.query_begin += static_cast<int64_t>(to.queries);
+        tile.query_end += static_cast<int64_t>(to.queries);
+        tile.segment_begin += static_cast<int64_t>(to.segments);
+        tile.segment_end += static_cast<int64_t>(to.segments);
+        joined.tiles[to.tiles + t] = tile;
+      }
+    }
+  });
+  return joined;
 }
 
 QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {

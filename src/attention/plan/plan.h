@@ -52,11 +52,14 @@ struct Plan {
 };
 
 // Throws a bad_input error that names the first fault: a count that does not match, a tile that
-// crosses kv heads, a list or row outside its array, a query of a head twice in one pass.
-void validate(const Plan& plan, const QueryView& queries, const RowSet& rows);
+// crosses kv heads, a list or row outside its array, a query of a head twice in one pass. Threads
+// share the work where they are given, here and below.
+void validate(const Plan& plan, const QueryView& queries, const RowSet& rows,
+              const ThreadPool* threads = nullptr);
 
 // Number of (query, head, row) triples that the plan computes, causality taken into account.
-int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows);
+int64_t attended_pairs(const Plan& plan, const QueryView& queries, const RowSet& rows,
+                       const ThreadPool* threads = nullptr);
 // The same for dense causal attention.
 int64_t dense_pairs(int64_t heads, const QueryView& queries, const RowSet& rows);
 
@@ -67,6 +70,8 @@ std::vector<uint8_t> expand(const Plan& plan, const QueryView& queries, const Ro
 
 // Adds the tiles of a plan for the same queries and rows.
 void append(Plan& plan, const Plan& more);
+// One plan of the tiles of all, in order.
+Plan join(std::vector<Plan> plans, const ThreadPool* threads = nullptr);
 
 // Number of rows that a query of this ordinal may read: rows are sorted by ordinal, so these are
 // the first ones.

@@ -135,5 +135,47 @@ TEST(Plan, RefusesWhatDoesNotFit) {
   EXPECT_THROW(builder.add_rows(0, 1, 0), Error);
 }
 
+TEST(Plan, JoiningIsAppendingOnAnyNumberOfThreads) {
+  KINORA_FRESH_RANDOM(random);
+  const Problem problem = make_problem(
+      random, {.queries = 50, .earlier = 30, .heads = 4, .kv_heads = 2, .head_size = 1});
+  std::vector<Plan> parts;
+  for (int part = 0; part < 6; ++part) {
+    PlanBuilder builder(problem.queries(), problem.memory());
+    for (int tile = 0; tile < part; ++tile) {  // the first is empty
+      builder.begin_queries();
+      builder.add_query_range(10 * tile, 10 * tile + 1 + random.below(10));
+      builder.begin_segments();
+      builder.add_rows(random.below(20), 1 + random.below(20), static_cast<int32_t>(1 + part % 3));
+      const std::vector<int32_t> rows = {21, 40, static_cast<int32_t>(50 + random.below(20))};
+      builder.add_gathered(rows);
+      builder.add_tile(part % 4, 1, part);
+    }
+    parts.push_back(builder.take());
+  }
+  Plan appended = parts.front();
+  int64_t pairs = 0;
+  for (const Plan& part : parts) pairs += attended_pairs(part, problem.queries(), problem.memory());
+  for (size_t i = 1; i < parts.size(); ++i) append(appended, parts[i]);
+  const ThreadPool pool(3);
+  for (const ThreadPool* threads : {static_cast<const ThreadPool*>(nullptr), &pool}) {
+    const Plan joined = join(parts, threads);
+    validate(joined, problem.queries(), problem.memory(), threads);
+    EXPECT_EQ(joined.query_rows, appended.query_rows);
+    EXPECT_EQ(joined.gathered, appended.gathered);
+    EXPECT_EQ(joined.segments, appended.segments);
+    ASSERT_EQ(joined.tiles.size(), appended.tiles.size());
+    for (int head = 0; head < 4; ++head) {
+      EXPECT_EQ(expand(joined, problem.queries(), problem.memory(), head),
+                expand(appended, problem.queries(), problem.memory(), head));
+    }
+    EXPECT_EQ(attended_pairs(joined, problem.queries(), problem.memory(), threads), pairs);
+    Plan wrong = joined;
+    wrong.gathered.back() = 80;
+    EXPECT_THROW(validate(wrong, problem.queries(), problem.memory(), threads), Error);
+  }
+  EXPECT_TRUE(join({}).tiles.empty());
+}
+
 }  // namespace
 }  // namespace kinora

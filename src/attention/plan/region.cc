@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/error.h"
 
@@ -25,21 +26,46 @@ std::vector<int32_t> of_modality(std::span<const Modality> modalities, Modality 
   return indexes;
 }
 
-// Coordinates from ordinals, or from places among the region's own rows.
-void place(Region& region, const QueryView& queries, const RowSet& rows, bool by_place) {
-  const size_t count = region.rows.size();
-  region.row_coordinates.resize(count);
-  std::vector<int32_t> ordinals(count);
-  for (size_t i = 0; i < count; ++i) {
-    ordinals[i] = rows.ordinals[static_cast<size_t>(region.rows[i])];
-    region.row_coordinates[i] = by_place ? static_cast<int32_t>(i) : ordinals[i];
+std::vector<int32_t> ordinals_of(const RowSet& rows, std::span<const int32_t> places) {
+  std::vector<int32_t> ordinals;
+  ordinals.reserve(places.size());
+  for (const int32_t row : places) ordinals.push_back(rows.ordinals[static_cast<size_t>(row)]);
+  return ordinals;
+}
+
+// Ordinals as coordinates.
+void place_by_ordinal(Region& region, const QueryView& queries, const RowSet& rows) {
+  region.row_coordinates = ordinals_of(rows, region.rows);
+  for (const int32_t query : region.queries) {
+    region.query_coordinates.push_back(queries.ordinals[static_cast<size_t>(query)]);
   }
-  region.query_coordinates.reserve(region.queries.size());
+  region.query_reach = region.query_coordinates;
+}
+
+// Places as coordinates: of keys among the region's rows, of queries among `own`, the rows of their
+// own modality.
+void place_by_modality(Region& region, const QueryView& queries, const RowSet& rows,
+                       std::span<const int32_t> own) {
+  region.row_coordinates = all_of(region.row_count());
+  const std::vector<int32_t> keys = ordinals_of(rows, region.rows);
+  const std::vector<int32_t> peers = ordinals_of(rows, own);
+  const auto last_before = [](std::span<const int32_t> ordinals, int32_t ordinal) {
+    return static_cast<int32_t>(visible_rows(ordinals, ordinal)) - 1;
+  };
+  int32_t shift = std::numeric_limits<int32_t>::min();
   for (const int32_t query : region.queries) {
     const int32_t ordinal = queries.ordinals[static_cast<size_t>(query)];
-    region.query_coordinates.push_back(
-        by_place ? static_cast<int32_t>(visible_rows(ordinals, ordinal)) - 1 : ordinal);
+    region.query_coordinates.push_back(last_before(peers, ordinal));
+    region.query_reach.push_back(last_before(keys, ordinal));
+    if (region.query_reach.back() < 0) continue;
+    shift = std::max(shift, region.query_reach.back() - region.query_coordinates.back());
   }
+  if (shift == std::numeric_limits<int32_t>::min()) return;  // none of them sees anything
+  for (int32_t& coordinate : region.query_coordinates) coordinate += shift;
+}
+
+void find_runs(Region& region) {
+  const size_t count = region.rows.size();
   region.run_ends.resize(count);
   region.unbroken = true;
   for (size_t i = count; i > 0; --i) {
@@ -178,7 +204,12 @@ std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, con
       region.queries = by_query ? of_modality(queries.modalities, query) : all_of(queries.count());
       if (region.queries.empty()) continue;
       region.rows = keys;
-      place(region, queries, rows, boundary == Boundary::both);
+      if (boundary == Boundary::both) {
+        place_by_modality(region, queries, rows, of_modality(rows.modalities, query));
+      } else {
+        place_by_ordinal(region, queries, rows);
+      }
+      find_runs(region);
       regions.push_back(std::move(region));
     }
     ++pass;

@@ -21,17 +21,22 @@ enum class Boundary : uint8_t { none, key, query, both };
 std::string_view boundary_name(Boundary boundary);  // "none", "key", "query", "both"
 Boundary parse_boundary(std::string_view name);     // throws a bad_input error
 
-// A query reads a key only if the key's coordinate is not greater than its own. For none, key and
-// query the coordinate is the ordinal, so that lines keep their place across pruned rows. For both
-// it is the place among the keys of that modality: lines run on across what lies between.
+// Where a pattern has its lines. For none, key and query the coordinate of a query or key is its
+// ordinal, so that lines keep their place across pruned rows. For both it is the place among the
+// rows of its own modality, as if rows and columns had been grouped by modality: lines run on
+// across what lies between. Two modalities count apart there, so the queries are shifted together,
+// by as little as lets none of them see a key of a larger coordinate; within one modality the shift
+// is 0. Windows are counted back from the last key that a query sees, its reach.
 struct Region {
   Modality query_modality = Modality::text;  // of a query or both boundary
   Modality key_modality = Modality::text;    // of a key or both boundary
   int pass = 0;                              // regions that share queries differ in it
   std::vector<int32_t> queries;              // indexes into the QueryView, increasing
   std::vector<int32_t> rows;                 // indexes into the RowSet, increasing
-  std::vector<int32_t> query_coordinates;    // one per query, never decreasing; −1: sees nothing
-  std::vector<int32_t> row_coordinates;      // one per row, strictly increasing
+  std::vector<int32_t> query_coordinates;    // one per query, strictly increasing
+  std::vector<int32_t> query_reach;          // largest key coordinate it may see, never decreasing;
+                                     // −1: none. By ordinals it is the query's own coordinate
+  std::vector<int32_t> row_coordinates;  // one per row, strictly increasing
   std::vector<int32_t> run_ends;  // per place: the place after the run of adjacent rows it is in
   bool unbroken = false;          // rows and coordinates both count up by one
 

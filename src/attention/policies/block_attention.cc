@@ -26,7 +26,7 @@ std::string_view BlockAttention::name() const {
 std::vector<LabelledPlan> BlockAttention::sparse_plans(const Context& context, int,
                                                        const QueryView& queries, const RowSet& rows,
                                                        float scale) {
-  const int64_t count = std::max<int64_t>(1, scaled_keys(keys_, rows.count()) / layout_.block);
+  const int64_t count = std::max<int64_t>(1, scaled_keys(keys_, length(rows)) / layout_.block);
   const BlockChoice choice = method_ == BlockMethod::oracle
                                  ? oracle_blocks(context, queries, rows, scale, layout_, count)
                                  : mean_pool_blocks(context, queries, rows, layout_, count);

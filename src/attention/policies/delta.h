@@ -1,5 +1,5 @@
 // Delta correction (docs/methods/momo.md): every γ-th query is computed densely, and the error that
-// the sparse result has there is added to the γ queries that follow. Works over any sparse result.
+// the sparse result has there is added to the queries that follow. Works over any sparse result.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,21 @@
 
 namespace kinora {
 
-// Every `stride`-th query of a group, as a view of the same memory.
+// The queries of a group that are measured: every `stride`-th, counted back from the last one, from
+// which generation may continue, and the first. Increasing. Every run of `stride` queries has one.
+std::vector<int32_t> measured_queries(int64_t count, int64_t stride);
+
+// These queries by themselves, copied.
 class SampledQueries {
  public:
-  SampledQueries(const QueryView& queries, int64_t stride);
+  // On a GPU the heads of a query must lie side by side.
+  SampledQueries(const Context& context, const QueryView& queries, int64_t stride);
   QueryView view() const { return {queries_, ordinals_, modalities_}; }
   std::span<const int32_t> places() const { return places_; }  // in the group
 
  private:
   std::vector<int32_t> places_;
-  ConstTensorView queries_;
+  Tensor queries_;
   std::vector<int32_t> ordinals_;
   std::vector<Modality> modalities_;
 };

@@ -10,11 +10,12 @@ namespace kinora {
 namespace {
 
 constexpr int32_t most_stride = 1024;
-constexpr int32_t first_band = 512;  // of a grid that grows
+constexpr int32_t first_window = 512;  // of a grid that grows
 
 struct Grid {
   int32_t sink = 128;
-  int32_t local = 0;   // 0: one stride
+  int32_t local = 0;   // 0: one stride, or nothing where there are slashes
+  int32_t phases = 1;  // of every kind of line
   int32_t stride = 0;  // 0: searched
   int32_t max_stride = most_stride;
   bool horizontal = true;
@@ -23,7 +24,7 @@ struct Grid {
 };
 
 LineIndex resolve_grid(const Grid& grid, const Region& region, const Probe& probe) {
-  const GridLines lines{grid.horizontal, grid.vertical, grid.slash};
+  const GridLines lines{grid.horizontal, grid.vertical, grid.slash, grid.phases};
   // A line needs a few periods to be one.
   const auto high = static_cast<int32_t>(
       std::clamp<int64_t>(region.row_count() / 4, least_stride, grid.max_stride));
@@ -32,19 +33,22 @@ LineIndex resolve_grid(const Grid& grid, const Region& region, const Probe& prob
   LineIndex index;
   index.sink = grid.sink;
   index.stride = fit.stride;
+  if (grid.horizontal) index.horizontal = fit.vertical;
   if (grid.vertical) index.vertical = fit.vertical;
   if (grid.slash) index.slash = fit.slash;
-  if (grid.horizontal) index.horizontal = fit.vertical;
-  // Queries of one phase lie a stride apart: a band around each would join up to everything.
-  if (!grid.slash) index.local = grid.local > 0 ? grid.local : fit.stride;
+  // With slashes, queries of one phase lie a stride apart and a window costs what lies between
+  // them as well (comb_tile), so that it is not there unasked.
+  index.local = grid.local > 0 || grid.slash ? grid.local : fit.stride;
   return index;
 }
 
 std::string grid_text(const Grid& grid) {
   const std::string stride = grid.stride > 0 ? fmt::format("stride {}", grid.stride)
                                              : fmt::format("any stride to {}", grid.max_stride);
-  return fmt::format("{} {}{}{}", stride, grid.horizontal ? "h" : "-", grid.vertical ? "v" : "-",
-                     grid.slash ? "s" : "-");
+  return fmt::format("{} {}{}{}{}{}", stride, grid.horizontal ? "h" : "-",
+                     grid.vertical ? "v" : "-", grid.slash ? "s" : "-",
+                     grid.phases > 1 ? fmt::format(" × {}", grid.phases) : "",
+                     grid.local > 0 ? fmt::format(" + {}", grid.local) : "");
 }
 
 std::string grid_problem(const Grid& grid) {
@@ -53,6 +57,7 @@ std::string grid_problem(const Grid& grid) {
     return fmt::format("a largest stride of {}; it must be in {} … {}", grid.max_stride,
                        least_stride, most_stride);
   }
+  if (grid.phases < 1) return fmt::format("{} phases; a line has at least 1", grid.phases);
   return "";
 }
 
@@ -84,24 +89,38 @@ std::vector<Grid> grid_candidates(int32_t frame_stride) {
   return grids;
 }
 
+// What a budget can be spent on: a window, more lines, or both.
+std::vector<Grid> grid_shapes(const Grid& grid) {
+  Grid window = grid;
+  window.local = std::max(grid.local, first_window);
+  Grid lines = grid;
+  lines.phases = std::max(grid.phases, 2);
+  Grid both = window;
+  both.phases = lines.phases;
+  return {window, lines, both};
+}
+
 }  // namespace
 
 AttentionPolicy grid_policy() {
   PatternSizes<Grid> sizes({});
   sizes.count("sink", &Grid::sink, SizeChange::shrinks, "first tokens, read by all")
       .count("local", &Grid::local, SizeChange::grows,
-             "nearest tokens, where there are no slashes; 0: one stride");
+             "nearest tokens; 0: one stride, or none where there are slashes");
   sizes.settings()
       .count("stride", &Grid::stride, {}, "tokens from line to line; 0: searched")
       .count("max-stride", &Grid::max_stride, {least_stride, most_stride},
              "the largest that is searched")
+      .count("phases", &Grid::phases, {1, most_stride}, "lines of each kind to a stride")
       .add("lines", "some of h, v and s", "horizontal lines, vertical lines, slashes", set_lines,
            lines_text);
   sizes.store({.key = "stride", .least = 1}, &Grid::stride)
       .store({.key = "max_stride", .absent = most_stride}, &Grid::max_stride)
       .store({.key = "horizontal", .flag = true}, &Grid::horizontal)
       .store({.key = "vertical", .flag = true}, &Grid::vertical)
-      .store({.key = "slash", .flag = true}, &Grid::slash);
+      .store({.key = "slash", .flag = true}, &Grid::slash)
+      .store({.key = "phases", .change = SizeChange::counts, .absent = 1, .least = 1},
+             &Grid::phases);
   return pattern_policy(LinePattern<Grid>{
       .name = "grid",
       .summary = "every Nth row, column and diagonal; N and phase are searched (MMInference)",
@@ -110,12 +129,7 @@ AttentionPolicy grid_policy() {
       .text = grid_text,
       .needs_probe = true,
       .problem = grid_problem,
-      .widen =
-          [](Grid& grid) {
-            if (grid.slash || grid.local > 0) return false;
-            grid.local = first_band;
-            return true;
-          },
+      .shapes = grid_shapes,
       .candidates = grid_candidates});
 }
 

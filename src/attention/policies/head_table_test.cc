@@ -6,6 +6,7 @@
 
 #include "attention/policies/dense.h"
 #include "attention/policies/pattern_attention.h"
+#include "attention/policies/policy.h"
 #include "attention/test_support.h"
 #include "base/error.h"
 #include "support/temp_dir.h"
@@ -169,7 +170,7 @@ TEST(PatternAttention, EveryHeadFollowsItsChoice) {
     const HeadChoice& choice = *table->at(1, head);
     const auto regions = cut_regions(choice.boundary, problem.queries(), problem.memory());
     const auto indexes = resolve_head(context, choice, regions, problem.queries(), problem.memory(),
-                                      head, problem.scale);
+                                      head, problem.scale, problem.rows());
     PlanBuilder builder(problem.queries(), problem.memory());
     for (size_t i = 0; i < regions.size(); ++i) {
       add_line_tiles(builder, regions[i], indexes[i], head);
@@ -200,14 +201,23 @@ TEST(PatternAttention, FallsBackWhereSparseCannotWin) {
   const HeadChoice choice{.patterns = {{{}, {}, parse_pattern("a-shape:sink=4,local=64")}}};
   const Problem problem = make_problem(random, {.queries = 200, .head_size = 8});
   const Problem one = make_problem(random, {.queries = 1, .earlier = 300, .head_size = 8});
-  PatternAttention eager("a-shape", choice, {.dense_below = 0, .dense_layers = {3}});
-  EXPECT_FALSE(eager.falls_back(0, problem.queries(), problem.memory()));
-  EXPECT_TRUE(eager.falls_back(3, problem.queries(), problem.memory()));
-  EXPECT_TRUE(eager.falls_back(0, one.queries(), one.memory()));
+  Problem few = make_problem(random, {.queries = 63, .earlier = 300, .head_size = 8});
+  for (Modality& modality : few.query_modalities) modality = Modality::video;
+  PatternAttention eager("a-shape", choice, {.dense_below = 0, .dense_layers = 1});
+  EXPECT_FALSE(eager.falls_back(1, problem.queries(), problem.memory()));
+  EXPECT_TRUE(eager.falls_back(0, problem.queries(), problem.memory()));
+  EXPECT_TRUE(eager.falls_back(1, one.queries(), one.memory()));
+  EXPECT_TRUE(eager.falls_back(1, few.queries(), few.memory()));
+  EXPECT_FALSE(PatternAttention("a-shape", choice, {.dense_below = 0, .least_queries = 2})
+                   .falls_back(0, few.queries(), few.memory()));
+  QueryView tree = problem.queries();
+  const std::vector<int32_t> parents(200, -1);
+  tree.parents = parents;
+  EXPECT_TRUE(eager.falls_back(1, tree, problem.memory()));
   PatternAttention lazy("a-shape", choice, {.dense_below = 201});
   EXPECT_TRUE(lazy.falls_back(0, problem.queries(), problem.memory()));
   std::vector<float> out(static_cast<size_t>(one.out_shape().elements()), NAN);
-  eager.attend(Context(pool), 0, one.queries(), one.memory(), one.scale,
+  eager.attend(Context(pool), 1, one.queries(), one.memory(), one.scale,
                TensorView::of(out.data(), one.out_shape()));
   EXPECT_EQ(eager.report()->dense_calls, 1);
   EXPECT_DOUBLE_EQ(eager.report()->share(), 1.0);
@@ -239,6 +249,35 @@ TEST(PatternAttention, DeltaReducesTheErrorOfSmoothQueries) {
   EXPECT_GT(plain, 0.01);
   EXPECT_LT(error(16), 0.8 * plain);
   EXPECT_LT(error(1), 1e-5);  // every query measured: exact
+}
+
+// All groups of a prompt are read with the sizes of its length, where that is known.
+TEST(PatternAttention, SizesFollowTheLengthOfThePrompt) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  const Problem problem = make_problem(random, {.queries = 500, .head_size = 16});
+  AttentionOptions options;
+  options.sparse = {.dense_below = 0, .dense_last = 0};
+  const auto reads = [&](const char* text, int64_t length) {
+    const auto attention = make_attention(text, options);
+    attention->planner()->set_length(length);
+    const auto plans =
+        attention->planner()->plans(context, 0, problem.queries(), problem.memory(), problem.scale);
+    return attended_pairs(plans[0].plan, problem.queries(), problem.memory());
+  };
+  // 4,096 at 25,000 are 82 of 500 and 164 of 1,000 tokens.
+  const auto window = [](int64_t local) {
+    int64_t pairs = 0;
+    for (int64_t q = 0; q < 500; ++q)
+      pairs += q + 1 - std::max<int64_t>(0, q / 128 * 128 - local + 1);
+    return pairs;
+  };
+  EXPECT_EQ(reads("a-shape:sink=0,local=4096", 0), window(82));
+  EXPECT_EQ(reads("a-shape:sink=0,local=4096", 300), window(82));  // it has more already
+  EXPECT_EQ(reads("a-shape:sink=0,local=4096", 1000), window(164));
+  EXPECT_LT(reads("momo:sink=0,window=32", 0), reads("momo:sink=0,window=32", 2000));
+  EXPECT_LT(reads("mean-pool:sink=0,window=32", 0), reads("mean-pool:sink=0,window=32", 2000));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/policies/block_settings.h"
-#include "attention/policies/delta.h"
 #include "attention/policies/dense.h"
 #include "attention/runner.h"
 #include "base/error.h"
@@ -21,16 +20,15 @@ namespace {
 // Feeds every measured query's block scores to its own top-k.
 class TopKObserver final : public BlockObserver {
  public:
-  TopKObserver(const MomoOptions& options, const QueryView& queries, const RowSet& rows,
-               int64_t samples, int64_t heads)
+  TopKObserver(const MomoOptions& options, const QueryView& queries,
+               std::span<const int32_t> places, const RowSet& rows, int64_t heads)
       : block_(options.layout.block),
         heads_(heads),
         first_(options.layout.sink_end(rows.count()) / block_) {
-    top_.reserve(static_cast<size_t>(samples * heads));
-    for (int64_t sample = 0; sample < samples; ++sample) {
-      const int64_t end = options.layout.window_begin(
-                              queries, rows, sample * options.query_stride / options.layout.tile) /
-                          block_;
+    top_.reserve(places.size() * static_cast<size_t>(heads));
+    for (const int32_t place : places) {
+      const int64_t end =
+          options.layout.window_begin(queries, rows, place / options.layout.tile) / block_;
       ends_.push_back(end);
       for (int64_t head = 0; head < heads; ++head) {
         top_.emplace_back(options.top_k, options.k, options.k_exact,
@@ -96,7 +94,7 @@ void check(const MomoOptions& options) {
 }
 
 BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
-                           int64_t samples, int64_t heads, int64_t stride, int64_t tile_size,
+                           std::span<const int32_t> places, int64_t heads, int64_t tile_size,
                            int64_t tiles, int64_t blocks_kept, BlockRank rank) {
   BlockChoice choice(static_cast<size_t>(heads * tiles));
   context.threads->parallel_for(heads * tiles, 1, [&](int64_t begin, int64_t finish) {
@@ -105,9 +103,10 @@ BlockChoice union_and_trim(const Context& context, const std::vector<std::vector
       const int64_t head = at / tiles, tile = at % tiles;
       all.clear();
       united.clear();
-      // The measured queries of a tile are those with s · stride in it.
-      const auto first_from = [&](int64_t query) { return (query + stride - 1) / stride; };
-      const int64_t end = std::min(samples, first_from((tile + 1) * tile_size));
+      const auto first_from = [&](int64_t query) {
+        return std::lower_bound(places.begin(), places.end(), query) - places.begin();
+      };
+      const int64_t end = first_from((tile + 1) * tile_size);
       for (int64_t sample = first_from(tile * tile_size); sample < end; ++sample) {
         const auto& list = kept[static_cast<size_t>(sample * heads + head)];
         all.insert(all.end(), list.begin(), list.end());
@@ -140,11 +139,11 @@ MomoAttention::MomoAttention(MomoOptions momo, SparseOptions options)
 }
 
 BlockChoice MomoAttention::measure(const Context& context, const QueryView& queries,
-                                   const RowSet& rows, float scale, TensorView exact) const {
-  const SampledQueries sampled(queries, momo_.query_stride);
+                                   const SampledQueries& sampled, const RowSet& rows, float scale,
+                                   TensorView exact) const {
   const QueryView view = sampled.view();
   const int64_t samples = view.count(), heads = queries.queries.size(1);
-  TopKObserver observer(momo_, queries, rows, samples, heads);
+  TopKObserver observer(momo_, queries, sampled.places(), rows, heads);
   std::vector<float> max(static_cast<size_t>(samples * heads)), sum(max.size());
   run_plan(context, measuring_plan(context, view, rows), view, rows, scale, exact,
            {.state = {max.data(), sum.data()}, .observer = &observer});
@@ -160,9 +159,9 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
       for (BlockScore& score : kept[i]) score.score -= total;
     }
   });
-  const int64_t keys = scaled_keys(momo_.sparse_keys, rows.count());
+  const int64_t keys = scaled_keys(momo_.sparse_keys, length(rows));
   const int64_t blocks = rows.count() / momo_.layout.block + 1;
-  return union_and_trim(context, kept, samples, heads, momo_.query_stride, momo_.layout.tile,
+  return union_and_trim(context, kept, sampled.places(), heads, momo_.layout.tile,
                         momo_.layout.tiles(queries.count()),
                         momo_.trim ? std::max<int64_t>(1, keys / momo_.layout.block) : blocks,
                         momo_.rank);
@@ -171,9 +170,9 @@ BlockChoice MomoAttention::measure(const Context& context, const QueryView& quer
 std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, int,
                                                       const QueryView& queries, const RowSet& rows,
                                                       float scale) {
-  const SampledQueries sampled(queries, momo_.query_stride);
+  const SampledQueries sampled(context, queries, momo_.query_stride);
   Tensor exact(DType::f32, sampled.view().queries.shape());
-  const BlockChoice choice = measure(context, queries, rows, scale, exact);
+  const BlockChoice choice = measure(context, queries, sampled, rows, scale, exact);
   std::vector<LabelledPlan> result;
   result.push_back({"momo blocks", block_plan(queries, rows, momo_.layout, choice)});
   return result;
@@ -182,10 +181,10 @@ std::vector<LabelledPlan> MomoAttention::sparse_plans(const Context& context, in
 void MomoAttention::attend_sparsely(const Context& context, int, const QueryView& queries,
                                     const RowSet& rows, float scale, TensorView out) {
   const RunTimer watch;
-  const SampledQueries sampled(queries, momo_.query_stride);
+  const SampledQueries sampled(context, queries, momo_.query_stride);
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
-  const BlockChoice choice = measure(context, queries, rows, scale, exact);
+  const BlockChoice choice = measure(context, queries, sampled, rows, scale, exact);
   const int64_t heads = queries.queries.size(1);
   const int64_t pairs = dense_pairs(heads, view, rows);
   AttentionReport::Part& part = report_.parts["momo measure"];
@@ -211,14 +210,14 @@ void MomoAttention::attend_on_gpu(const Context& context, int layer, const Query
     return correct_on_gpu(context, queries, rows, scale, stride, out);
   }
   const int64_t heads = queries.queries.size(1);
-  const SampledQueries sampled(queries, momo_.query_stride);
+  const SampledQueries sampled(context, queries, momo_.query_stride);
   const QueryView view = sampled.view();
   gpu_work_.begin(context, "momo measure", heads);
   gpu_work_.planned(context);
   Tensor exact(out.dtype(), view.queries.shape(), context.device);
   const cuda_attention::DeviceBlocks chosen =
       cuda_attention::choose_blocks(context, queries, sampled, rows, scale, momo_,
-                                    scaled_keys(momo_.sparse_keys, rows.count()), exact);
+                                    scaled_keys(momo_.sparse_keys, length(rows)), exact);
   gpu_work_.end(context, dense_pairs(heads, view, rows));
   gpu_work_.begin(context, "momo blocks", heads);
   const auto plan = cuda_attention::block_plan(context, queries, rows, momo_.layout, chosen, out);

@@ -1,9 +1,11 @@
-// MOMO, "measure once, mask once": every γ-th query is computed densely and, as it scans the keys,
-// notes which blocks held its attention; all queries then read only those blocks, the first rows
-// and a window; the error at the measured queries corrects their neighbours. docs/methods/momo.md.
+// MOMO, "measure once, mask once": every γ-th query (delta.h) is computed densely and, as it scans
+// the keys, notes which blocks held its attention; all queries then read only those blocks, the
+// first rows and a window; the error at the measured queries corrects their neighbours.
+// docs/methods/momo.md.
 #pragma once
 
 #include "attention/plan/block_plan.h"
+#include "attention/policies/delta.h"
 #include "attention/policies/online_top_k.h"
 #include "attention/policies/sparse_attention.h"
 
@@ -35,10 +37,10 @@ int64_t spread_stride(int64_t stride, int64_t frame_tokens);
 void check(const MomoOptions& options);
 
 // Blocks of every head and tile after union and trim.
-//   kept: [samples × heads], what each measured query chose, scores as log2 of its share of
-//   attention; sample s is query s · stride, and tiles have `tile` queries
+//   kept: [measured × heads], what each measured query chose, scores as log2 of its share of
+//   attention; places: of these queries in the group, whose tiles have `tile` queries
 BlockChoice union_and_trim(const Context& context, const std::vector<std::vector<BlockScore>>& kept,
-                           int64_t samples, int64_t heads, int64_t stride, int64_t tile,
+                           std::span<const int32_t> places, int64_t heads, int64_t tile,
                            int64_t tiles, int64_t blocks_kept, BlockRank rank);
 
 class MomoAttention final : public SparseAttention {
@@ -58,8 +60,9 @@ class MomoAttention final : public SparseAttention {
 
  private:
   // Runs the measured queries densely into `exact` and returns the chosen blocks.
-  BlockChoice measure(const Context& context, const QueryView& queries, const RowSet& rows,
-                      float scale, TensorView exact) const;
+  BlockChoice measure(const Context& context, const QueryView& queries,
+                      const SampledQueries& sampled, const RowSet& rows, float scale,
+                      TensorView exact) const;
 
   MomoOptions momo_;
 };

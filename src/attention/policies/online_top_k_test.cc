@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <limits>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "support/random_data.h"
@@ -91,6 +95,89 @@ TEST(OnlineTopK, EstimatesKeepAtMostKAndMostOfTheMass) {
   }
   EXPECT_GT(kept_threshold, 0.85 * kept_best);
   EXPECT_GT(kept_hybrid, 0.9 * kept_best);
+}
+
+// The threshold by its definition: mean and deviation of all scores so far, anew for every block,
+// and the quantile by bisection.
+std::vector<BlockScore> by_definition(int64_t k, int64_t exact, const std::vector<float>& scores) {
+  std::deque<BlockScore> buffer, accepted;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    BlockScore left{static_cast<int32_t>(i), scores[i]};
+    if (std::ssize(buffer) < exact) {
+      buffer.push_back(left);
+      continue;
+    }
+    if (exact > 0) {
+      const auto weakest = std::min_element(
+          buffer.begin(), buffer.end(), [](const BlockScore& a, const BlockScore& b) {
+            return a.score != b.score ? a.score < b.score : a.block > b.block;
+          });
+      if (weakest->score < left.score) std::swap(*weakest, left);
+    }
+    const int64_t slots = k - exact - std::ssize(accepted);
+    const auto remaining = static_cast<int64_t>(scores.size() - i);
+    if (slots <= 0) continue;
+    double mean = 0, square = 0;
+    for (size_t j = 0; j <= i; ++j) mean += static_cast<double>(scores[j]);
+    mean /= static_cast<double>(i + 1);
+    for (size_t j = 0; j <= i; ++j) {
+      square += (static_cast<double>(scores[j]) - mean) * (static_cast<double>(scores[j]) - mean);
+    }
+    const double deviation = std::sqrt(square / static_cast<double>(i + 1));
+    double low = -40, high = 40;  // in deviations
+    for (int step = 0; step < 100; ++step) {
+      const double middle = (low + high) / 2;
+      const bool more = 0.5 * std::erfc(middle / std::sqrt(2.0)) * static_cast<double>(remaining) >
+                        static_cast<double>(slots);
+      (more ? low : high) = middle;
+    }
+    if (slots >= remaining || static_cast<double>(left.score) > mean + deviation * low) {
+      accepted.push_back(left);
+    }
+  }
+  buffer.insert(buffer.end(), accepted.begin(), accepted.end());
+  return sorted({buffer.begin(), buffer.end()});
+}
+
+// Scores that a normal distribution does not describe: strong blocks late or early in the scan, a
+// change on the way, and heavy tails.
+TEST(OnlineTopK, ThresholdsFollowTheDefinitionWhereScoresDriftOrHaveHeavyTails) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr int64_t count = 600, k = 96;
+  const auto place = [](int64_t i) { return static_cast<double>(i) / count; };
+  const auto tail = [&] {  // Student's t with three degrees of freedom
+    double squares = 0;
+    for (int i = 0; i < 3; ++i) squares += std::pow(random.normal(), 2);
+    return std::min(30.0, 2 * random.normal() / std::sqrt(squares / 3));
+  };
+  const std::vector<std::pair<std::string, std::function<double(int64_t)>>> kinds = {
+      {"later ones stronger", [&](int64_t i) { return random.normal() + 6 * place(i); }},
+      {"earlier ones stronger", [&](int64_t i) { return random.normal() - 6 * place(i); }},
+      {"a step", [&](int64_t i) { return random.normal() + (place(i) > 0.75 ? 4 : 0); }},
+      {"heavy tails", [&](int64_t) { return tail(); }},
+      {"all but one equal", [&](int64_t i) { return i == 311 ? 2.0 : 1.0; }}};
+  const auto mass = [](const std::vector<BlockScore>& blocks) {
+    double total = 0;
+    for (const BlockScore& block : blocks) total += std::exp(static_cast<double>(block.score));
+    return total;
+  };
+  for (const auto& [name, draw] : kinds) {
+    for (int round = 0; round < 5; ++round) {
+      std::vector<float> scores;
+      for (int64_t i = 0; i < count; ++i) scores.push_back(static_cast<float>(draw(i)));
+      EXPECT_EQ(run(TopKMethod::threshold, k, 0, scores), by_definition(k, 0, scores)) << name;
+      const auto hybrid = run(TopKMethod::hybrid, k, 8, scores);
+      EXPECT_EQ(hybrid, by_definition(k, 8, scores)) << name;
+      EXPECT_LE(std::ssize(hybrid), k) << name;
+      // Whatever the statistics say, the strongest are there.
+      const auto best = by_sorting(8, scores);
+      ASSERT_GE(hybrid.size(), best.size()) << name;
+      EXPECT_TRUE(std::equal(best.begin(), best.end(), hybrid.begin())) << name;
+      // With heavy tails that is nearly all; where scores drift, much of the rest is missed.
+      const double kept = mass(hybrid) / mass(by_sorting(k, scores));
+      EXPECT_GT(kept, name == "heavy tails" ? 0.9 : 0.15) << name;
+    }
+  }
 }
 
 TEST(OnlineTopK, FewBlocksAreAllTaken) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "attention/policies/all.h"
 #include "base/error.h"
@@ -13,11 +14,12 @@ namespace {
 
 constexpr double one_cost = 4096;  // rows, columns or diagonals
 
-// Calls change(size) for every size that grows.
+// Calls change(size) for every size that changes in one of these ways.
 template <typename Change>
-void for_growing(PatternSpec& spec, const Change& change) {
+void for_sizes(PatternSpec& spec, std::initializer_list<SizeChange> ways, const Change& change) {
   for (size_t i = 0; i < spec.sizes.size(); ++i) {
-    if (spec.kind->sizes[i].change == SizeChange::grows) change(spec.sizes[i]);
+    const SizeChange way = spec.kind->sizes[i].change;
+    if (std::find(ways.begin(), ways.end(), way) != ways.end()) change(spec.sizes[i]);
   }
 }
 
@@ -67,7 +69,8 @@ PatternSpec scaled(const PatternSpec& spec, int64_t length) {
   const double share = static_cast<double>(length) / static_cast<double>(nominal_length);
   for (size_t i = 0; i < spec.sizes.size(); ++i) {
     int32_t& size = result.sizes[i];
-    if (spec.kind->sizes[i].change == SizeChange::fixed || size <= 0) continue;
+    const SizeChange change = spec.kind->sizes[i].change;
+    if (change == SizeChange::fixed || change == SizeChange::counts || size <= 0) continue;
     size = std::max(1, static_cast<int32_t>(std::lround(share * size)));
   }
   return result;
@@ -75,13 +78,19 @@ PatternSpec scaled(const PatternSpec& spec, int64_t length) {
 
 bool resize(PatternSpec& spec, double factor) {
   factor = std::clamp(factor, 0.25, 4.0);
-  if (factor > 1 && spec.kind->widen && spec.kind->widen(spec.sizes)) return true;
   bool changed = false;
-  for_growing(spec, [&](int32_t& size) {
+  int32_t largest = 0;
+  const auto change = [&](int32_t& size) {
     if (size < 2) return;
-    const auto next = static_cast<int32_t>(std::min(factor * size, 1.0 * nominal_length));
+    const auto next = static_cast<int32_t>(std::clamp(factor * size, 1.0, 1.0 * nominal_length));
     changed = changed || next != size;
     size = next;
+  };
+  for_sizes(spec, {SizeChange::grows}, [&](int32_t& size) { largest = std::max(largest, size); });
+  for_sizes(spec, {SizeChange::grows, SizeChange::counts}, change);
+  if (factor >= 1) return changed;
+  for_sizes(spec, {SizeChange::shrinks}, [&](int32_t& size) {
+    if (largest > 0 && size > largest) change(size);
   });
   return changed;
 }
@@ -89,12 +98,33 @@ bool resize(PatternSpec& spec, double factor) {
 PatternSpec at_one_cost(const PatternSpec& spec) {
   PatternSpec result = spec;
   double total = 0;
-  for_growing(result, [&](int32_t& size) { total += size; });
+  for_sizes(result, {SizeChange::grows}, [&](int32_t& size) { total += size; });
   if (total == 0) return result;
-  for_growing(result, [&](int32_t& size) {
+  for_sizes(result, {SizeChange::grows}, [&](int32_t& size) {
     size = static_cast<int32_t>(std::lround(one_cost / total * size));
   });
   return result;
+}
+
+std::vector<PatternSpec> shapes_of(const PatternSpec& spec) {
+  std::vector<PatternSpec> shapes;
+  if (spec.kind->shapes) {
+    for (SizeValues& sizes : spec.kind->shapes(spec.sizes)) {
+      shapes.push_back(at_one_cost({spec.kind, std::move(sizes)}));
+    }
+  } else {
+    shapes.push_back(at_one_cost(spec));
+  }
+  return shapes;
+}
+
+PatternSpec between(const PatternSpec& low, const PatternSpec& high) {
+  PatternSpec middle = low;
+  for (size_t i = 0; i < low.sizes.size(); ++i) {
+    const double product = static_cast<double>(low.sizes[i]) * static_cast<double>(high.sizes[i]);
+    if (low.sizes[i] != high.sizes[i]) middle.sizes[i] = static_cast<int32_t>(std::sqrt(product));
+  }
+  return middle;
 }
 
 LineIndex resolve(const PatternSpec& spec, const Region& region, const Probe& probe) {

@@ -22,6 +22,7 @@ enum class SizeChange : uint8_t {
   fixed,
   shrinks,  // in proportion, for inputs below the nominal length
   grows,    // the same, and the search makes it larger or smaller to use its budget
+  counts,   // for the search as above; the length of the input does not matter
 };
 
 // One size of a kind, as tables store it.
@@ -49,8 +50,8 @@ struct PatternKind {
   std::function<StrongestLines(const SizeValues&)> strongest{};
   std::function<std::string(const SizeValues&)> text{};     // of the sizes, for reports
   std::function<std::string(const SizeValues&)> problem{};  // why sizes make no sense; empty: none
-  // Adds something that can grow to a pattern that has nothing to grow; false: there is nothing.
-  std::function<bool(SizeValues&)> widen{};
+  // The ways in which a pattern can use a budget; empty: by its sizes as they are.
+  std::function<std::vector<SizeValues>(const SizeValues&)> shapes{};
   // What the search tries (table 3 of MMInference's paper); empty: nothing.
   std::function<std::vector<SizeValues>(int32_t frame_stride)> candidates{};
   // Sizes as a person gives them behind the name.
@@ -87,11 +88,18 @@ std::string to_string(const PatternSpec& spec);
 PatternSpec scaled(const PatternSpec& spec, int64_t length);
 
 // Makes a pattern cost about `factor` times as much, between a quarter and four times; false when
-// it has no sizes to change.
+// it has no sizes to change. Sizes of 0 and 1 stay as they are, and none falls below 1. A sink is
+// cut where it is larger than what grows.
 bool resize(PatternSpec& spec, double factor);
 
-// The same shape with all growing sizes set to one common value, so that shapes can be compared.
+// A pattern whose sizes lie between those of two of its kind; `low` where there is none.
+PatternSpec between(const PatternSpec& low, const PatternSpec& high);
+
+// The same shape with the sum of its growing sizes set to one common value, so that shapes can be
+// compared.
 PatternSpec at_one_cost(const PatternSpec& spec);
+// The shapes of a pattern, each at that cost.
+std::vector<PatternSpec> shapes_of(const PatternSpec& spec);
 
 LineIndex resolve(const PatternSpec& spec, const Region& region, const Probe& probe);
 

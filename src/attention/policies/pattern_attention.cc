@@ -54,10 +54,13 @@ std::optional<cuda_attention::LineHead> device_head(const HeadChoice& choice, in
 }
 
 LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
-                         const QueryView& queries, const RowSet& rows, int head, float scale) {
-  const PatternSpec spec = scaled(pattern_for(choice, region), rows.count());
+                         const QueryView& queries, const RowSet& rows, int head, float scale,
+                         int64_t length, ProbeOf of) {
+  const PatternSpec spec = scaled(pattern_for(choice, region), length);
   Probe probe;
-  if (spec.kind->needs_probe) probe = probe_region(context, queries, rows, region, head, scale);
+  if (spec.kind->needs_probe) {
+    probe = probe_region(context, queries, rows, region, head, scale, of);
+  }
   return resolve(spec, region, probe);
 }
 
@@ -65,10 +68,11 @@ LineIndex resolve_region(const Context& context, const HeadChoice& choice, const
 
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
                                     const std::vector<Region>& regions, const QueryView& queries,
-                                    const RowSet& rows, int head, float scale) {
+                                    const RowSet& rows, int head, float scale, int64_t length) {
   std::vector<LineIndex> indexes;
   for (const Region& region : regions) {
-    indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale));
+    indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale, length,
+                                     ProbeOf::each_modality));
   }
   return indexes;
 }
@@ -163,8 +167,10 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
   for_each(places.size(), [&](size_t i) {
     const auto [head, region] = places[i];
     const HeadChoice& chosen = choice(layer, head);
-    indexes[static_cast<size_t>(head)][region] = resolve_region(
-        context, chosen, regions.at(chosen.boundary)[region], queries, rows, head, scale);
+    // A single pattern is as published, which looks at the last queries whatever they are.
+    indexes[static_cast<size_t>(head)][region] =
+        resolve_region(context, chosen, regions.at(chosen.boundary)[region], queries, rows, head,
+                       scale, length(rows), table_ ? ProbeOf::each_modality : ProbeOf::region);
   });
 
   // Siblings with equal indexes share tiles, so that keys are read once for all of them.
@@ -194,14 +200,14 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
                    part.end - part.head);
     part.plan = builder.take();
   });
-  std::map<std::string, Plan> plans;
+  std::map<std::string, std::vector<Plan>> plans;
   for (Part& part : parts) {
-    const auto [plan, fresh] =
-        plans.try_emplace(label_of(choice(layer, part.head)), std::move(part.plan));
-    if (!fresh) append(plan->second, part.plan);
+    plans[label_of(choice(layer, part.head))].push_back(std::move(part.plan));
   }
   std::vector<LabelledPlan> result;
-  for (auto& [label, plan] : plans) result.push_back({label, std::move(plan)});
+  for (auto& [label, pieces] : plans) {
+    result.push_back({label, join(std::move(pieces), context.threads)});
+  }
   return result;
 }
 

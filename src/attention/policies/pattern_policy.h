@@ -79,7 +79,7 @@ struct LinePattern {
   std::function<StrongestLines(const Sizes&)> strongest{};
   std::function<std::string(const Sizes&)> problem{};
   std::function<void(Sizes&, int32_t frame_stride)> follow_frames{};  // sizes that were not given
-  std::function<bool(Sizes&)> widen{};
+  std::function<std::vector<Sizes>(const Sizes&)> shapes{};
   std::function<std::vector<Sizes>(int32_t frame_stride)> candidates{};
 };
 
@@ -105,12 +105,13 @@ std::shared_ptr<const PatternKind> pattern_kind(const LinePattern<Sizes>& patter
       return pattern.problem(pattern.sizes.unpack(values));
     };
   }
-  if (pattern.widen) {
-    kind->widen = [pattern](SizeValues& values) {
-      Sizes sizes = pattern.sizes.unpack(values);
-      const bool widened = pattern.widen(sizes);
-      values = pattern.sizes.pack(sizes);
-      return widened;
+  if (pattern.shapes) {
+    kind->shapes = [pattern](const SizeValues& values) {
+      std::vector<SizeValues> packed;
+      for (const Sizes& sizes : pattern.shapes(pattern.sizes.unpack(values))) {
+        packed.push_back(pattern.sizes.pack(sizes));
+      }
+      return packed;
     };
   }
   if (pattern.candidates) {

@@ -32,7 +32,7 @@ LinePattern<Stripes> stripes() {
                 index.local = pattern.near_by;
                 index.sink = pattern.first ? 1 : 0;
                 index.stride = pattern.step;
-                index.vertical = 0;
+                index.vertical = {0};
                 return index;
               },
           .text = [](const Stripes& pattern) { return std::to_string(pattern.step); },
@@ -43,12 +43,9 @@ LinePattern<Stripes> stripes() {
               [](Stripes& pattern, int32_t frame_stride) {
                 if (pattern.step == 0) pattern.step = frame_stride;
               },
-          .widen =
-              [](Stripes& pattern) {
-                if (pattern.near_by > 0) return false;
-                pattern.near_by = 32;
-                return true;
-              },
+          .shapes = [](const Stripes& pattern) -> std::vector<Stripes> {
+            return {pattern, {32, pattern.step, false}};
+          },
           .candidates = [](int32_t frame_stride) -> std::vector<Stripes> {
             return {{128, frame_stride, true}, {256, 7, false}};
           }};
@@ -83,10 +80,18 @@ TEST(PatternPolicy, GrowsWhatCanGrow) {
   spec.sizes[0] = 0;
   EXPECT_EQ(at_one_cost(spec), spec);
   EXPECT_FALSE(resize(spec, 0.5));
-  EXPECT_TRUE(resize(spec, 1.5));
-  EXPECT_EQ(spec.sizes, (SizeValues{32, 50, 1}));
+  EXPECT_FALSE(resize(spec, 1.5));
+  const auto shapes = shapes_of(spec);
+  ASSERT_EQ(shapes.size(), 2u);
+  EXPECT_EQ(shapes[0], spec);
+  EXPECT_EQ(shapes[1].sizes, (SizeValues{4096, 50, 0}));
+  spec.sizes[0] = 3;
+  EXPECT_TRUE(resize(spec, 0.01));
+  EXPECT_EQ(spec.sizes[0], 1);
+  EXPECT_FALSE(resize(spec, 0.01));
   PatternSpec dense;
   EXPECT_FALSE(resize(dense, 2));
+  EXPECT_EQ(shapes_of(dense), std::vector{dense});
 }
 
 TEST(PatternPolicy, AttendsAsItsIndexSays) {
@@ -98,7 +103,8 @@ TEST(PatternPolicy, AttendsAsItsIndexSays) {
   const AttentionPolicy policy = pattern_policy(stripes());
   std::vector<std::string> keys;
   for (const SettingInfo& setting : policy.info.settings) keys.push_back(setting.key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"near-by", "step", "first", "boundary", "last"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"near-by", "step", "first", "boundary", "last", "least",
+                                            "dense-layers"}));
   AttentionOptions options;
   options.frame_stride = 20;
   const auto attention =

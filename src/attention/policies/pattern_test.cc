@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "attention/search/grid_search.h"
@@ -31,12 +32,16 @@ TEST(Probe, SumsExactAttentionOfTheLastQueries) {
     for (const Boundary boundary : {Boundary::none, Boundary::query, Boundary::both}) {
       for (const Region& region : cut_regions(boundary, problem.queries(), problem.memory())) {
         const int head = 3;
+        const ProbeOf of = random.below(2) ? ProbeOf::region : ProbeOf::each_modality;
         const Probe probe = probe_region(Context(pool), problem.queries(), problem.memory(), region,
-                                         head, problem.scale, 64);
+                                         head, problem.scale, of, 20);
         std::vector<double> columns(region.rows.size()), diagonals(probe.diagonals.size());
         int64_t taken = 0;
-        for (size_t i = region.queries.size(); i > 0 && taken < 64; --i) {
+        std::map<Modality, int> seen;
+        for (size_t i = region.queries.size(); i > 0; --i) {
           const int32_t query = region.queries[i - 1];
+          const Modality modality = problem.query_modalities[static_cast<size_t>(query)];
+          if ((of == ProbeOf::region ? taken : seen[modality]) >= 20) continue;
           const int64_t c = region.query_coordinates[i - 1];
           std::vector<double> weights;
           for (size_t k = 0; k < region.rows.size(); ++k) {
@@ -51,6 +56,7 @@ TEST(Probe, SumsExactAttentionOfTheLastQueries) {
           }
           if (weights.empty()) continue;
           ++taken;
+          ++seen[modality];
           const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
           for (size_t k = 0; k < weights.size(); ++k) {
             columns[k] += weights[k] / sum;
@@ -108,8 +114,8 @@ TEST(GridSearch, FindsStrideAndPhase) {
     const GridFit fit =
         search_grid(planted.regions[0], planted.probe, least_stride, 1024, {true, true, true});
     EXPECT_EQ(fit.stride, stride);
-    EXPECT_EQ(fit.vertical, vertical);
-    EXPECT_EQ(fit.slash, slash);
+    EXPECT_EQ(fit.vertical, std::vector{vertical});
+    EXPECT_EQ(fit.slash, std::vector{slash});
     EXPECT_GT(fit.gain, 0.7);
   }
 }
@@ -125,7 +131,8 @@ TEST(GridSearch, FoldEqualsTheDefinitionAcrossGaps) {
     probe.columns = testing::random_floats(random, problem.rows());
     probe.diagonals = testing::random_floats(random, region.query_coordinates.back() + 1);
     for (const int32_t stride : {8, 13, 64, 100}) {
-      const GridFit fit = fit_grid(region, probe, stride, {false, true, true});
+      const auto phases = static_cast<int32_t>(1 + random.below(stride + 3));
+      const GridFit fit = fit_grid(region, probe, stride, {false, true, true, phases});
       std::vector<double> columns(static_cast<size_t>(stride)), slashes(columns.size());
       for (size_t i = 0; i < probe.columns.size(); ++i) {
         columns[static_cast<size_t>(region.row_coordinates[i] % stride)] +=
@@ -134,8 +141,18 @@ TEST(GridSearch, FoldEqualsTheDefinitionAcrossGaps) {
       for (size_t i = 0; i < probe.diagonals.size(); ++i) {
         slashes[i % static_cast<size_t>(stride)] += double{probe.diagonals[i]};
       }
-      EXPECT_EQ(fit.vertical, std::max_element(columns.begin(), columns.end()) - columns.begin());
-      EXPECT_EQ(fit.slash, std::max_element(slashes.begin(), slashes.end()) - slashes.begin());
+      const auto strongest = [&](const std::vector<double>& sums) {
+        std::vector<int32_t> order(sums.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+          return sums[static_cast<size_t>(a)] > sums[static_cast<size_t>(b)];
+        });
+        order.resize(static_cast<size_t>(std::min(phases, stride)));
+        std::sort(order.begin(), order.end());
+        return order;
+      };
+      EXPECT_EQ(fit.vertical, strongest(columns));
+      EXPECT_EQ(fit.slash, strongest(slashes));
     }
   }
 }
@@ -190,12 +207,56 @@ TEST(Pattern, ResolvesTheStaticOnes) {
   EXPECT_THROW(parse_pattern("a-shape:bottom=9"), Error);
   const LineIndex fixed = resolve(parse_pattern("sf-fixed:stride=64"), region, {});
   EXPECT_EQ(fixed.segment, 64);
-  EXPECT_EQ(fixed.vertical, 0);
+  EXPECT_EQ(fixed.vertical, std::vector{0});
   EXPECT_EQ(parse_pattern("sf-fixed", 98), parse_pattern("sf-fixed:stride=98", 64));
   const LineIndex strided = resolve(parse_pattern("sf-strided:stride=64"), region, {});
   EXPECT_EQ(strided.stride, 64);
-  EXPECT_EQ(strided.slash, 0);
+  EXPECT_EQ(strided.slash, std::vector{0});
   EXPECT_EQ(strided.local, 64);
+  EXPECT_EQ(fixed.local, 0);
+  EXPECT_EQ(resolve(parse_pattern("sf-fixed:stride=64,local=500"), region, {}).local, 500);
+  EXPECT_EQ(resolve(parse_pattern("sf-strided:stride=64,local=500"), region, {}).local, 500);
+  EXPECT_EQ(resolve(parse_pattern("sf-strided:stride=64,local=5"), region, {}).local, 64);
+}
+
+TEST(Pattern, GridsTakeAWindowAndSeveralPhases) {
+  KINORA_FRESH_RANDOM(random);
+  const Planted planted = plant(random, 4001, 50, 7, 20, 0.4);
+  const Region& region = planted.regions[0];
+  const auto index = [&](std::string_view text) {
+    return resolve(parse_pattern(text), region, planted.probe);
+  };
+  EXPECT_EQ(index("grid:lines=vs").local, 0);  // with slashes only where it is asked for
+  EXPECT_EQ(index("grid:lines=vs,local=300").local, 300);
+  EXPECT_EQ(index("grid:lines=hv").local, 50);
+  EXPECT_EQ(index("grid:lines=hv,local=300").local, 300);
+  const LineIndex grid = index("grid:stride=50,phases=3");
+  EXPECT_EQ(grid.vertical.size(), 3u);
+  EXPECT_EQ(grid.slash.size(), 3u);
+  EXPECT_EQ(grid.horizontal, grid.vertical);
+  EXPECT_TRUE(std::find(grid.vertical.begin(), grid.vertical.end(), 7) != grid.vertical.end());
+  EXPECT_TRUE(std::find(grid.slash.begin(), grid.slash.end(), 20) != grid.slash.end());
+  EXPECT_EQ(index("grid:stride=50,phases=80").slash.size(), 50u);  // all of them
+}
+
+TEST(Pattern, AGridUsesABudgetAsAWindowAsLinesOrAsBoth) {
+  const auto shapes = shapes_of(parse_pattern("grid:sink=128,stride=98,lines=vs"));
+  ASSERT_EQ(shapes.size(), 3u);
+  EXPECT_EQ(shapes[0], parse_pattern("grid:sink=128,stride=98,lines=vs,local=4096"));
+  EXPECT_EQ(shapes[1], parse_pattern("grid:sink=128,stride=98,lines=vs,phases=2"));
+  EXPECT_EQ(shapes[2], parse_pattern("grid:sink=128,stride=98,lines=vs,local=4096,phases=2"));
+  PatternSpec lines = shapes[1];
+  EXPECT_TRUE(resize(lines, 3));
+  EXPECT_EQ(lines, parse_pattern("grid:sink=128,stride=98,lines=vs,phases=6"));
+  EXPECT_TRUE(resize(lines, 0.25));
+  EXPECT_EQ(lines, parse_pattern("grid:sink=128,stride=98,lines=vs,phases=1"));
+  EXPECT_FALSE(resize(lines, 0.25));
+  PatternSpec both = shapes[2];
+  EXPECT_TRUE(resize(both, 0.5));
+  EXPECT_EQ(both, parse_pattern("grid:sink=128,stride=98,lines=vs,local=2048,phases=1"));
+  // The length of the input changes the window and not the lines.
+  EXPECT_EQ(scaled(shapes[2], nominal_length / 4),
+            parse_pattern("grid:sink=32,stride=98,lines=vs,local=1024,phases=2"));
 }
 
 TEST(Pattern, SizesShrinkWithShortInputsOnly) {
@@ -216,10 +277,13 @@ TEST(Pattern, RefusesNonsense) {
   EXPECT_THROW(parse_pattern("a-shape:local=-5"), Error);
   EXPECT_THROW(parse_pattern("dense:local=5"), Error);
   EXPECT_THROW(parse_pattern("zigzag"), Error);
-  // As a table might have them: (sink, local, stride, max_stride, horizontal, vertical, slash).
-  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 1024, 0, 0, 0}), Error);
-  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 2000, 0, 0, 1}), Error);
-  EXPECT_THROW(make_pattern(find_pattern("sf-fixed"), {0}), Error);
+  EXPECT_THROW(parse_pattern("grid:phases=0"), Error);
+  // As a table might have them: (sink, local, stride, max_stride, horizontal, vertical, slash,
+  // phases).
+  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 1024, 0, 0, 0, 1}), Error);
+  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 2000, 0, 0, 1, 1}), Error);
+  EXPECT_THROW(make_pattern(find_pattern("grid"), {0, 0, 0, 1024, 0, 0, 1, 0}), Error);
+  EXPECT_THROW(make_pattern(find_pattern("sf-fixed"), {0, 0}), Error);
   EXPECT_EQ(pattern_kinds().size(), 7u);
   for (const PatternKind* kind : pattern_kinds()) {
     EXPECT_EQ(parse_pattern(kind->name).kind, kind);

@@ -67,8 +67,13 @@ void check(std::string_view text) {
 
 Settings<SparseOptions> shared_sparse_settings() {
   Settings<SparseOptions> settings;
-  settings.count("last", &SparseOptions::dense_last, {},
-                 "tokens at the end of a group that read everything if they are text");
+  settings
+      .count("last", &SparseOptions::dense_last, {},
+             "tokens at the end of a group that read everything if they are text")
+      .count("least", &SparseOptions::least_queries, {2},
+             "groups of fewer tokens read everything, such as a short question by itself")
+      .count("dense-layers", &SparseOptions::dense_layers, {},
+             "the first N layers read everything");
   return settings;
 }
 

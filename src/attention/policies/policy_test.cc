@@ -227,7 +227,7 @@ TEST(Policy, ErrorsSayWhatThereIs) {
                 list_names(attention_point().names()));
   EXPECT_EQ(problem_with("a-shape:sinc=3"),
             "attention 'a-shape:sinc=3': no setting is called 'sinc'; did you mean sink? There are "
-            "sink, local, boundary and last");
+            "sink, local, boundary, last, least and dense-layers");
   EXPECT_EQ(problem_with("momo:rank=best"),
             "attention 'momo:rank=best': rank is 'best', but must be mean or mass");
   EXPECT_EQ(problem_with("momo:block=33"),

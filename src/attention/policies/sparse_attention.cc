@@ -43,10 +43,9 @@ int64_t last_text(const QueryView& queries, int64_t most) {
 }
 
 bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowSet& rows) const {
-  const auto& layers = options_.dense_layers;
-  return queries.count() - last_text(queries, options_.dense_last) < least_queries ||
-         rows.count() < options_.dense_below ||
-         std::find(layers.begin(), layers.end(), layer) != layers.end();
+  return queries.count() - last_text(queries, options_.dense_last) < options_.least_queries ||
+         !queries.parents.empty() || rows.count() < options_.dense_below ||
+         layer < options_.dense_layers;
 }
 
 std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int layer,
@@ -125,7 +124,7 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
   run(context, std::move(planned), queries, rows, scale, out);
   if (options_.delta_stride == 0) return;
   const RunTimer watch;
-  const SampledQueries sampled(queries, options_.delta_stride);
+  const SampledQueries sampled(context, queries, options_.delta_stride);
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
   dense_.attend(context, layer, view, rows, scale, exact);
@@ -192,7 +191,7 @@ void SparseAttention::correct_on_gpu(const Context& context, const QueryView& qu
                                      const RowSet& rows, float scale, int64_t stride,
                                      TensorView out) {
   if (stride == 0) return;
-  const SampledQueries sampled(queries, stride);
+  const SampledQueries sampled(context, queries, stride);
   const QueryView view = sampled.view();
   gpu_work_.begin(context, "delta", queries.queries.size(1));
   gpu_work_.planned(context);
@@ -206,28 +205,28 @@ void SparseAttention::correct_on_gpu(const Context& context, const QueryView& qu
 void SparseAttention::run(const Context& context, std::vector<LabelledPlan> planned,
                           const QueryView& queries, const RowSet& rows, float scale,
                           TensorView out) {
-  const RunTimer watch;
   struct Share {
     AttentionReport::Part* part;
     size_t tiles_end;
     double seconds = 0;
   };
+  // Counting is for the report alone, so no time is booked for it.
   std::vector<Share> shares;
-  Plan joined;
+  std::vector<Plan> plans;
+  size_t tiles = 0;
   for (LabelledPlan& labelled : planned) {
     AttentionReport::Part& part = report_.parts[labelled.label];
-    const int64_t pairs = attended_pairs(labelled.plan, queries, rows);
+    const int64_t pairs = attended_pairs(labelled.plan, queries, rows, context.threads);
     part.heads += static_cast<int64_t>(heads_of(labelled.plan).size());
     part.pairs += pairs;
     report_.pairs += pairs;
-    if (shares.empty()) {
-      joined = std::move(labelled.plan);
-    } else {
-      append(joined, labelled.plan);
-    }
-    shares.push_back({&part, joined.tiles.size()});
+    tiles += labelled.plan.tiles.size();
+    shares.push_back({&part, tiles});
+    plans.push_back(std::move(labelled.plan));
   }
   if (shares.empty()) return;
+  const RunTimer watch;
+  const Plan joined = join(std::move(plans), context.threads);
   std::vector<double> tile_seconds(joined.tiles.size());
   run_plan(context, joined, queries, rows, scale, out, {.tile_seconds = tile_seconds.data()});
   // A pattern's part of the whole is its part of what the threads did.

@@ -2,6 +2,7 @@
 // correction, the report, and running plans. A policy itself only says which plans a layer gets.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,20 +22,20 @@ constexpr int64_t default_dense_last = 128;
 int64_t last_text(const QueryView& queries, int64_t most);
 
 struct SparseOptions {
-  // Groups that read fewer rows than this run densely; 0: no such limit. Groups of fewer queries
-  // than `least_queries` always run densely: measuring alone would cost as much.
+  // Groups that read fewer rows than this run densely; 0: no such limit.
   int64_t dense_below = 8192;
+  // So do groups of fewer queries: measuring alone would cost as much. At least 2, since what is
+  // generated reads everything.
+  int64_t least_queries = 64;
   // The text that ends a group reads everything, up to this many queries: the question is there,
   // and generation continues from its rows (docs/methods/attention.md).
   int64_t dense_last = default_dense_last;
-  std::vector<int> dense_layers{};
+  int64_t dense_layers = 0;  // the first ones read everything
   int64_t delta_stride = 0;  // delta correction measures every Nth query; 0: off
 };
 
 class SparseAttention : public Attention, public Planner {
  public:
-  static constexpr int64_t least_queries = 64;
-
   explicit SparseAttention(SparseOptions options) : options_(std::move(options)) {}
 
   void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
@@ -48,6 +49,7 @@ class SparseAttention : public Attention, public Planner {
   std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
                                   const RowSet& rows, float scale) override;
   bool falls_back(int layer, const QueryView& queries, const RowSet& rows) const override;
+  void set_length(int64_t tokens) override { length_ = tokens; }
 
  protected:
   // The policy itself. Its queries are without those that always read everything.
@@ -75,6 +77,9 @@ class SparseAttention : public Attention, public Planner {
   void run(const Context& context, std::vector<LabelledPlan> planned, const QueryView& queries,
            const RowSet& rows, float scale, TensorView out);
 
+  // The length that sizes follow.
+  int64_t length(const RowSet& rows) const { return std::max(length_, rows.count()); }
+
   SparseOptions options_;
   mutable AttentionReport report_;
   mutable GpuWork gpu_work_;  // under way, not in the report yet
@@ -85,6 +90,7 @@ class SparseAttention : public Attention, public Planner {
 
   DenseAttention dense_;
   GpuPlanStore gpu_plans_;
+  int64_t length_ = 0;
 };
 
 // Seconds since construction.

@@ -1,20 +1,41 @@
 #include "attention/search/grid_search.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace kinora {
 namespace {
 
-struct Peak {
-  int32_t phase = 0;
-  float mass = 0;
+struct Peaks {
+  std::vector<int32_t> phases;  // increasing
+  double mass = 0;              // of all of them
 };
 
 // Largest of the sums over i ≡ phase (mod stride); the first among equals.
-Peak peak_of(std::span<const float> sums) {
-  const auto top = std::max_element(sums.begin(), sums.end());
-  return {static_cast<int32_t>(top - sums.begin()), *top};
+Peaks peaks_of(std::span<const float> sums, int32_t count) {
+  if (count == 1) {
+    const auto top = std::max_element(sums.begin(), sums.end());
+    return {{static_cast<int32_t>(top - sums.begin())}, static_cast<double>(*top)};
+  }
+  Peaks peaks;
+  peaks.phases.resize(sums.size());
+  std::iota(peaks.phases.begin(), peaks.phases.end(), 0);
+  if (count < std::ssize(sums)) {
+    std::nth_element(peaks.phases.begin(), peaks.phases.begin() + count, peaks.phases.end(),
+                     [&](int32_t a, int32_t b) {
+                       const float x = sums[static_cast<size_t>(a)];
+                       const float y = sums[static_cast<size_t>(b)];
+                       return x != y ? x > y : a < b;
+                     });
+    peaks.phases.resize(static_cast<size_t>(count));
+    std::sort(peaks.phases.begin(), peaks.phases.end());
+  }
+  for (const int32_t phase : peaks.phases) {
+    peaks.mass += static_cast<double>(sums[static_cast<size_t>(phase)]);
+  }
+  return peaks;
 }
 
 // weights[i] summed by (i + shift) mod stride; rows of `stride` are added up, which vectorises.
@@ -40,19 +61,20 @@ class Folder {
     GridFit result;
     result.stride = stride;
     fold_columns(stride);
-    const Peak vertical = peak_of(sums_);
-    result.vertical = vertical.phase;
+    const int32_t phases = std::clamp(lines.phases, 1, stride);
+    Peaks vertical = peaks_of(sums_, phases);
+    result.vertical = std::move(vertical.phases);
     // Without vertical or slash only horizontal lines remain, which the vertical ones stand for.
     const double total = static_cast<double>(probe_.queries);
-    const double even = 1.0 / stride;
+    const double even = static_cast<double>(phases) / stride;
     if (lines.vertical || !lines.slash) {
-      result.gain += static_cast<double>(vertical.mass) / total - even;
+      result.gain += vertical.mass / total - even;
     }
     if (lines.slash) {
       fold(probe_.diagonals, 0, stride, sums_);
-      const Peak slash = peak_of(sums_);
-      result.slash = slash.phase;
-      result.gain += static_cast<double>(slash.mass) / total - even;
+      Peaks slash = peaks_of(sums_, phases);
+      result.slash = std::move(slash.phases);
+      result.gain += slash.mass / total - even;
     }
     return result;
   }
@@ -87,8 +109,8 @@ GridFit search_grid(const Region& region, const Probe& probe, int32_t low, int32
   Folder folder(region, probe);
   GridFit best = folder.fit(low, lines);
   for (int32_t stride = low + 1; stride <= high; ++stride) {
-    const GridFit fit = folder.fit(stride, lines);
-    if (fit.gain > best.gain) best = fit;
+    GridFit fit = folder.fit(stride, lines);
+    if (fit.gain > best.gain) best = std::move(fit);
   }
   return best;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "attention/plan/region.h"
 #include "attention/search/probe.h"
@@ -16,12 +17,13 @@ struct GridLines {
   bool horizontal = true;
   bool vertical = true;
   bool slash = true;
+  int32_t phases = 1;  // of each, at most the stride
 };
 
 struct GridFit {
   int32_t stride = 1;
-  int32_t vertical = 0;  // phases, found whether or not the line is wanted
-  int32_t slash = 0;
+  std::vector<int32_t> vertical{0};  // the strongest phases, found whether or not the line is
+  std::vector<int32_t> slash{0};     // wanted; increasing
   double gain = 0;  // attention held by the wanted lines beyond an even share, per query
 };
 

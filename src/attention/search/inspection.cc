@@ -44,6 +44,11 @@ LayerInspection::LayerInspection(InspectionOptions options, std::unique_ptr<Atte
 
 LayerInspection::~LayerInspection() = default;
 
+void LayerInspection::begin_group(const PromptGroup& group) {
+  group_ = group;
+  if (Planner* planner = policy_->planner(); planner != nullptr) planner->set_length(group.total);
+}
+
 void LayerInspection::see(const Context& context, const AttentionCall& call) {
   const HostCall host(call);
   const QueryView& queries = host.queries();

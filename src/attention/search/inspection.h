@@ -39,7 +39,7 @@ class LayerInspection final : public AttentionObserver {
   LayerInspection(InspectionOptions options, std::unique_ptr<Attention> policy);
   ~LayerInspection() override;
 
-  void begin_group(const PromptGroup& group) override { group_ = group; }
+  void begin_group(const PromptGroup& group) override;
   bool wants(int layer) const override { return layer == options_.layer; }
   void see(const Context& context, const AttentionCall& call) override;
 

@@ -1,6 +1,7 @@
 #include "attention/search/probe.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/matmul.h"
 #include "ops/softmax.h"
@@ -21,13 +22,17 @@ ConstTensorView keys_of(const RowSet& rows, int64_t kv_head) {
 }  // namespace
 
 Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
-                   const Region& region, int head, float scale, int64_t count) {
+                   const Region& region, int head, float scale, ProbeOf of, int64_t count) {
   Probe probe;
   probe.columns.assign(region.rows.size(), 0.0f);
   std::vector<size_t> chosen;
-  for (size_t i = region.queries.size(); i > 0 && static_cast<int64_t>(chosen.size()) < count;
-       --i) {
-    if (region.query_coordinates[i - 1] >= region.row_coordinates.front()) chosen.push_back(i - 1);
+  std::array<int64_t, 4> taken{};  // by modality
+  for (size_t i = region.queries.size(); i > 0; --i) {
+    if (region.query_reach[i - 1] < region.row_coordinates.front()) break;
+    const auto query = static_cast<size_t>(region.queries[i - 1]);
+    const auto modality =
+        of == ProbeOf::region ? size_t{0} : static_cast<size_t>(queries.modalities[query]);
+    if (taken[modality]++ < count) chosen.push_back(i - 1);
   }
   if (chosen.empty()) return probe;
   probe.queries = static_cast<int64_t>(chosen.size());
@@ -48,7 +53,8 @@ Probe probe_region(const Context& context, const QueryView& queries, const RowSe
   for (size_t i = 0; i < chosen.size(); ++i) {
     float* score = scores.data<float>() + static_cast<int64_t>(i) * rows.count();
     const int64_t coordinate = region.query_coordinates[chosen[i]];
-    const auto seen = static_cast<size_t>(region.place_of(coordinate + 1));
+    const auto seen =
+        static_cast<size_t>(region.place_of(int64_t{region.query_reach[chosen[i]]} + 1));
     // The k-th row of a region is never before row k, so that its scores move to the front in
     // place.
     if (region.rows.back() + 1 != region.row_count()) {

@@ -16,8 +16,12 @@ struct Probe {
   std::vector<float> diagonals;  // [distance]: weight of all pairs with c − j = distance
 };
 
-// The last `count` queries of the region that see any of its rows.
+// Whose last queries are looked at in a region that several modalities share.
+enum class ProbeOf : uint8_t { region, each_modality };
+
+// The last `count` queries of the region, or of each modality in it, that see any of its rows.
 Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
-                   const Region& region, int head, float scale, int64_t count = 64);
+                   const Region& region, int head, float scale, ProbeOf of = ProbeOf::region,
+                   int64_t count = 64);
 
 }  // namespace kinora

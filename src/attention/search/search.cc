@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <set>
 
 #include "attention/head_view.h"
@@ -21,10 +23,12 @@
 namespace kinora {
 namespace {
 
-constexpr int fit_steps = 5;
-constexpr double well_used = 0.85;  // of the limit: no more growing
-constexpr double aim = 0.95;        // of the limit, when sizes change
-constexpr double hopeless = 1.5;    // times the limit: not worth a second run
+constexpr int fit_steps = 8;
+constexpr double well_used = 0.85;   // of the budget: no more growing
+constexpr double aim = 0.95;         // of the budget, when sizes change
+constexpr double hopeless = 1.5;     // times the budget: not worth a second run
+constexpr int64_t later_text = 128;  // queries that say which rows matter
+constexpr int32_t text_window = 64;  // nearest tokens that text always reads
 
 // Seconds that work takes. On a single thread only its own time counts, so that other programs on
 // the machine do not; with several it is the clock's.
@@ -51,18 +55,30 @@ struct Outcome {
   Tensor out;                   // [count, 1, d]
   std::vector<float> log_sums;  // [count]
   double seconds = 0;
+  bool window = true;  // the nearest rows are read
 };
 
 class HeadSearch {
  public:
   HeadSearch(const Context& context, const HeadViews& head, float scale, double budget,
-             const SearchOptions& options)
-      : context_(context), head_(head), scale_(scale), budget_(budget), options_(options) {
+             const SearchOptions& options, std::span<const float> weights)
+      : context_(context),
+        head_(head),
+        scale_(scale),
+        budget_(budget),
+        options_(options),
+        weights_(weights) {
     dense_ = run(dense_plan(head_.queries, head_.rows));
     dense_pairs_ = static_cast<double>(dense_pairs(1, head_.queries, head_.rows));
   }
 
-  HeadChoice choose() {
+  // The choice with what it comes to here.
+  HeadChoice judged(HeadChoice choice) const {
+    judge(choice, cut_regions(choice.boundary, head_.queries, head_.rows));
+    return choice;
+  }
+
+  HeadChoice choose() const {
     HeadChoice best;
     best.error = std::numeric_limits<double>::infinity();
     for (const Boundary boundary : options_.boundaries) {
@@ -77,17 +93,70 @@ class HeadSearch {
         RegionPattern pattern;
         if (by_query) pattern.query = region.query_modality;
         if (by_key) pattern.key = region.key_modality;
-        pattern.spec = best_in(region, by_key);
+        pattern.spec = best_in(region, boundary);
         choice.patterns.push_back(pattern);
       }
       judge(choice, regions);
-      const bool affordable = choice.seconds <= budget_ * options_.slack;
-      if (choice.error < best.error && (affordable || best.patterns.empty())) best = choice;
+      cut(choice, regions);
+      if (better(choice, best)) best = choice;
     }
     return best;
   }
 
  private:
+  bool affordable(double seconds, double budget) const {
+    return seconds <= budget * options_.slack;
+  }
+
+  // What can be afforded before what cannot; then the smaller error, or else the smaller excess.
+  bool better(const HeadChoice& choice, const HeadChoice& best) const {
+    if (best.patterns.empty()) return true;
+    const bool now = affordable(choice.seconds, budget_);
+    if (now != affordable(best.seconds, budget_)) return now;
+    return now ? choice.error < best.error : choice.seconds < best.seconds;
+  }
+
+  // Regions that fit one by one can be too much together.
+  void cut(HeadChoice& choice, const std::vector<Region>& regions) const {
+    for (int step = 0; step < fit_steps && !affordable(choice.seconds, budget_); ++step) {
+      HeadChoice smaller = choice;
+      for (RegionPattern& pattern : smaller.patterns) {
+        resize(pattern.spec, aim * budget_ / choice.seconds);
+      }
+      const auto indexes = resolve_head(context_, smaller, regions, head_.queries, head_.rows, 0,
+                                        scale_, head_.rows.count());
+      for (size_t i = 0; i < regions.size(); ++i) {
+        if (needs_window(regions[i], choice.boundary) && !has_window(indexes[i])) {
+          smaller.patterns[i].spec = choice.patterns[i].spec;
+        }
+      }
+      judge(smaller, regions);
+      if (smaller.seconds >= choice.seconds) break;
+      choice = std::move(smaller);
+    }
+  }
+
+  // However small the budget, words see the words just before them.
+  bool needs_window(const Region& region, Boundary boundary) const {
+    const bool by_key = boundary == Boundary::key || boundary == Boundary::both;
+    if (by_key && region.key_modality != Modality::text) return false;
+    return std::any_of(region.queries.begin(), region.queries.end(), [&](int32_t query) {
+      return head_.queries.modalities[static_cast<size_t>(query)] == Modality::text;
+    });
+  }
+  bool has_window(const LineIndex& index) const {
+    const auto least = std::max<int64_t>(
+        1, text_window * std::min(head_.rows.count(), nominal_length) / nominal_length);
+    if (index.everything || index.local >= least) return true;
+    const auto last = static_cast<size_t>(least) - 1;  // distances 0, 1, … are all there
+    return index.slashes.size() > last && index.slashes[last] == static_cast<int32_t>(last);
+  }
+
+  // What a plan took, or is said to take.
+  double seconds_of(const Plan& plan, const WorkTimer& watch) const {
+    return options_.cost ? options_.cost(plan, head_.queries, head_.rows) : watch.seconds();
+  }
+
   Outcome run(const Plan& plan) const {
     options_.cancel.check();
     const auto count = static_cast<size_t>(head_.queries.count());
@@ -96,7 +165,7 @@ class HeadSearch {
     const WorkTimer watch(context_);
     run_plan(context_, plan, head_.queries, head_.rows, scale_, outcome.out,
              {.state = {max.data(), sum.data()}});
-    outcome.seconds = watch.seconds();
+    outcome.seconds = seconds_of(plan, watch);
     for (size_t i = 0; i < count; ++i) max[i] += std::log(sum[i]);
     outcome.log_sums = std::move(max);
     return outcome;
@@ -110,23 +179,28 @@ class HeadSearch {
 
   TimedProbe look(const Region& region) const {
     const WorkTimer watch(context_);
-    TimedProbe timed{probe_region(context_, head_.queries, head_.rows, region, 0, scale_), 0};
-    timed.seconds = watch.seconds();
+    TimedProbe timed{probe_region(context_, head_.queries, head_.rows, region, 0, scale_,
+                                  ProbeOf::each_modality),
+                     0};
+    if (!options_.cost) timed.seconds = watch.seconds();
     return timed;
   }
 
   // One pattern in one region, index included; the fastest of a few runs unless it is hopeless.
   Outcome run_region(const PatternSpec& spec, const Region& region, const TimedProbe& timed,
-                     double limit) const {
+                     double budget) const {
     Outcome best;
     for (int i = 0; i < options_.repeats; ++i) {
       const WorkTimer watch(context_);
       PlanBuilder builder(head_.queries, head_.rows);
-      add_line_tiles(builder, region, resolve(spec, region, timed.probe), 0);
-      Outcome outcome = run(builder.take());
-      outcome.seconds = watch.seconds() + (spec.kind->needs_probe ? timed.seconds : 0);
+      const LineIndex index = resolve(spec, region, timed.probe);
+      add_line_tiles(builder, region, index, 0);
+      const Plan plan = builder.take();
+      Outcome outcome = run(plan);
+      outcome.window = has_window(index);
+      outcome.seconds = seconds_of(plan, watch) + (spec.kind->needs_probe ? timed.seconds : 0);
       if (i == 0 || outcome.seconds < best.seconds) best = std::move(outcome);
-      if (best.seconds <= limit || best.seconds > hopeless * limit) break;
+      if (best.seconds <= budget || best.seconds > hopeless * budget) break;
     }
     return best;
   }
@@ -148,15 +222,41 @@ class HeadSearch {
       const double e = share(expected);
       const float* x = actual.out.data<float>() + query * size;
       const float* y = expected.out.data<float>() + query * size;
+      double squares = 0;
       for (int64_t c = 0; c < size; ++c) {
         const double difference = a * static_cast<double>(x[c]) - e * static_cast<double>(y[c]);
-        total += difference * difference;
+        squares += difference * difference;
       }
+      total += weight(at) * squares;
     }
     return total;
   }
 
-  PatternSpec best_in(const Region& whole, bool weighted) const {
+  double weight(size_t query) const {
+    return weights_.empty() ? 1.0 : static_cast<double>(weights_[query]);
+  }
+
+  // ‖actual − dense‖ / ‖dense‖, by weight.
+  double error_of(const Outcome& actual) const {
+    double difference = 0, total = 0;
+    const int64_t size = head_.queries.queries.size(2);
+    for (int64_t query = 0; query < head_.queries.count(); ++query) {
+      const float* x = actual.out.data<float>() + query * size;
+      const float* y = dense_.out.data<float>() + query * size;
+      double apart = 0, squares = 0;
+      for (int64_t c = 0; c < size; ++c) {
+        apart += std::pow(static_cast<double>(x[c]) - static_cast<double>(y[c]), 2);
+        squares += std::pow(static_cast<double>(y[c]), 2);
+      }
+      difference += weight(static_cast<size_t>(query)) * apart;
+      total += weight(static_cast<size_t>(query)) * squares;
+    }
+    return total > 0 ? std::sqrt(difference / total) : 0;
+  }
+
+  PatternSpec best_in(const Region& whole, Boundary boundary) const {
+    const bool weighted = boundary == Boundary::key || boundary == Boundary::both;
+    const bool window = needs_window(whole, boundary);
     Region region = whole;
     region.pass = 0;  // it is run alone here
     PlanBuilder builder(head_.queries, head_.rows);
@@ -171,37 +271,50 @@ class HeadSearch {
     if (full.seconds <= budget) return {};  // nothing can be closer than everything
 
     const TimedProbe timed = look(region);
-    const double limit = budget * options_.slack;
-    Fitted best{options_.budget, std::numeric_limits<double>::infinity()};
+    // Where no candidate fits, a small A-shape does, or else whatever comes nearest.
+    Fitted best = fit(options_.budget, region, timed, budget, full, weighted, window);
+    best.error = std::numeric_limits<double>::infinity();
     for (const PatternSpec& spec : options_.candidates) {
       if (spec.kind == &dense_pattern()) continue;
-      const Fitted fitted = fit(spec, region, timed, limit, full, weighted);
-      if (fitted.error < best.error) best = fitted;
+      const Fitted fitted = fit(spec, region, timed, budget, full, weighted, window);
+      if (fitted.better_than(best)) best = fitted;
     }
     return best.spec;
   }
 
   struct Fitted {
     PatternSpec spec;
-    double error = std::numeric_limits<double>::infinity();  // infinite: never within the limit
+    bool fits = false;  // within the budget
+    double error = std::numeric_limits<double>::infinity();
+    double seconds = std::numeric_limits<double>::infinity();
+
+    bool better_than(const Fitted& other) const {
+      if (fits != other.fits) return fits;
+      return fits ? error < other.error : seconds < other.seconds;
+    }
   };
 
-  // Brings a candidate to the limit: sizes grow while there is time left and are cut while there is
-  // not, so that all candidates are compared at about one cost.
-  Fitted fit(PatternSpec spec, const Region& region, const TimedProbe& timed, double limit,
-             const Outcome& full, bool weighted) const {
+  // Brings a candidate to the budget: sizes grow while there is time left and are cut while there
+  // is not, so that all candidates are compared at about one cost.
+  Fitted fit(PatternSpec spec, const Region& region, const TimedProbe& timed, double budget,
+             const Outcome& full, bool weighted, bool window) const {
     Fitted best{spec};
+    std::optional<PatternSpec> low, high;  // the largest that fits, the smallest that does not
     for (int step = 0; step < fit_steps; ++step) {
-      const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region, timed, limit);
-      const bool fits = outcome.seconds <= limit;
-      const bool fitted = std::isfinite(best.error);
-      if (fits) {
-        const double error = gap(region, outcome, full, weighted);
-        if (error < best.error) best = {spec, error};
+      const Outcome outcome = run_region(scaled(spec, head_.rows.count()), region, timed, budget);
+      if (window && !outcome.window) break;
+      const Fitted tried{spec, affordable(outcome.seconds, budget),
+                         gap(region, outcome, full, weighted), outcome.seconds};
+      if (tried.better_than(best)) best = tried;
+      if (tried.fits && (!options_.grow || outcome.seconds > well_used * budget)) break;
+      (tried.fits ? low : high) = spec;
+      if (low && high) {  // cost is not quite in proportion to size: halve the distance
+        if (!options_.grow) break;
+        spec = between(*low, *high);
+        if (spec == *low || spec == *high) break;
+      } else if (!resize(spec, aim * budget / outcome.seconds)) {
+        break;
       }
-      if (fitted && !fits) break;  // it had grown too far
-      if (fits && (!options_.grow || outcome.seconds > well_used * limit)) break;
-      if (!resize(spec, aim * limit / outcome.seconds)) break;
     }
     return best;
   }
@@ -209,16 +322,17 @@ class HeadSearch {
   void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
     for (int i = 0; i < options_.repeats; ++i) {
       const WorkTimer watch(context_);
-      const auto indexes =
-          resolve_head(context_, choice, regions, head_.queries, head_.rows, 0, scale_);
+      const auto indexes = resolve_head(context_, choice, regions, head_.queries, head_.rows, 0,
+                                        scale_, head_.rows.count());
       PlanBuilder builder(head_.queries, head_.rows);
       for (size_t r = 0; r < regions.size(); ++r) {
         add_line_tiles(builder, regions[r], indexes[r], 0);
       }
-      const Outcome outcome = run(builder.take());
-      const double seconds = watch.seconds();
+      const Plan plan = builder.take();
+      const Outcome outcome = run(plan);
+      const double seconds = seconds_of(plan, watch);
       if (i == 0 || seconds < choice.seconds) choice.seconds = seconds;
-      choice.error = output_error(outcome.out.view(), dense_.out.view(), 0);
+      choice.error = error_of(outcome);
       double mass = 0;
       for (size_t q = 0; q < outcome.log_sums.size(); ++q) {
         mass += std::exp(static_cast<double>(outcome.log_sums[q]) -
@@ -233,6 +347,7 @@ class HeadSearch {
   float scale_;
   double budget_;
   const SearchOptions& options_;
+  std::span<const float> weights_;
   Outcome dense_;
   double dense_pairs_ = 1;
 };
@@ -242,9 +357,10 @@ class HeadSearch {
 std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& candidates) {
   std::vector<PatternSpec> distinct;
   for (const PatternSpec& candidate : candidates) {
-    PatternSpec spec = at_one_cost(candidate);
-    if (std::find(distinct.begin(), distinct.end(), spec) == distinct.end()) {
-      distinct.push_back(std::move(spec));
+    for (PatternSpec& spec : shapes_of(candidate)) {
+      if (std::find(distinct.begin(), distinct.end(), spec) == distinct.end()) {
+        distinct.push_back(std::move(spec));
+      }
     }
   }
   return distinct;
@@ -262,10 +378,11 @@ std::vector<PatternSpec> search_space(int32_t frame_stride) {
 }
 
 void check_sample(const QueryView& queries, const RowSet& rows) {
-  if (queries.count() < 2 * SparseAttention::least_queries) {
-    throw Error(ErrorKind::usage,
-                fmt::format("the sample has {} tokens; a search needs at least {}", queries.count(),
-                            2 * SparseAttention::least_queries));
+  if (queries.count() < 2 * SparseOptions().least_queries) {
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("the sample has {} tokens besides the question; a search needs at least {}",
+                    queries.count(), 2 * SparseOptions().least_queries));
   }
   const std::set<Modality> asked(queries.modalities.begin(), queries.modalities.end());
   for (const Modality modality : rows.modalities) {
@@ -276,6 +393,29 @@ void check_sample(const QueryView& queries, const RowSet& rows) {
                               modality_name(modality)));
     }
   }
+}
+
+std::vector<float> weights_of_rows(const Context& context, const QueryView& group,
+                                   const RowSet& rows, float scale, const QueryView& searched) {
+  std::vector<double> mass(static_cast<size_t>(searched.count()));
+  for (const Region& region : cut_regions(Boundary::query, group, rows)) {
+    if (region.query_modality != Modality::text) continue;
+    for (int head = 0; head < group.queries.size(1); ++head) {
+      const Probe probe =
+          probe_region(context, group, rows, region, head, scale, ProbeOf::region, later_text);
+      for (size_t i = 0; i < mass.size(); ++i) {
+        const int64_t row = visible_rows(rows.ordinals, searched.ordinals[i]) - 1;
+        mass[i] += static_cast<double>(probe.columns[static_cast<size_t>(row)]);
+      }
+    }
+  }
+  const double total = std::accumulate(mass.begin(), mass.end(), 0.0);
+  std::vector<float> weights(mass.size(), 1.0f);
+  if (total <= 0) return weights;
+  for (size_t i = 0; i < mass.size(); ++i) {
+    weights[i] = static_cast<float>(0.5 + 0.5 * mass[i] * static_cast<double>(mass.size()) / total);
+  }
+  return weights;
 }
 
 double measure_budget(const Context& context, const QueryView& queries, const RowSet& rows,
@@ -290,21 +430,39 @@ double measure_budget(const Context& context, const QueryView& queries, const Ro
     const WorkTimer watch(context);
     PlanBuilder builder(views.queries, views.rows);
     add_line_tiles(builder, regions.front(), resolve(spec, regions.front(), {}), 0);
-    run_plan(context, builder.take(), views.queries, views.rows, scale, out);
-    if (i == 0 || watch.seconds() < best) best = watch.seconds();
+    const Plan plan = builder.take();
+    run_plan(context, plan, views.queries, views.rows, scale, out);
+    const double seconds =
+        options.cost ? options.cost(plan, views.queries, views.rows) : watch.seconds();
+    if (i == 0 || seconds < best) best = seconds;
   }
   return by_share ? options.dense_share * best : best;
 }
 
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
-                       float scale, int head, double budget_seconds, const SearchOptions& given) {
-  if (queries.count() < SparseAttention::least_queries) check_sample(queries, rows);
+                       float scale, int head, double budget_seconds, const SearchOptions& given,
+                       std::span<const float> weights) {
+  if (queries.count() < SparseOptions().least_queries) check_sample(queries, rows);
   SearchOptions options = given;
   if (options.candidates.empty()) options.candidates = search_space(options.frame_stride);
   if (options.grow) options.candidates = distinct_at_one_cost(options.candidates);
   const HeadViews views = view_head(queries, rows, head);
-  return HeadSearch(context, views, scale, budget_seconds, options).choose();
+  return HeadSearch(context, views, scale, budget_seconds, options, weights).choose();
 }
+
+namespace {
+
+// Only what will be sparse is searched, and only as many queries as a session reads at a time:
+// patterns look at the last queries of their group.
+QueryView searched_part(const QueryView& queries, const RowSet& rows,
+                        const SearchOptions& options) {
+  const int64_t sparse = queries.count() - last_text(queries, default_dense_last);
+  check_sample(slice(queries, 0, sparse), rows);
+  const int64_t count = std::min(sparse, options.group_queries);
+  return slice(queries, sparse - count, count);
+}
+
+}  // namespace
 
 void PatternSearch::see(const Context& context, const AttentionCall& call) {
   const int layer = call.layer;
@@ -324,12 +482,7 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
   const HostCall host(call);
   const QueryView& queries = host.queries();
   const RowSet& rows = host.rows();
-  // Only what will be sparse is searched, and only as many queries as a session reads at a time:
-  // patterns look at the last queries of their group.
-  const int64_t sparse = queries.count() - last_text(queries, default_dense_last);
-  check_sample(slice(queries, 0, sparse), rows);
-  const int64_t count = std::min(sparse, options_.group_queries);
-  const QueryView searched = slice(queries, sparse - count, count);
+  const QueryView searched = searched_part(queries, rows, options_);
   const ThreadPool single(1);
   const Context alone(single);
   if (table_.budget_seconds == 0) {
@@ -337,6 +490,7 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
         measure_budget(alone, searched, rows, call.scale, missing.front(), options_);
     table_.sample_tokens = queries.count();
   }
+  const std::vector<float> weights = weights_of_rows(context, queries, rows, call.scale, searched);
   // Every head on a thread of its own, so that times do not depend on how tiles fall on threads.
   std::mutex mutex;
   context.threads->parallel_for(
@@ -345,12 +499,81 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
           const int head = missing[static_cast<size_t>(i)];
           const ThreadPool one(1);
           HeadChoice choice = search_head(Context(one), searched, rows, call.scale, head,
-                                          table_.budget_seconds, options_);
+                                          table_.budget_seconds, options_, weights);
           const std::lock_guard lock(mutex);
           table_.at(layer, head) = std::move(choice);
           if (found_) found_(layer, head, *table_.at(layer, head));
         }
       });
+}
+
+TableTrial::TableTrial(std::vector<HeadTable> tables, SearchOptions options)
+    : tables_(std::move(tables)), options_(std::move(options)) {
+  for (const HeadTable& table : tables_) {
+    if (!table.complete() || table.shape != tables_.front().shape) {
+      throw Error(ErrorKind::bad_input, "attention tables of different models, or unfinished ones");
+    }
+  }
+  if (tables_.empty()) throw Error(ErrorKind::bad_input, "no attention table to try");
+  scores_.resize(tables_.front().heads.size() * tables_.size());
+  prompts_.resize(static_cast<size_t>(tables_.front().shape.layers));
+}
+
+void TableTrial::see(const Context& context, const AttentionCall& call) {
+  const TableShape& shape = tables_.front().shape;
+  if (call.queries.queries.size(1) != shape.heads || call.layer >= shape.layers) {
+    throw Error(ErrorKind::bad_input, "the attention table has another shape than the model");
+  }
+  const HostCall host(call);
+  const QueryView searched = searched_part(host.queries(), host.rows(), options_);
+  const std::vector<float> weights =
+      weights_of_rows(context, host.queries(), host.rows(), call.scale, searched);
+  if (call.layer == 0 || budget_ == 0) {
+    const ThreadPool single(1);
+    budget_ = measure_budget(Context(single), searched, host.rows(), call.scale, 0, options_);
+  }
+  context.threads->parallel_for(shape.heads, 1, [&](int64_t begin, int64_t end) {
+    for (auto head = static_cast<int>(begin); head < end; ++head) {
+      const ThreadPool one(1);
+      const Context alone(one);
+      const HeadViews views = view_head(searched, host.rows(), head);
+      const HeadSearch search(alone, views, call.scale, budget_, options_, weights);
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        const HeadChoice judged = search.judged(*tables_[t].at(call.layer, head));
+        const auto place = static_cast<size_t>(call.layer * shape.heads + head);
+        Score& score = scores_[place * tables_.size() + t];
+        score.recall += judged.recall;
+        score.error += judged.error;
+        score.seconds += judged.seconds;
+        score.cost += judged.seconds / budget_;
+      }
+    }
+  });
+  ++prompts_[static_cast<size_t>(call.layer)];
+}
+
+HeadTable TableTrial::best() const {
+  HeadTable best = tables_.front();
+  const auto heads = static_cast<size_t>(best.shape.heads);
+  for (size_t place = 0; place < best.heads.size(); ++place) {
+    const auto prompts = static_cast<double>(prompts_[place / heads]);
+    if (prompts == 0) throw Error(ErrorKind::internal, "a layer that no prompt has tried");
+    const auto score = [&](size_t t) { return scores_[place * tables_.size() + t]; };
+    const auto affordable = [&](size_t t) { return score(t).cost <= options_.slack * prompts; };
+    size_t chosen = 0;
+    for (size_t t = 1; t < tables_.size(); ++t) {
+      const bool better = affordable(t) != affordable(chosen) ? affordable(t)
+                          : affordable(t)                     ? score(t).error < score(chosen).error
+                                                              : score(t).cost < score(chosen).cost;
+      if (better) chosen = t;
+    }
+    HeadChoice choice = *tables_[chosen].heads[place];
+    choice.recall = score(chosen).recall / prompts;
+    choice.error = score(chosen).error / prompts;
+    choice.seconds = score(chosen).seconds / prompts;
+    best.heads[place] = std::move(choice);
+  }
+  return best;
 }
 
 }  // namespace kinora

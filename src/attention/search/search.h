@@ -1,10 +1,12 @@
 // The offline search that gives every head its pattern (algorithm 4 of the paper, see
 // docs/methods/mminference.md): within modalities, across pairs of them, then between boundaries;
-// all candidates held to one budget of measured run time, scored by the error of the output.
+// all candidates held to one budget of measured run time, scored by the error of the output, which
+// counts more in the rows that later text reads.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "attention/attention.h"
@@ -24,9 +26,12 @@ struct SearchOptions {
   PatternSpec budget = parse_pattern("a-shape:sink=1024,local=4096");
   double dense_share = 0;
   int64_t group_queries =
-      2048;             // the last ones of the sample; as many as a session reads at a time
-  bool grow = true;     // candidates use the whole budget; false: sizes are only cut
-  double slack = 1.1;   // measured times scatter
+      2048;          // the last ones of the sample; as many as a session reads at a time
+  bool grow = true;  // candidates use the whole budget; false: sizes are only cut
+  // Sizes aim at the budget itself; because measured times scatter, a little more passes.
+  double slack = 1.1;
+  // Seconds that a plan takes; empty: it is run and timed, index included.
+  std::function<double(const Plan& plan, const QueryView& queries, const RowSet& rows)> cost;
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole
   int repeats = 2;      // the fastest counts
   CancelToken cancel;
@@ -35,7 +40,8 @@ struct SearchOptions {
 // The candidates of all patterns: table 3 of the paper.
 std::vector<PatternSpec> search_space(int32_t frame_stride);
 
-// Candidates that differ in size only are one candidate once all are brought to one cost.
+// The shapes of all candidates. Those that differ in size only are one shape once all are brought
+// to one cost.
 std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& candidates);
 
 // Throws a usage error when the sample cannot be searched: too short, or a modality among the rows
@@ -46,8 +52,16 @@ void check_sample(const QueryView& queries, const RowSet& rows);
 double measure_budget(const Context& context, const QueryView& queries, const RowSet& rows,
                       float scale, int head, const SearchOptions& options);
 
+// `weights`: how much the error of each query's output counts, [queries]; empty: all the same.
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
-                       float scale, int head, double budget_seconds, const SearchOptions& options);
+                       float scale, int head, double budget_seconds, const SearchOptions& options,
+                       std::span<const float> weights = {});
+
+// What later text makes of these queries' rows: half of the weight is even, the other half goes
+// where the last 128 text queries of the whole group attend, all heads together. The mean is 1.
+// `searched` are some of the group's queries.
+std::vector<float> weights_of_rows(const Context& context, const QueryView& group,
+                                   const RowSet& rows, float scale, const QueryView& searched);
 
 // Searches the heads of every layer that it is shown and does not yet find in the table. Let it
 // observe a session that reads a sample densely, as one group; a search that was stopped goes on
@@ -66,6 +80,33 @@ class PatternSearch final : public AttentionObserver {
   HeadTable& table_;
   SearchOptions options_;
   Found found_;
+};
+
+// A search on several prompts: each of them gave a table, and now every prompt tries all of them,
+// observed as above. A head takes the choice whose error, averaged over the prompts, is the
+// smallest among those within the budget.
+class TableTrial final : public AttentionObserver {
+ public:
+  // Complete tables of one model.
+  TableTrial(std::vector<HeadTable> tables, SearchOptions options);
+
+  void see(const Context& context, const AttentionCall& call) override;
+
+  // After all prompts. Recall, error and seconds are means over them.
+  HeadTable best() const;
+
+ private:
+  // What one choice came to, summed over prompts.
+  struct Score {
+    double recall = 0, error = 0, seconds = 0;
+    double cost = 0;  // seconds / budget of the prompt
+  };
+
+  std::vector<HeadTable> tables_;
+  SearchOptions options_;
+  std::vector<Score> scores_;     // [layers × heads, tables]
+  std::vector<int64_t> prompts_;  // [layers]: seen so far
+  double budget_ = 0;             // of the prompt under way, measured in its first layer
 };
 
 }  // namespace kinora

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
 
 #include "attention/test_support.h"
 #include "base/error.h"
@@ -27,31 +30,46 @@ Problem grid_problem(Random& random, int64_t count) {
   return problem;
 }
 
+// A clock that knows what a plan costs: a nanosecond for every pair. Tests of the choice do not
+// depend on the machine then.
+double pairs_clock(const Plan& plan, const QueryView& queries, const RowSet& rows) {
+  return 1e-9 * static_cast<double>(attended_pairs(plan, queries, rows));
+}
+
+SearchOptions by_pairs() {
+  SearchOptions options;
+  options.cost = pairs_clock;
+  options.slack = 1;
+  options.repeats = 1;
+  return options;
+}
+
+double dense_cost(const Problem& problem) {
+  return 1e-9 * static_cast<double>(dense_pairs(1, problem.queries(), problem.memory()));
+}
+
 TEST(Search, FindsAPlantedGrid) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
   const Context context(pool);
   const Problem problem = grid_problem(random, 1500);
-  SearchOptions options;
+  SearchOptions options = by_pairs();
   options.frame_stride = 50;
-  // Time on a busy machine scatters; what is tested here is the choice, not the clock.
-  const double budget = 1e3;
   options.spare = 0;
   options.candidates = {parse_pattern("a-shape:sink=128,local=1024"),
                         parse_pattern("grid:sink=128,stride=50,lines=v"),
                         parse_pattern("grid:sink=128,lines=v")};
-  EXPECT_EQ(
-      search_head(context, problem.queries(), problem.memory(), problem.scale, 0, budget, options)
-          .patterns.front()
-          .spec,
-      PatternSpec());  // affordable, and nothing is closer
+  EXPECT_EQ(search_head(context, problem.queries(), problem.memory(), problem.scale, 0,
+                        dense_cost(problem), options)
+                .patterns.front()
+                .spec,
+            PatternSpec());  // affordable, and nothing is closer
   HeadTable table;
   table.shape = {"m", 1, 1, 1, 16};
   table.heads.resize(1);
   int found = 0;
   options.grow = false;
-  options.slack = 1e15;          // admit every candidate …
-  table.budget_seconds = 1e-12;  // … but dense
+  table.budget_seconds = 0.3 * dense_cost(problem);
   PatternSearch search(table, options, [&](int, int, const HeadChoice&) { ++found; });
   const RowSet rows[] = {problem.memory()};
   search.see(context, {0, problem.queries(), rows, problem.scale});
@@ -61,6 +79,7 @@ TEST(Search, FindsAPlantedGrid) {
   EXPECT_EQ(choice.patterns.front().spec, options.candidates[2]);
   EXPECT_GT(choice.recall, 0.95);
   EXPECT_LT(choice.error, 0.3);
+  EXPECT_LE(choice.seconds, table.budget_seconds);
   search.see(context, {0, problem.queries(), rows, problem.scale});
   EXPECT_EQ(found, 1);  // what the table holds is not searched again
 }
@@ -83,14 +102,13 @@ TEST(Search, BoundariesWinWhereModalitiesDiffer) {
   for (int64_t row = 0; row < 1600; ++row) {
     problem.key_data[static_cast<size_t>(row * 16 + 1)] = 0.02f * static_cast<float>(row);
   }
-  SearchOptions options;
+  SearchOptions options = by_pairs();
   options.grow = false;
-  options.slack = 1e15;
   options.boundaries = {Boundary::none, Boundary::query};
   options.candidates = {parse_pattern("a-shape:sink=128,local=2048"),
                         parse_pattern("grid:sink=128,local=1,lines=v")};  // lines only
-  const HeadChoice choice =
-      search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
+  const HeadChoice choice = search_head(context, problem.queries(), problem.memory(), problem.scale,
+                                        0, 0.4 * dense_cost(problem), options);
   EXPECT_EQ(choice.boundary, Boundary::query);
   ASSERT_EQ(choice.patterns.size(), 2u);
   EXPECT_EQ(choice.patterns[0].query, Modality::text);
@@ -99,30 +117,232 @@ TEST(Search, BoundariesWinWhereModalitiesDiffer) {
   EXPECT_EQ(choice.patterns[1].spec.kind->name, "grid");
 }
 
-TEST(Search, CandidatesGrowIntoTheBudget) {
+// Whatever the pattern, it is brought to the budget: none competes at a cost of its own.
+TEST(Search, EveryPatternIsComparedAtTheBudget) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
   const Context context(pool);
-  const Problem problem = make_problem(random, {.queries = 1000, .head_size = 16});
-  SearchOptions options;
+  const Problem problem = make_problem(random, {.queries = 4000, .head_size = 16});
+  SearchOptions options = by_pairs();
   options.boundaries = {Boundary::none};
-  options.slack = 1e15;  // however long it takes
-  for (const bool grow : {false, true}) {
-    options.grow = grow;
-    options.candidates = {parse_pattern("a-shape:sink=128,local=1024")};
-    const HeadChoice small =
-        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
-    EXPECT_EQ(
-        small.patterns.front().spec,
-        parse_pattern("a-shape:sink=128,local=" + std::to_string(grow ? nominal_length : 1024)));
-    EXPECT_EQ(small.error < 1e-6, grow);
-    // Lines of a grid stay, its band grows.
-    options.candidates = {parse_pattern("grid:sink=0,stride=10,lines=v")};
-    const HeadChoice grid =
-        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, 1e-12, options);
-    EXPECT_EQ(to_string(grid.patterns.front().spec), "grid stride 10 -v-");
-    EXPECT_EQ(grid.patterns.front().spec != options.candidates.front(), grow);
+  options.spare = 0;
+  const double budget = 0.3 * dense_cost(problem);
+  for (const char* text :
+       {"a-shape:sink=128,local=1024", "vertical-slash:verticals=1000,slashes=2048",
+        "grid:sink=128,stride=20,lines=v", "grid:sink=128,stride=20,lines=s",
+        "grid:sink=128,stride=20", "grid:sink=128,stride=20,phases=16,lines=vs",
+        "grid:sink=128,stride=20,local=20000,lines=vs"}) {
+    options.candidates = {parse_pattern(text)};
+    const HeadChoice choice = search_head(context, problem.queries(), problem.memory(),
+                                          problem.scale, 0, budget, options);
+    EXPECT_EQ(choice.patterns.front().spec.kind, options.candidates.front().kind) << text;
+    EXPECT_LE(choice.seconds, budget) << text;
+    EXPECT_GT(choice.seconds, 0.7 * budget) << text << to_string(choice);
+    // Sizes are only cut where growing is not wanted.
+    SearchOptions cut = options;
+    cut.grow = false;
+    EXPECT_LE(
+        search_head(context, problem.queries(), problem.memory(), problem.scale, 0, budget, cut)
+            .seconds,
+        budget)
+        << text;
   }
+}
+
+TEST(Search, NothingExceedsTheBudgetThatCanBeCut) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = make_problem(random, {.queries = 2500, .head_size = 16});
+  testing::mix_modalities(random, problem, 2, 200);
+  SearchOptions options = by_pairs();
+  // A grid of many lines cannot be made this cheap; the fall-back can, at every boundary.
+  options.candidates = {parse_pattern("grid:sink=128,stride=8")};
+  for (const double share : {0.1, 0.2, 0.4}) {
+    const double budget = share * dense_cost(problem);
+    for (const Boundary boundary :
+         {Boundary::none, Boundary::key, Boundary::query, Boundary::both}) {
+      options.boundaries = {boundary};
+      const HeadChoice choice = search_head(context, problem.queries(), problem.memory(),
+                                            problem.scale, 0, budget, options);
+      EXPECT_EQ(choice.boundary, boundary);
+      EXPECT_LE(choice.seconds, budget) << share << " " << to_string(choice);
+    }
+  }
+}
+
+TEST(Search, TheBudgetIsThatOfItsAShape) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(1);
+  const Context context(pool);
+  const Problem problem = make_problem(random, {.queries = 3000, .head_size = 16});
+  SearchOptions options = by_pairs();
+  // 1,024 + 4,096 of 25,000 is 123 + 492 of 3,000, and a tile of 128 adds what its queries share.
+  const double budget =
+      measure_budget(context, problem.queries(), problem.memory(), problem.scale, 0, options);
+  double expected = 0;
+  for (int64_t q = 0; q < 3000; ++q) {
+    const int64_t begin = std::max<int64_t>(0, q / 128 * 128 - 492 + 1);
+    expected += static_cast<double>(q + 1 - begin + std::min<int64_t>(123, begin));
+  }
+  EXPECT_NEAR(budget, 1e-9 * expected, 1e-12);
+  options.dense_share = 0.25;
+  EXPECT_NEAR(
+      measure_budget(context, problem.queries(), problem.memory(), problem.scale, 0, options),
+      0.25 * dense_cost(problem), 1e-12);
+}
+
+TEST(Search, RowsThatLaterTextReadsWeighMore) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem =
+      make_problem(random, {.queries = 400, .heads = 2, .kv_heads = 1, .head_size = 8});
+  testing::mix_modalities(random, problem, 2, 30);
+  const QueryView searched = slice(problem.queries(), 150, 200);
+  const auto weights =
+      weights_of_rows(context, problem.queries(), problem.memory(), problem.scale, searched);
+  std::vector<double> mass(200);
+  for (int64_t head = 0; head < 2; ++head) {
+    int64_t texts = 0;
+    for (int64_t q = 399; q >= 0 && texts < 128; --q) {
+      if (problem.query_modalities[static_cast<size_t>(q)] != Modality::text) continue;
+      ++texts;
+      std::vector<double> shares;
+      double total = 0;
+      for (int64_t row = 0; row <= q; ++row) {
+        double dot = 0;
+        for (int64_t c = 0; c < 8; ++c) {
+          dot += double{problem.query_data[static_cast<size_t>((q * 2 + head) * 8 + c)]} *
+                 double{problem.key_data[static_cast<size_t>(row * 8 + c)]};
+        }
+        shares.push_back(std::exp(double{problem.scale} * dot));
+        total += shares.back();
+      }
+      for (int64_t row = 150; row < std::min<int64_t>(350, q + 1); ++row) {
+        mass[static_cast<size_t>(row - 150)] += shares[static_cast<size_t>(row)] / total;
+      }
+    }
+  }
+  const double total = std::accumulate(mass.begin(), mass.end(), 0.0);
+  ASSERT_EQ(weights.size(), 200u);
+  for (size_t i = 0; i < 200; ++i) {
+    const double expected = total > 0 ? 0.5 + 0.5 * 200 * mass[i] / total : 1;
+    EXPECT_NEAR(static_cast<double>(weights[i]), expected, 1e-4) << i;
+  }
+  // Without text there is nothing to go by.
+  for (Modality& modality : problem.query_modalities) modality = Modality::video;
+  for (const float weight :
+       weights_of_rows(context, problem.queries(), problem.memory(), problem.scale, searched)) {
+    EXPECT_EQ(weight, 1);
+  }
+}
+
+// Two kinds of queries that need different patterns: the weights say which of them matter.
+TEST(Search, WeightsDecideBetweenPatterns) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = grid_problem(random, 1600);
+  for (int64_t row = 0; row < 1600; ++row) {
+    problem.key_data[static_cast<size_t>(row * 16 + 1)] = 0.02f * static_cast<float>(row);
+    if (row / 100 % 2 == 1) continue;  // the last ones are looked at
+    problem.query_data[static_cast<size_t>(row * 16)] = 0;
+    problem.query_data[static_cast<size_t>(row * 16 + 1)] = 8;  // the nearest ones
+  }
+  SearchOptions options = by_pairs();
+  options.grow = false;
+  options.boundaries = {Boundary::none};
+  options.candidates = {parse_pattern("a-shape:sink=128,local=2048"),
+                        parse_pattern("grid:sink=128,local=100,lines=v")};
+  for (const bool far : {false, true}) {
+    std::vector<float> weights(1600);
+    for (size_t i = 0; i < 1600; ++i) weights[i] = (i / 100 % 2 == 1) == far ? 1.99f : 0.01f;
+    const HeadChoice choice =
+        search_head(context, problem.queries(), problem.memory(), problem.scale, 0,
+                    0.4 * dense_cost(problem), options, weights);
+    EXPECT_EQ(choice.patterns.front().spec.kind->name, far ? "grid" : "a-shape");
+    EXPECT_LT(choice.error, 0.3);
+  }
+}
+
+TEST(Search, TextKeepsAWindowHoweverSmallTheBudget) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = grid_problem(random, 2500);
+  SearchOptions options = by_pairs();
+  options.boundaries = {Boundary::none};
+  options.spare = 0;
+  options.candidates = {parse_pattern("grid:sink=16,stride=20,lines=s"),
+                        parse_pattern("a-shape:sink=128,local=1024")};
+  const auto window = [](const HeadChoice& choice) {  // at the sample's length
+    const PatternSpec spec = scaled(choice.patterns.front().spec, 2500);
+    for (size_t i = 0; i < spec.sizes.size(); ++i) {
+      if (spec.kind->sizes[i].key == "local") return spec.sizes[i];
+    }
+    return 0;
+  };
+  for (const double share : {0.1, 0.15, 0.3}) {
+    const HeadChoice choice = search_head(context, problem.queries(), problem.memory(),
+                                          problem.scale, 0, share * dense_cost(problem), options);
+    EXPECT_GE(window(choice), 64 * 2500 / nominal_length) << share << " " << to_string(choice);
+  }
+  // Frames may do without.
+  std::fill(problem.query_modalities.begin(), problem.query_modalities.end(), Modality::video);
+  std::fill(problem.row_modalities.begin(), problem.row_modalities.end(), Modality::video);
+  for (int64_t row = 0; row < 2500; ++row) {  // what lies whole strides back
+    float* key = &problem.key_data[static_cast<size_t>(row * 16)];
+    float* query = &problem.query_data[static_cast<size_t>(row * 16)];
+    std::fill_n(key, 16, 0.0f);
+    std::fill_n(query, 16, 0.0f);
+    for (int64_t c = 0; c < 2; ++c) {
+      const double turn = 2 * std::numbers::pi * static_cast<double>(row % 20) / 20;
+      key[c] = static_cast<float>(c == 0 ? std::cos(turn) : std::sin(turn));
+      query[c] = 400 * key[c];
+    }
+  }
+  options.grow = false;
+  const HeadChoice choice = search_head(context, problem.queries(), problem.memory(), problem.scale,
+                                        0, 0.15 * dense_cost(problem), options);
+  EXPECT_EQ(choice.patterns.front().spec, options.candidates.front());
+}
+
+// Each prompt alone would choose differently; over both, one choice is the better one.
+TEST(Search, SeveralPromptsShareOneTable) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  const std::vector<Problem> prompts = {grid_problem(random, 1500), grid_problem(random, 1800)};
+  SearchOptions options = by_pairs();
+  options.dense_share = 0.5;
+  std::vector<HeadTable> tables;
+  for (const char* text : {"a-shape:sink=128,local=2048", "grid:sink=128,lines=v", "dense"}) {
+    HeadTable table;
+    table.shape = {"m", 1, 1, 1, 16};
+    table.heads.resize(1);
+    table.at(0, 0) = HeadChoice{.patterns = {{{}, {}, parse_pattern(text)}}};
+    tables.push_back(table);
+  }
+  TableTrial trial(tables, options);
+  EXPECT_THROW(trial.best(), Error);
+  double error = 0;
+  for (const Problem& prompt : prompts) {
+    const RowSet rows[] = {prompt.memory()};
+    trial.see(context, {0, prompt.queries(), rows, prompt.scale});
+    TableTrial alone({tables[1]}, options);
+    alone.see(context, {0, prompt.queries(), rows, prompt.scale});
+    error += alone.best().at(0, 0)->error / 2;
+  }
+  const HeadTable best = trial.best();  // what reads everything costs more than the half
+  EXPECT_EQ(best.at(0, 0)->patterns.front().spec, tables[1].at(0, 0)->patterns.front().spec);
+  EXPECT_NEAR(best.at(0, 0)->error, error, 1e-9);
+  EXPECT_GT(best.at(0, 0)->recall, 0.9);
+
+  HeadTable unfinished = tables[0];
+  unfinished.heads[0].reset();
+  EXPECT_THROW(TableTrial({unfinished}, options), Error);
+  EXPECT_THROW(TableTrial({}, options), Error);
 }
 
 TEST(Search, RefusesSamplesItCannotSearch) {
@@ -138,20 +358,47 @@ TEST(Search, RefusesSamplesItCannotSearch) {
 
 TEST(Search, ComparesShapesNotSizesAtOneCost) {
   const auto distinct = distinct_at_one_cost(search_space(98));
-  EXPECT_EQ(distinct.size(), 20u);  // one A-shape, and 2,000 + 4,096 lines are 1,000 + 2,048
-  EXPECT_EQ(std::count_if(distinct.begin(), distinct.end(),
-                          [](const auto& spec) { return spec.kind->name == "a-shape"; }),
-            1);
+  const auto count = [&](std::string_view name) {
+    return std::count_if(distinct.begin(), distinct.end(),
+                         [&](const auto& spec) { return spec.kind->name == name; });
+  };
+  EXPECT_EQ(count("a-shape"), 1);
+  EXPECT_EQ(count("vertical-slash"), 7);  // 2,000 + 4,096 lines are 1,000 + 2,048
+  EXPECT_EQ(count("grid"), 36);           // a window, more lines, or both
+  EXPECT_EQ(std::ssize(distinct), 44);
   for (const PatternSpec& spec : distinct) EXPECT_EQ(make_pattern(*spec.kind, spec.sizes), spec);
 }
 
+// Table 3 of the paper, line by line.
 TEST(Search, SpaceIsTheTable) {
-  const auto space = search_space(98);
-  EXPECT_EQ(space.size(), 24u);
-  EXPECT_EQ(space.front(), parse_pattern("grid:sink=128,stride=98,lines=h"));
-  EXPECT_EQ(space[6], parse_pattern("grid:sink=128,lines=h"));
-  EXPECT_EQ(space[12], parse_pattern("a-shape:sink=128,local=1024"));
-  EXPECT_EQ(space.back(), parse_pattern("vertical-slash:verticals=1000,slashes=2500"));
+  std::vector<PatternSpec> table;
+  for (const char* text : {"grid:sink=128,stride=98,lines=h",
+                           "grid:sink=128,stride=98,lines=v",
+                           "grid:sink=128,stride=98,lines=s",
+                           "grid:sink=128,stride=98,lines=hv",
+                           "grid:sink=128,stride=98,lines=vs",
+                           "grid:sink=128,stride=98,lines=hvs",
+                           "grid:sink=128,max-stride=1024,lines=h",
+                           "grid:sink=128,max-stride=1024,lines=v",
+                           "grid:sink=128,max-stride=1024,lines=s",
+                           "grid:sink=128,max-stride=1024,lines=hv",
+                           "grid:sink=128,max-stride=1024,lines=vs",
+                           "grid:sink=128,max-stride=1024,lines=hvs",
+                           "a-shape:sink=128,local=1024",
+                           "a-shape:sink=128,local=2048",
+                           "a-shape:sink=128,local=4096",
+                           "vertical-slash:verticals=1000,slashes=1024",
+                           "vertical-slash:verticals=1000,slashes=2048",
+                           "vertical-slash:verticals=2000,slashes=2048",
+                           "vertical-slash:verticals=1000,slashes=3096",
+                           "vertical-slash:verticals=2000,slashes=3096",
+                           "vertical-slash:verticals=1000,slashes=4096",
+                           "vertical-slash:verticals=2000,slashes=4096",
+                           "vertical-slash:verticals=3500,slashes=200",
+                           "vertical-slash:verticals=1000,slashes=2500"}) {
+    table.push_back(parse_pattern(text));
+  }
+  EXPECT_EQ(search_space(98), table);
 }
 
 }  // namespace
