@@ -49,7 +49,10 @@ class SparseAttention : public Attention, public Planner {
   std::vector<LabelledPlan> plans(const Context& context, int layer, const QueryView& queries,
                                   const RowSet& rows, float scale) override;
   bool falls_back(int layer, const QueryView& queries, const RowSet& rows) const override;
-  void set_length(int64_t tokens) override { length_ = tokens; }
+  void set_length(int64_t tokens) override {
+    if (length_ != tokens) gpu_plans_ = {};  // sizes follow it
+    length_ = tokens;
+  }
 
  protected:
   // The policy itself. Its queries are without those that always read everything.
