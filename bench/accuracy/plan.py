@@ -17,14 +17,16 @@ SETS = {
 # in how many wordings a set's questions are asked, because a prefill costs far more than a question
 WORDINGS = {"long-4096": 2, "mixed-1024": 2, "text-10240": 3}
 # the table of the heads is searched on these, which no row asks about
-CALIBRATION = {"calibration": ("mixed-needle", 1024, 1, 4)}
+CALIBRATION = {"calibration": ("mixed-needle", 1024, 4, 4)}
 SEED, CALIBRATION_SEED = "accuracy", "calibration"
 
 DENSE = "dense"
 MMINFERENCE = "mminference;dense-below=0"
 # tables of the heads besides the one that comes with the model -> flags of `kinora tune`; a policy names one in brackets
+# "paper": what an A-shape of 1,024 + 4,096 tokens takes
 HEADS = {"": ("--budget", "50"), "no boundaries": ("--budget", "50", "--no-boundaries"),
-         "small": ("--budget", "20"), "small, no boundaries": ("--budget", "20", "--no-boundaries")}
+         "paper": (), "paper, four prompts": ("--prompts", "4"),
+         "small": ("--budget", "20"), "small, no boundaries": ("--budget", "20", "--no-boundaries"), "small, four prompts": ("--budget", "20", "--prompts", "4")}
 
 
 def heads_of(policy):
@@ -39,38 +41,62 @@ def sparse(text):
     return f"{text};dense-below=0"
 
 
+SPARSE_QUESTION = "last=0,least=2"
+
+
+def as_published(policy):
+    """A policy without what kinora adds to it: the question, and groups that are short, are sparse like everything else."""
+    text, _, rest = policy.partition(";")
+    name, plus, delta = text.partition("+")
+    return f"{name}{',' if ':' in name else ':'}{SPARSE_QUESTION}{plus}{delta};{rest}"
+
+
+def question_is_sparse(policy):
+    return SPARSE_QUESTION in policy
+
+
+def both_ways(policies):
+    """Every sparse policy as published first, then with the rule that the question reads everything."""
+    out = {}
+    for name, policy in policies.items():
+        if policy != DENSE:
+            out[name] = as_published(policy)
+        out[name if policy == DENSE else f"{name}, question dense"] = policy
+    return out
+
+
 # row name -> policy; the first is what the others are compared with
 ATTENTION = {
     "dense": DENSE, "MMInference": MMINFERENCE, "MOMO": MOMO, "MInference (vertical-slash)": sparse("vertical-slash"),
     "MMInference, no boundaries": f"{MMINFERENCE} (no boundaries)",
+    "MMInference, the paper's budget": f"{MMINFERENCE} (paper)",
+    "MMInference, the paper's budget, four prompts": f"{MMINFERENCE} (paper, four prompts)",
     "MOMO, delta off": sparse("momo:delta=0"), "MOMO, ranked by mass": sparse("momo:rank=mass"),
+    "MOMO, 128/8": sparse("momo:k=128,exact=8"), "MOMO, 1 layer dense": sparse("momo:dense-layers=1"),
     "mean-pool block top-k": sparse("mean-pool"), "oracle block top-k": sparse("oracle"),
+    # as many keys more as MOMO's measured queries read: 25,000 / 2 / 17
+    "mean-pool, MOMO's FLOPs": sparse("mean-pool:keys=4830"),
 }
 PUBLISHED = {
     "MMInference + delta": sparse("mminference+delta"), "A-shape": sparse("a-shape"), "tri-shape": sparse("tri-shape"), "grid, all lines": sparse("grid"),
     "SparseTransformer fixed": sparse("sf-fixed"), "SparseTransformer strided": sparse("sf-strided"), "A-shape + delta": sparse("a-shape+delta"),
 }
-# static patterns that cost about what MMInference's table costs
+# static patterns that cost about what MMInference's table costs: strides of a frame as published, windows as large as it takes
 MATCHED = {
     "A-shape, matched": sparse("a-shape:sink=128,local=7000"), "tri-shape, matched": sparse("tri-shape:sink=128,local=7000"),
-    "grid, matched": sparse("grid:stride=8"), "SparseTransformer fixed, matched": sparse("sf-fixed:stride=3"),
-    "SparseTransformer strided, matched": sparse("sf-strided:stride=3"),
+    "grid, matched": sparse("grid:local=4500"), "SparseTransformer fixed, matched": sparse("sf-fixed:local=5600"),
+    "SparseTransformer strided, matched": sparse("sf-strided:local=5600"),
 }
 # tables searched with a smaller budget, and static patterns that cost about the same
 SMALL = {
     "dense": DENSE, "MMInference": f"{MMINFERENCE} (small)", "MMInference, no boundaries": f"{MMINFERENCE} (small, no boundaries)",
+    "MMInference, four prompts": f"{MMINFERENCE} (small, four prompts)",
     "MOMO, 512 keys": sparse("momo:keys=512"),
     "MInference (vertical-slash)": sparse("vertical-slash:verticals=175,slashes=1060"),
     "A-shape": sparse("a-shape:sink=128,local=2400"), "tri-shape": sparse("tri-shape:sink=128,local=2400"),
-    "grid": sparse("grid:stride=21"), "SparseTransformer fixed": sparse("sf-fixed:stride=8"),
-    "SparseTransformer strided": sparse("sf-strided:stride=8"),
+    "grid": sparse("grid:local=1200"), "SparseTransformer fixed": sparse("sf-fixed:local=1500"),
+    "SparseTransformer strided": sparse("sf-strided:local=1500"),
 }
-# whether the text at the end of a group reads everything
-LAST = {f"{name}, question sparse": sparse(policy) for name, policy in
-        (("MMInference", "mminference:last=0"), ("A-shape, matched", "a-shape:sink=128,local=7000,last=0"),
-         ("SparseTransformer fixed, matched", "sf-fixed:stride=3,last=0"), ("SparseTransformer strided, matched", "sf-strided:stride=3,last=0"),
-         ("tri-shape, matched", "tri-shape:sink=128,local=7000,last=0"), ("grid, matched", "grid:stride=8,last=0"),
-         ("MOMO", "momo:last=0"), ("MInference (vertical-slash)", "vertical-slash:last=0"))}
 # what is left when the budget is small: the same policies with less
 TIGHT = {
     "MOMO, 1024 keys": sparse("momo:keys=1024"), "MOMO, 1024 keys, delta off": sparse("momo:keys=1024,delta=0"),
@@ -131,37 +157,37 @@ def rows():
         out.extend(Row(table, name, s, policy, **more) for s in sets for name, policy in policies.items())
 
     dense = {"dense": DENSE}
-    few = ("dense", "MMInference", "MOMO", "MMInference, no boundaries", "MInference (vertical-slash)")
+    few = ("dense", "MMInference", "MOMO", "MMInference, no boundaries", "MMInference, the paper's budget",
+           "MMInference, the paper's budget, four prompts", "MInference (vertical-slash)")
 
     def some(names):
-        return {name: ATTENTION[name] for name in names}
+        return both_ways({name: ATTENTION[name] for name in names})
 
     add("skills", (f"{kind}-{length}" for length in (64, 256, 1024) for kind in ("skills", "moments", "caption")), dense)
     add("pictures", ("pictures",), dense)
     add("chance", ("skills-64", "moments-64", "caption-64", "pictures"), dense, wrong_video=True)
     add("needles", ("needle-64", "needle-128", "needle-256", "needle-512", "needle-1024", "needle-2048", "needle-4096"), dense)
-    add("attention", ("long-4096",), some(few) | MATCHED)
-    add("attention", ("mixed-1024",), some(few) | MATCHED)
-    add("attention", ("text-10240",), some(few) | MATCHED)
-    add("attention", ("needle-1024",), some(few) | MATCHED)
-    add("attention", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), some(("MOMO, delta off",)))
-    add("small budget", ("needle-1024", "mixed-1024"), SMALL)
-    add("attention", ("needle-1024", "text-10240"), some(("MOMO, ranked by mass", "mean-pool block top-k")))
-    add("sparse questions", ("mixed-1024",), dense | LAST)
+    add("attention", ("long-4096",), some(few) | both_ways(MATCHED))
+    add("attention", ("mixed-1024",), some(few) | both_ways(MATCHED))
+    add("attention", ("text-10240",), some(few) | both_ways(MATCHED))
+    add("attention", ("needle-1024",), some(few) | both_ways(MATCHED))
+    add("attention", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), some(("MOMO, delta off", "MOMO, 128/8", "MOMO, 1 layer dense")))
+    add("small budget", ("needle-1024", "mixed-1024"), both_ways(SMALL))
+    add("attention", ("needle-1024", "text-10240"), some(("MOMO, ranked by mass", "mean-pool block top-k", "mean-pool, MOMO's FLOPs")))
     add("attention", ("mixed-1024", "long-4096"), some(("MOMO, ranked by mass",)))
-    add("attention", ("mixed-1024", "long-4096"), some(("mean-pool block top-k",)))
+    add("attention", ("mixed-1024", "long-4096"), some(("mean-pool block top-k", "mean-pool, MOMO's FLOPs")))
     add("attention", ("needle-1024", "text-10240", "mixed-1024", "long-4096"), some(("oracle block top-k",)))
-    add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | PUBLISHED)
+    add("published sizes", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), dense | both_ways(PUBLISHED))
     add("retention", ("retain-256",), dense | {k: v for k, v in RETENTION.items() if k.startswith("key")})
     add("retention", ("retain-256",), RETENTION)
     add("groups", ("retain-256",), GROUPS)
-    add("tight", ("mixed-1024",), TIGHT)
+    add("tight", ("mixed-1024",), both_ways(TIGHT))
     add("frames", ("retain-256",), dense | LESS)
     add("tokens", (f"skills-{length}" for length in (64, 256, 128, 1024)), dense | BEFORE | AFTER | FEWER)
     add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("momo k", ("long-4096", "mixed-1024", "needle-1024"), WIDER)
-    add("tight", ("needle-1024", "long-4096", "text-10240", "needle-4096"), TIGHT)
-    add("attention", ("mixed-3072", "text-24576", "needle-4096"), ATTENTION | MATCHED)
+    add("tight", ("needle-1024", "long-4096", "text-10240", "needle-4096"), both_ways(TIGHT))
+    add("attention", ("mixed-3072", "text-24576", "needle-4096"), both_ways(ATTENTION | MATCHED))
     return out

@@ -19,7 +19,7 @@ SKILLS = ["what", "colour", "motion", "order", "count", "presence", "card", "gro
 
 SPARSE_TABLES = ("attention", "small budget", "sparse questions", "published sizes", "tight", "momo", "momo k")
 # tables whose rows are also compared with one of them, not only with dense attention
-VERSUS = {"attention": "MMInference", "small budget": "MMInference", "sparse questions": "MMInference, question sparse"}
+VERSUS = {"attention": "MMInference", "small budget": "MMInference"}
 
 
 def slug(text):
@@ -303,8 +303,8 @@ def report(out, sets, rows):
 
     recalls = read_recalls(out)
     parts = [skill_table(read), picture_table(read, sets), needle_table(read)]
-    for table, names in (("attention", plan.ATTENTION | plan.MATCHED), ("small budget", plan.SMALL), ("sparse questions", {"dense": plan.DENSE} | plan.LAST),
-                         ("published sizes", {"dense": plan.DENSE} | plan.PUBLISHED), ("tight", plan.TIGHT), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
+    for table, names in (("attention", plan.both_ways(plan.ATTENTION | plan.MATCHED)), ("small budget", plan.both_ways(plan.SMALL)),
+                         ("published sizes", {"dense": plan.DENSE} | plan.both_ways(plan.PUBLISHED)), ("tight", plan.both_ways(plan.TIGHT)), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
                          ("momo k", plan.WIDER),
                          ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", {"all": plan.DENSE} | plan.BY_QUESTION), ("groups", plan.GROUPS),
                          ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
