@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -106,9 +107,13 @@ void PatternAttention::attend_on_gpu(const Context& context, int layer, const Qu
   check_heads(layer, heads);
   std::vector<cuda_attention::LineHead> lines;
   bool probed = false;
+  // Heads of a table look at the last queries of each modality; the GPU only at the last of all.
+  const bool mixed =
+      table_ && std::ranges::adjacent_find(queries.modalities, std::not_equal_to<>()) !=
+                    queries.modalities.end();
   for (int head = 0; head < heads; ++head) {
-    const auto line = device_head(choice(layer, head), rows.count());
-    if (!line || !cuda_attention::unbroken(queries, rows)) {
+    const auto line = device_head(choice(layer, head), length(rows));
+    if (!line || (mixed && line->probed != 0) || !cuda_attention::unbroken(queries, rows)) {
       return SparseAttention::attend_on_gpu(context, layer, queries, rows, scale, out);
     }
     probed = probed || line->probed != 0;
