@@ -153,14 +153,15 @@ TEST_F(Watch, ComesBackAfterABreak) {
   make_media("-i " + clip() + " -c:v mpeg2video " + part);
   const std::string serve = "ffmpeg -nostdin -v error -re -i " + part +
                             " -c copy -f mpegts "
-                            "'tcp://127.0.0.1:18561?listen=1'";
-  const Finished finished =
-      kinora_shell("( " + serve + "; " + serve +
-                   " ) & server=$!; sleep 1; "
-                   "timeout 60 $KINORA watch tcp://127.0.0.1:18561 -m " +
-                   model +
-                   " --fps 2 --tries 4 --every 2s 'What is it?' --max-tokens 2 --json < /dev/null; "
-                   "code=$?; kill $server 2> /dev/null; wait; exit $code");
+                            "\"tcp://127.0.0.1:$port?listen=1\"";
+  const Finished finished = kinora_shell(
+      "port=$((20000 + RANDOM % 20000)); ( " + serve + "; " + serve +
+      " ) & server=$!; until grep -qi \":$(printf %04X $port) 00000000:0000 0A\" /proc/net/tcp; do "
+      "sleep 0.1; done; "
+      "timeout 60 $KINORA watch tcp://127.0.0.1:$port -m " +
+      model +
+      " --fps 2 --tries 3 --every 2s 'What is it?' --max-tokens 2 --json < /dev/null; "
+      "code=$?; kill $server 2> /dev/null; wait; exit $code");
   const auto lines = lines_of(finished.out);
   EXPECT_GE(count(lines, "broke"), 1) << finished.out << finished.err;
   EXPECT_GE(count(lines, "back"), 1) << finished.out << finished.err;
