@@ -16,6 +16,7 @@ extern "C" {
 
 #include "video/index/picture_size.h"
 #include "video/source/file_input.h"
+#include "video/source/picture_header.h"
 #include "video/source/pipe_input.h"
 
 namespace kinora {
@@ -123,6 +124,7 @@ void Demuxer::open(bool probe) {
     // and an extension cannot mislead.
     file_ = std::make_unique<FileInput>(local_path(url), origin_.name, watch_);
     url.clear();
+    refuse_special(special_picture(file_->head(32)));
     known = find_format(*file_->context());
   } else {
     if (url.starts_with("rtsp")) av_dict_set(&settings, "rtsp_transport", "tcp", 0);
@@ -168,6 +170,14 @@ const AVInputFormat* Demuxer::find_format(AVIOContext& input) const {
   // Before it is opened, which is when it would look for the others.
   if (is_file_list(found->name)) refuse_list(found->name);
   return found;
+}
+
+// AVIF pictures are videos of one frame to FFmpeg, where it has a decoder.
+void Demuxer::refuse_special(std::string_view picture) const {
+  if (picture.empty() || picture == "AVIF") return;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{}: {} pictures are not read; convert it to PNG, JPEG or a video",
+                          origin_.name, picture));
 }
 
 void Demuxer::refuse_list(const char* format) const {
