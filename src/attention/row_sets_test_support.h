@@ -16,10 +16,9 @@
 
 namespace kinora::testing {
 
-// What f32 arithmetic may lose, or what bf16 weights and results lose where a GPU has bf16 rows. A
-// row's weight makes scores larger by up to 13 powers of two, at the cost of their last bits.
+// What f32 arithmetic may lose, or what bf16 weights and results lose where a GPU has bf16 rows.
 inline double limit_of(const Problem& problem, Device device, const Expected& expected) {
-  const double tolerance = problem.weights.empty() ? 2e-6 : 4e-6;
+  const double tolerance = f32_tolerance(expected);
   if (device.is_cpu() || problem.shape.dtype == DType::f32) return tolerance;
   return tolerance + 2 * relative_error(std::span<const double>(expected.rounded),
                                         std::span<const double>(expected.out));

@@ -18,6 +18,7 @@ namespace kinora {
 namespace {
 
 using testing::all_devices;
+using testing::f32_tolerance;
 using testing::make_problem;
 using testing::PlacedProblem;
 using testing::Problem;
@@ -27,7 +28,6 @@ using testing::reference;
 using testing::relative_error;
 
 constexpr float poison = std::numeric_limits<float>::quiet_NaN();
-constexpr double tolerance = 2e-6;
 
 std::vector<float> poisoned(const Problem& problem) {
   return std::vector<float>(static_cast<size_t>(problem.out_shape().elements()), poison);
@@ -65,9 +65,10 @@ const ProblemShape shapes[] = {
 // What may be lost: f32 arithmetic, or what bf16 weights and results lose where a GPU has bf16
 // rows.
 double allowed(const Problem& problem, Device device, const testing::Expected& expected) {
-  if (device.is_cpu() || problem.shape.dtype == DType::f32) return tolerance;
-  return tolerance + 2 * relative_error(std::span<const double>(expected.rounded),
-                                        std::span<const double>(expected.out));
+  const double f32 = f32_tolerance(expected);
+  if (device.is_cpu() || problem.shape.dtype == DType::f32) return f32;
+  return f32 + 2 * relative_error(std::span<const double>(expected.rounded),
+                                  std::span<const double>(expected.out));
 }
 
 TEST(Runner, DenseMatchesTheDefinition) {
@@ -177,7 +178,7 @@ TEST(Runner, PartsMergeToTheWhole) {
   }
   const auto expected = reference(
       problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
-  EXPECT_LT(error_of(a, expected.out), tolerance);
+  EXPECT_LT(error_of(a, expected.out), f32_tolerance(expected));
   PartialRow nothing{b.data(), -std::numeric_limits<float>::infinity(), 0};
   merge_row(nothing, a.data(), max_a[0], sum_a[0], 64);
   EXPECT_EQ(std::memcmp(b.data(), a.data(), 64 * sizeof(float)), 0);
@@ -212,7 +213,7 @@ TEST(Runner, PassesMergeInPlace) {
       PlacedProblem placed(problem, device);
       run_plan(placed.context(pool), plan, placed.queries(), placed.memory(), problem.scale,
                placed.out());
-      EXPECT_LT(error_of(placed.result(), expected.out), tolerance)
+      EXPECT_LT(error_of(placed.result(), expected.out), f32_tolerance(expected))
           << count << ' ' << to_string(device);
     }
   }
@@ -318,7 +319,7 @@ TEST(Runner, WindowsSeeThemselvesOnly) {
     };
     const auto expected =
         reference(problem, [&](int64_t q, int64_t, int64_t k) { return window(q) == window(k); });
-    EXPECT_LT(error_of(out, expected.out), tolerance) << head_size;
+    EXPECT_LT(error_of(out, expected.out), f32_tolerance(expected)) << head_size;
     const std::vector<int32_t> bad{0, 64, 63, 303};
     EXPECT_THROW(attend_windows(Context(pool), slice(0), slice(1), slice(2), bad, 1.0f,
                                 TensorView::of(out.data(), problem.out_shape())),

@@ -116,7 +116,21 @@ struct Expected {
   std::vector<double> out;      // [queries, heads, head size]
   std::vector<double> rounded;  // the same with weights and result rounded to bf16, as PyTorch does
   std::vector<double> log_sum;  // [queries, heads]: log Σ exp(score); −∞ where nothing is read
+  double variance = 0;          // of what f32 arithmetic loses, summed over all of `out`
 };
+
+// ‖error‖ / ‖out‖ that f32 arithmetic may have. Rounding errors of single operations are taken as
+// independent, each at most u = 2⁻²⁴ of its result (Higham and Mary's model), and what is allowed
+// is five standard deviations of their sum, so that fresh data practically never passes it:
+//   a score of d products, in any order    σ_j = u (√d (scale ‖q ∘ k_j‖ + |s_j|) + |s_j − max| + 4)
+//   the mean of n values with weights p    Σ p_j² (v_j − out)² σ_j²
+//                                          + (u √n (√(Σ p_j² v_j²) + 2 |out|) + 4 u |out|)²
+// The 4 stands for the exponential and the few operations on every weight and result.
+inline double f32_tolerance(const Expected& expected) {
+  double norm = 0;
+  for (const double value : expected.out) norm += value * value;
+  return norm > 0 ? 5 * std::sqrt(expected.variance / norm) : 0;
+}
 
 // `reads(query, head, row)` says what the plan lets through, causality included.
 template <typename Reads>
@@ -131,6 +145,8 @@ Expected reference(const Problem& problem, Reads&& reads) {
     return double{bf16::from_float(static_cast<float>(value)).to_float()};
   };
   std::vector<double> scores(static_cast<size_t>(problem.rows()));
+  constexpr double unit = 0x1p-24;
+  std::vector<double> score_errors(scores.size());
   for (int64_t i = 0; i < shape.queries; ++i) {
     for (int64_t h = 0; h < shape.heads; ++h) {
       const int64_t kv = h / (shape.heads / shape.kv_heads);
@@ -146,8 +162,14 @@ Expected reference(const Problem& problem, Reads&& reads) {
         if (!reads(i, h, row)) continue;
         score = 0;
         const float* k = &problem.key_data[offset(row)];
-        for (int64_t c = 0; c < shape.head_size; ++c) score += double{q[c]} * double{k[c]};
+        double squares = 0;
+        for (int64_t c = 0; c < shape.head_size; ++c) {
+          const double product = double{q[c]} * double{k[c]};
+          score += product;
+          squares += product * product;
+        }
         score *= double{problem.scale};
+        score_errors[static_cast<size_t>(row)] = double{problem.scale} * std::sqrt(squares);
         if (!problem.weights.empty()) {
           score += std::log(double{problem.weights[static_cast<size_t>(row)]});
         }
@@ -160,9 +182,11 @@ Expected reference(const Problem& problem, Reads&& reads) {
       const auto place = static_cast<size_t>((i * shape.heads + h) * shape.head_size);
       double* out = &expected.out[place];
       double* rounded = &expected.rounded[place];
+      int64_t read = 0;
       for (int64_t row = 0; row < problem.rows(); ++row) {
         const double weight = std::exp(scores[static_cast<size_t>(row)] - max);
         if (weight == 0) continue;
+        ++read;
         const double narrow = to_bf16(weight) / sum;
         const float* v = &problem.value_data[offset(row)];
         for (int64_t c = 0; c < shape.head_size; ++c) {
@@ -171,6 +195,25 @@ Expected reference(const Problem& problem, Reads&& reads) {
         }
       }
       for (int64_t c = 0; c < shape.head_size; ++c) rounded[c] = to_bf16(rounded[c]);
+      std::vector<double> shifts(static_cast<size_t>(shape.head_size)), squares(shifts.size());
+      for (int64_t row = 0; row < problem.rows(); ++row) {
+        const double score = scores[static_cast<size_t>(row)];
+        const double weight = std::exp(score - max) / sum;
+        if (weight == 0) continue;
+        const double products = score_errors[static_cast<size_t>(row)] + std::abs(score);
+        const double error =
+            unit * (std::sqrt(double(shape.head_size)) * products + max - score + 4);
+        const float* v = &problem.value_data[offset(row)];
+        for (size_t c = 0; c < shifts.size(); ++c) {
+          shifts[c] += std::pow(weight * (double{v[c]} - out[c]) * error, 2);
+          squares[c] += std::pow(weight * double{v[c]}, 2);
+        }
+      }
+      for (size_t c = 0; c < shifts.size(); ++c) {
+        const double sums = std::sqrt(squares[c]) + 2 * std::abs(out[c]);
+        const double rest = std::sqrt(double(read)) * sums + 4 * std::abs(out[c]);
+        expected.variance += shifts[c] + std::pow(unit * rest, 2);
+      }
     }
   }
   return expected;

@@ -86,6 +86,7 @@ KINORA_FFMPEG(format, av_match_list);
 KINORA_FFMPEG(format, av_opt_get);
 KINORA_FFMPEG(format, av_packet_alloc);
 KINORA_FFMPEG(format, av_packet_free);
+KINORA_FFMPEG(format, av_packet_new_side_data);
 KINORA_FFMPEG(format, av_packet_ref);
 KINORA_FFMPEG(format, av_packet_unref);
 KINORA_FFMPEG(format, av_parser_close);

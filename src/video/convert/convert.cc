@@ -163,7 +163,7 @@ void FrameConverter::convert(const AVFrame& frame, TensorView out) {
                                          to_string(expected) + ", not " + to_string(out.shape()));
   check_frame(frame);
   const AVFrame& source = state.readable(frame);
-  state.reader.start(source);
+  state.reader.start(source, state.target.smooth_chroma);
   const int width = state.resized_width();
   const int height = state.resized_height();
 

@@ -4,10 +4,12 @@
 //
 // The result is defined as: each pixel of the source to 8-bit RGB (rounded, clamped), that picture
 // through ops/resize.h, then oriented.
-//  - Matrix and range are the picture's own tags. An untagged matrix is BT.601 below 1280 × 720 and
-//    BT.709 from there on; an untagged range is limited, but full for the J formats and RGB.
-//  - Subsampled chroma is repeated, not interpolated. This is the default of swscale and hence of
-//    the decoders that the models were trained with.
+//  - Matrix and range are the picture's own tags. An untagged matrix is BT.601 whatever the size,
+//  as
+//    swscale has it and with it PyAV, torchvision and decord, which feed the models' references; an
+//    untagged range is limited, but full for the J formats and RGB.
+//  - Subsampled chroma of videos is repeated, not interpolated: again swscale's way. That of still
+//    pictures (`smooth_chroma`) is interpolated as libjpeg does it, and with it Pillow.
 //  - Transfer curves and primaries are left alone and alpha is ignored.
 //  - Pixels count as square, and the two fields of an interlaced frame as
 //    one picture.
@@ -44,6 +46,7 @@ struct TargetFrame {
   int width = 0;  // of the upright picture
   int height = 0;
   ResizeFilter filter = ResizeFilter::bicubic;
+  bool smooth_chroma = false;
 };
 
 class FrameConverter {

@@ -50,7 +50,7 @@ LumaWeights luma_weights(const AVFrame& frame) {
     case AVCOL_SPC_BT2020_CL:
       return {0.2627, 0.0593};
     default:
-      return frame.width >= 1280 || frame.height >= 720 ? bt709 : bt601;
+      return bt601;
   }
 }
 
@@ -107,7 +107,7 @@ bool RgbRowReader::reads(AVPixelFormat format) {
   return true;
 }
 
-void RgbRowReader::start(const AVFrame& frame) {
+void RgbRowReader::start(const AVFrame& frame, bool smooth_chroma) {
   frame_ = &frame;
   description_ = av_pix_fmt_desc_get(static_cast<AVPixelFormat>(frame.format));
   const bool rgb = has_flag(*description_, AV_PIX_FMT_FLAG_RGB);
@@ -115,6 +115,10 @@ void RgbRowReader::start(const AVFrame& frame) {
           : rgb                                        ? Kind::rgb
           : description_->nb_components <= 2           ? Kind::gray
                                                        : Kind::yuv;
+  const AVComponentDescriptor& luma = description_->comp[0];
+  smooth_ = smooth_chroma && kind_ == Kind::yuv && luma.depth + luma.shift <= 8 &&
+            description_->log2_chroma_w <= 1 && description_->log2_chroma_h <= 1 &&
+            description_->log2_chroma_w + description_->log2_chroma_h > 0;
   const LumaWeights weights = luma_weights(frame);
   const Setup setup = {frame.format, is_full_range(frame, kind_ == Kind::gray), weights.red,
                        weights.blue};
@@ -185,7 +189,52 @@ const Sample* RgbRowReader::component_row(int component, int y, int log2_repeat,
   return scratch.data();
 }
 
+// libjpeg's fancy upsampling, to the last bit: each sample lies in the middle of its pixels, and a
+// pixel takes three quarters of the nearest one and a quarter of the next, in each direction.
+const uint8_t* RgbRowReader::smooth_row(int component, int y, std::vector<uint8_t>& scratch) {
+  const int wide = description_->log2_chroma_w, tall = description_->log2_chroma_h;
+  const int width = (frame_->width + wide) >> wide;
+  const int height = (frame_->height + tall) >> tall;
+  const int own = y >> tall;
+  const bool upper = (y & 1) == 0;
+  const int other = tall == 0 ? own : std::clamp(upper ? own - 1 : own + 1, 0, height - 1);
+  const uint8_t* near = component_row(component, own, 0, near_);
+  const uint8_t* far = component_row(component, other, 0, far_);
+  scratch.resize(2 * static_cast<size_t>(width));
+  uint8_t* out = scratch.data();
+  if (wide == 0) {
+    const int rounding = upper ? 1 : 2;
+    for (int x = 0; x < width; ++x) {
+      out[x] = static_cast<uint8_t>((3 * near[x] + far[x] + rounding) >> 2);
+    }
+    return out;
+  }
+  if (width <= 2) {  // too narrow to interpolate, libjpeg finds
+    for (int x = 0; x < 2 * width; ++x) out[x] = near[x / 2];
+    return out;
+  }
+  // Sums of four; sixteen with the neighbours.
+  sums_.resize(static_cast<size_t>(width));
+  int* sums = sums_.data();
+  for (int x = 0; x < width; ++x) sums[x] = tall != 0 ? 3 * near[x] + far[x] : near[x];
+  const int shift = tall != 0 ? 4 : 2;
+  const int left_rounding = tall != 0 ? 8 : 1, right_rounding = tall != 0 ? 7 : 2;
+  for (int x = 0; x < width; ++x) {
+    const int before = sums[std::max(x - 1, 0)], after = sums[std::min(x + 1, width - 1)];
+    out[2 * x] = static_cast<uint8_t>((3 * sums[x] + before + left_rounding) >> shift);
+    out[2 * x + 1] = static_cast<uint8_t>((3 * sums[x] + after + right_rounding) >> shift);
+  }
+  return out;
+}
+
 void RgbRowReader::read_yuv(int y, uint8_t* red, uint8_t* green, uint8_t* blue) {
+  if (smooth_) {
+    const uint8_t* luma = component_row(0, y, 0, bytes_[0]);
+    const uint8_t* u = smooth_row(1, y, bytes_[1]);
+    const uint8_t* v = smooth_row(2, y, bytes_[2]);
+    yuv_row_to_rgb(factors_, luma, u, v, false, frame_->width, red, green, blue);
+    return;
+  }
   const int chroma_y = y >> description_->log2_chroma_h;
   const int log2_width = description_->log2_chroma_w;
   const bool half_chroma = log2_width == 1;

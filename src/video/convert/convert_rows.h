@@ -19,8 +19,9 @@ class RgbRowReader {
   // Whether rows of this format can be read; swscale must help with the others.
   static bool reads(AVPixelFormat format);
 
-  // Prepares for a frame that must stay alive while rows are read.
-  void start(const AVFrame& frame);
+  // Prepares for a frame that must stay alive while rows are read. `smooth_chroma`: subsampled
+  // chroma is interpolated instead of repeated.
+  void start(const AVFrame& frame, bool smooth_chroma);
 
   // Row y; writes up to 15 bytes past the width.
   void read(int y, uint8_t* red, uint8_t* green, uint8_t* blue);
@@ -41,6 +42,8 @@ class RgbRowReader {
   void read_yuv(int y, uint8_t* red, uint8_t* green, uint8_t* blue);
   template <typename Sample>
   const Sample* component_row(int component, int y, int log2_repeat, std::vector<Sample>& scratch);
+  // Row y of a chroma component at full width, with the triangle filter of libjpeg.
+  const uint8_t* smooth_row(int component, int y, std::vector<uint8_t>& scratch);
   // Row y of a component through table_.
   void look_up(int component, int y, uint8_t* out);
 
@@ -48,9 +51,12 @@ class RgbRowReader {
   const AVPixFmtDescriptor* description_ = nullptr;
   Setup setup_;
   Kind kind_ = Kind::yuv;
+  bool smooth_ = false;
   YuvToRgb factors_;
   std::vector<uint8_t> table_;  // of a sample: its level
   std::vector<uint8_t> bytes_[3];
+  std::vector<uint8_t> near_, far_;  // rows of chroma that one is made from
+  std::vector<int> sums_;
   std::vector<uint16_t> words_[3];
 };
 

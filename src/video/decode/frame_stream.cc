@@ -16,8 +16,10 @@ std::optional<FrameGroup> FrameStream::next() { return job_->next(); }
 FrameSize FrameStream::size() const { return job_->size(); }
 ReadReport FrameStream::report() const { return job_->report(); }
 
-MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation) {
-  const TargetFrame target{static_cast<int>(size.width), static_cast<int>(size.height), filter};
+MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation,
+                                bool still) {
+  const TargetFrame target{static_cast<int>(size.width), static_cast<int>(size.height), filter,
+                           still};
   return [target, orientation]() -> ConvertFrame {
     const auto converter = std::make_shared<FrameConverter>(target, orientation);
     return [converter](const AVFrame& frame, TensorView out) { converter->convert(frame, out); };
@@ -33,10 +35,10 @@ Orientation orientation_of(const AVFrame& frame) {
 MakeConvertFrame make_picture_converter(FrameSize size, ResizeFilter filter) {
   return [size, filter]() -> ConvertFrame {
     Orientation last;
-    return [size, filter, last, convert = make_converter(size, filter, last)()](
+    return [size, filter, last, convert = make_converter(size, filter, last, true)()](
                const AVFrame& frame, TensorView out) mutable {
       const Orientation wanted = orientation_of(frame);
-      if (!(wanted == last)) convert = make_converter(size, filter, wanted)();
+      if (!(wanted == last)) convert = make_converter(size, filter, wanted, true)();
       last = wanted;
       convert(frame, out);
     };

@@ -29,7 +29,9 @@ class FrameStream::Job {
 using ConvertFrame = std::function<void(const AVFrame& frame, TensorView out)>;
 using MakeConvertFrame = std::function<ConvertFrame()>;
 
-MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation);
+// `still`: a picture, whose chroma is interpolated.
+MakeConvertFrame make_converter(FrameSize size, ResizeFilter filter, Orientation orientation,
+                                bool still = false);
 // For pictures that each know how they are to be turned.
 MakeConvertFrame make_picture_converter(FrameSize size, ResizeFilter filter);
 // From the picture itself, as photographs have it; upright where it says nothing.

@@ -17,6 +17,7 @@ extern "C" {
 #include "video/index/picture_size.h"
 #include "video/source/camera.h"
 #include "video/source/file_input.h"
+#include "video/source/picture_header.h"
 #include "video/source/pipe_input.h"
 
 namespace kinora {
@@ -124,6 +125,7 @@ void Demuxer::open(bool probe) {
     // and an extension cannot mislead.
     file_ = std::make_unique<FileInput>(local_path(url), origin_.name, watch_);
     url.clear();
+    refuse_special(special_picture(file_->head(32)));
     known = find_format(*file_->context());
   } else if (origin_.camera) {
     known = camera_format();
@@ -171,6 +173,14 @@ const AVInputFormat* Demuxer::find_format(AVIOContext& input) const {
   // Before it is opened, which is when it would look for the others.
   if (is_file_list(found->name)) refuse_list(found->name);
   return found;
+}
+
+// AVIF pictures are videos of one frame to FFmpeg, where it has a decoder.
+void Demuxer::refuse_special(std::string_view picture) const {
+  if (picture.empty() || picture == "AVIF") return;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{}: {} pictures are not read; convert it to PNG, JPEG or a video",
+                          origin_.name, picture));
 }
 
 void Demuxer::refuse_list(const char* format) const {

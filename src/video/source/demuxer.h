@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/cancel.h"
 #include "video/ffmpeg_handles.h"
@@ -70,6 +71,7 @@ class Demuxer {
   double patience(double remote_seconds) const;
   // The format of an input of our own, by its content.
   const AVInputFormat* find_format(AVIOContext& input) const;
+  void refuse_special(std::string_view picture) const;
   [[noreturn]] void refuse_list(const char* format) const;
   [[noreturn]] void fail(int code, const char* doing) const;
 

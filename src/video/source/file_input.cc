@@ -50,6 +50,13 @@ FileInput::FileInput(const std::string& path, const std::string& name, const Wat
 
 FileInput::~FileInput() { ::close(descriptor_); }
 
+std::vector<uint8_t> FileInput::head(size_t count) const {
+  std::vector<uint8_t> bytes(count);
+  const ssize_t got = ::pread(descriptor_, bytes.data(), count, 0);
+  bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return bytes;
+}
+
 int FileInput::read(void* self, uint8_t* bytes, int size) {
   const auto& input = *static_cast<FileInput*>(self);
   while (!input.watch_.give_up()) {

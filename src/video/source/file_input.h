@@ -2,7 +2,9 @@
 // wait for ever, and never by a name that FFmpeg would take for something else.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "video/ffmpeg_handles.h"
 #include "video/source/watch.h"
@@ -18,6 +20,8 @@ class FileInput {
   FileInput& operator=(const FileInput&) = delete;
 
   AVIOContext* context() { return context_.get(); }
+  // The first bytes of the file, up to `count`. Reading goes on where it was.
+  std::vector<uint8_t> head(size_t count) const;
 
  private:
   static int read(void* self, uint8_t* bytes, int size);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 #include <string_view>
 
 #include "base/file.h"
+#include "video/source/picture_header.h"
 
 namespace kinora {
 
@@ -25,6 +27,22 @@ bool is_picture(std::string_view name) {
   return !name.starts_with('.') &&
          std::any_of(extensions.begin(), extensions.end(),
                      [&](std::string_view extension) { return lower.ends_with(extension); });
+}
+
+// Decoders hand it on to the picture, as that of JPEG does by itself.
+void tell_orientation(AVPacket& packet) {
+  if (packet.size <= 0) return;
+  const Orientation turned = picture_orientation({packet.data, static_cast<size_t>(packet.size)});
+  if (turned == Orientation{}) return;
+  constexpr int32_t one = 1 << 16;
+  const int32_t x = turned.mirrored_x ? -one : one, y = turned.mirrored_y ? -one : one;
+  // Stored (x, y) is shown at (a x + c y, b x + d y); the numbers are a b u c d v x y w.
+  const bool across = turned.transposed;
+  const int32_t matrix[9] = {
+      across ? 0 : x, across ? y : 0, 0, across ? x : 0, across ? 0 : y, 0, 0, 0, 1 << 30};
+  uint8_t* room = av_packet_new_side_data(&packet, AV_PKT_DATA_DISPLAYMATRIX, sizeof matrix);
+  if (room == nullptr) throw Error(ErrorKind::resource, "not enough memory for a picture");
+  std::memcpy(room, matrix, sizeof matrix);
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -100,7 +118,10 @@ std::vector<NumberedPacket> FolderFeed::read(const KeyframeInterval& interval, i
   origin.url = "file:" + origin.name;
   Demuxer demuxer(origin, options_, cancel_, stop_, true);
   PacketPtr packet = make_packet();
-  if (demuxer.read(*packet)) packets.push_back({interval.begin, std::move(packet)});
+  if (demuxer.read(*packet)) {
+    tell_orientation(*packet);
+    packets.push_back({interval.begin, std::move(packet)});
+  }
   from = interval.end + 1;
 
   const AVCodecParameters& found = demuxer.parameters();

@@ -19,7 +19,6 @@ extern "C" {
 #include "base/errno_kind.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
-#include "video/decode/picture_decoder.h"
 #include "video/ffmpeg_compat.h"
 #include "video/index/index.h"
 #include "video/index/index_cache.h"
@@ -27,6 +26,7 @@ extern "C" {
 #include "video/source/demuxer.h"
 #include "video/source/image_folder.h"
 #include "video/source/live_read.h"
+#include "video/source/picture_header.h"
 #include "video/source/spool.h"
 #include "video/video.h"
 
@@ -121,18 +121,10 @@ void describe_index(const VideoIndex& index, VideoInfo& info) {
 }
 
 // Photographs keep their orientation inside the picture.
-Orientation picture_orientation(Demuxer& demuxer, const VideoLimits& limits) {
-  Orientation orientation;
-  PictureDecoder decoder(demuxer.parameters(), 1, 0, false, limits);
+Orientation first_orientation(Demuxer& demuxer) {
   const PacketPtr packet = make_packet();
-  const auto take = [&](int64_t, const AVFrame& frame) {
-    orientation = orientation_of(frame);
-    return false;
-  };
-  if (demuxer.read(*packet) && decoder.send(*packet, 0, take) != PictureDecoder::Result::enough) {
-    decoder.finish(take);
-  }
-  return orientation;
+  if (!demuxer.read(*packet) || packet->size <= 0) return {};
+  return picture_orientation({packet->data, static_cast<size_t>(packet->size)});
 }
 
 // The pass over a long file leaves megabytes of freed memory, which glibc would keep for good.
@@ -170,7 +162,7 @@ class IndexedVideo : public Video {
     read.samples = std::move(samples);
     read.make_convert = pictures_turn_themselves_
                             ? make_picture_converter(read.size, options.filter)
-                            : make_converter(read.size, options.filter, orientation_);
+                            : make_converter(read.size, options.filter, orientation_, info_.still);
     read.open_feed = [this, cancel = options.cancel](const CancelToken& stop) {
       return open_feed(cancel, stop);
     };
@@ -239,6 +231,7 @@ class FileVideo final : public IndexedVideo {
   std::shared_ptr<const VideoIndex> index_now() override {
     const IndexCache cache(options_.index_cache);
     if (auto kept = cache.find(cached_path_, identity_)) {
+      if (kept->frames() == 1) turn(first_orientation(*demuxer_));
       demuxer_.reset();
       return std::make_shared<VideoIndex>(std::move(*kept));
     }
@@ -254,10 +247,7 @@ class FileVideo final : public IndexedVideo {
             std::make_unique<Demuxer>(origin_, options_, options_.cancel, CancelToken(), false);
       }
       auto index = std::make_shared<VideoIndex>(make_index(*demuxer_, rate, options_, again));
-      if (index->frames() == 1 && demuxer_->parameters().codec_id == AV_CODEC_ID_MJPEG) {
-        orientation_ = picture_orientation(*again(), options_.limits);
-        set_size(info_, info_.coded_size, orientation_);
-      }
+      if (index->frames() == 1) turn(first_orientation(*again()));
       demuxer_.reset();
       cache.keep(cached_path_, identity_, *index);
       return index;
@@ -280,6 +270,13 @@ class FileVideo final : public IndexedVideo {
   }
 
  private:
+  // What the picture says counts only where it says something.
+  void turn(const Orientation& orientation) {
+    if (orientation == Orientation{}) return;
+    orientation_ = orientation;
+    set_size(info_, info_.coded_size, orientation_);
+  }
+
   Origin origin_;
   std::string cached_path_;           // where the index may be kept
   std::string identity_;              // of that file, before it was opened
@@ -297,7 +294,7 @@ class FolderVideo final : public IndexedVideo {
     pictures_turn_themselves_ = true;
     info_ = describe(demuxer, {}, folder);
     info_.container = "folder";
-    set_size(info_, info_.coded_size, picture_orientation(demuxer, options.limits));
+    set_size(info_, info_.coded_size, first_orientation(demuxer));
   }
 
  protected:
