@@ -89,7 +89,31 @@ TEST_F(Tools, TuneWritesATableThatAskTakes) {
       << R"({"question": "Who are you?", "answer": "a model"})"
       << "\n";
   expect_error(kinora({"tune", "-m", copy, "--sample", directory_.file("set.jsonl")}), 2,
-               "no video to search on");
+               "a search needs at least 128");
+}
+
+TEST_F(Tools, TuneTakesSeveralPromptsOfASet) {
+  const std::string set = directory_.file("set.jsonl");
+  std::ofstream lines(set);
+  for (const char* word : {"The cat sat. ", "The cat sat. ", "A dog ran by. "}) {
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += word;
+    lines << nlohmann::json{{"parts", {{{"text", text}}}}, {"question", "Who?"}, {"answer", "A"}}
+          << "\n";
+  }
+  lines.close();
+  const std::string table = directory_.file("table.json");
+  const Finished tuned =
+      kinora({"tune", "-m", model, "--sample", set, "--prompts", "2", "-o", table, "--json"});
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  EXPECT_EQ(nlohmann::json::parse(tuned.out).at("format"), "kinora-attention");
+  EXPECT_TRUE(std::filesystem::exists(table));
+  EXPECT_FALSE(std::filesystem::exists(table + ".1"));
+  EXPECT_FALSE(std::filesystem::exists(table + ".2"));
+  expect_error(kinora({"tune", "-m", model, "--sample", set, "--prompts", "3", "-o", table}), 2,
+               "has 2 prompts, not 3");
+  expect_error(kinora({"tune", "-m", model, "--sample", film_, "--prompts", "2", "-o", table}), 2,
+               "--prompts counts the prompts of a set");
 }
 
 }  // namespace

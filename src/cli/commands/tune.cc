@@ -29,6 +29,7 @@ struct TuneFlags {
   std::vector<std::string> sources;
   std::string question = "Describe what happens.";
   std::string output;
+  int64_t prompts = 1;  // of a set
   bool restart = false;
   bool no_boundaries = false;
   std::optional<double> budget;  // % of dense attention's time
@@ -90,92 +91,179 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
              recall / count, error / count, 1e3 * table.budget_seconds);
 }
 
-// Adds the inputs of the sample and returns the prompt. A set in place of a video stands for its
-// first prompt, text between the videos included.
-std::vector<QuestionPart> open_sample(TuneFlags& flags, Session& session) {
-  if (flags.sources.size() != 1 || !flags.sources.front().ends_with(".jsonl")) {
-    std::vector<QuestionPart> parts(flags.session.add_inputs(session, flags.sources).size());
-    parts.push_back({flags.question});
+bool is_set(const TuneFlags& flags) {
+  return flags.sources.size() == 1 && flags.sources.front().ends_with(".jsonl");
+}
+
+// The first prompts of a set that differ, text between the videos included. Empty: the sample is no
+// set.
+std::vector<EvalItem> prompts_of(const TuneFlags& flags) {
+  std::vector<EvalItem> prompts;
+  if (!is_set(flags)) {
+    if (flags.prompts > 1) {
+      throw Error(ErrorKind::usage, "--prompts counts the prompts of a set; the sample is a video");
+    }
+    return prompts;
+  }
+  const auto same = [](const EvalItem& a, const EvalItem& b) {
+    return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(),
+                      [](const EvalPart& x, const EvalPart& y) {
+                        return x.source == y.source && x.text == y.text;
+                      });
+  };
+  for (EvalItem& item : read_eval_data(real_files(), flags.sources.front()).items) {
+    if (std::ssize(prompts) == flags.prompts) break;
+    if (std::none_of(prompts.begin(), prompts.end(),
+                     [&](const EvalItem& other) { return same(item, other); })) {
+      prompts.push_back(std::move(item));
+    }
+  }
+  if (std::ssize(prompts) < flags.prompts) {
+    throw Error(ErrorKind::usage, fmt::format("{}: has {} prompts, not {}", flags.sources.front(),
+                                              prompts.size(), flags.prompts));
+  }
+  return prompts;
+}
+
+// Adds the inputs of the sample, or of a prompt of a set, and returns the prompt.
+std::vector<QuestionPart> open_sample(SessionFlags flags, const TuneFlags& tune, Session& session,
+                                      const EvalItem* item) {
+  if (item == nullptr) {
+    std::vector<QuestionPart> parts(flags.add_inputs(session, tune.sources).size());
+    parts.push_back({tune.question});
     return parts;
   }
-  const EvalItem item = read_eval_data(real_files(), flags.sources.front()).items.front();
-  FrameChoice& frames = flags.session.input.frames;
-  if (frames.way == FrameChoice::Way::model) frames = item.frames.within(frames.start, frames.end);
+  FrameChoice& frames = flags.input.frames;
+  if (frames.way == FrameChoice::Way::model) frames = item->frames.within(frames.start, frames.end);
   std::vector<QuestionPart> parts;
   std::vector<std::string> sources;
-  for (const EvalPart& part : item.parts) {
+  for (const EvalPart& part : item->parts) {
     if (!part.source.empty()) sources.push_back(part.source);
     parts.push_back(part.source.empty() ? QuestionPart{part.text} : QuestionPart{});
   }
-  if (sources.empty()) {
-    throw Error(ErrorKind::usage, "the first prompt of the set has no video to search on");
-  }
-  flags.session.add_inputs(session, sources);
-  parts.push_back({eval_prompt(item)});
+  if (!sources.empty()) flags.add_inputs(session, sources);
+  parts.push_back({eval_prompt(*item)});
   return parts;
 }
 
+// The search while samples are read, one after another.
+class Tuning {
+ public:
+  Tuning(TuneFlags& flags, const CancelToken& cancel)
+      : flags_(flags),
+        cancel_(cancel),
+        progress_(flags.json || flags.session.quiet),
+        prompts_(prompts_of(flags)),
+        path_(output_path(flags)) {
+    const std::string directory = std::filesystem::absolute(path_).parent_path().string();
+    if (!real_files().is_directory(directory)) {  // better now than after the search
+      throw Error(ErrorKind::not_found, directory + ": no such directory; choose another --output");
+    }
+    flags_.session.input.cancel = cancel;
+    SessionOptions& reading = flags_.session.session;
+    reading.max_group_tokens = 0;  // the search looks at the whole prompt at once
+    reading.progress = [this](std::string_view stage, int64_t done, int64_t total) {
+      progress_.update(stage, done, total);
+    };
+    options_.cancel = cancel;
+    if (flags.budget) options_.dense_share = *flags.budget / 100;
+    if (flags.no_boundaries) options_.boundaries = {Boundary::none};
+  }
+
+  const std::string& path() const { return path_; }
+
+  HeadTable run(const Engine& engine) {
+    if (prompts_.size() < 2) {
+      return search(engine, prompts_.empty() ? nullptr : &prompts_.front(), path_);
+    }
+    // A table by each prompt, next to the one they will become; then all of them on every prompt.
+    std::vector<HeadTable> tables;
+    std::vector<std::string> paths;
+    for (const EvalItem& prompt : prompts_) {
+      paths.push_back(fmt::format("{}.{}", path_, paths.size() + 1));
+      tables.push_back(search(engine, &prompt, paths.back()));
+    }
+    TableTrial trial(tables, options_);
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      progress_.update("trial", static_cast<int64_t>(i), std::ssize(prompts_));
+      Session session(engine, flags_.session.session);
+      read(session, open(session, &prompts_[i]), trial);
+    }
+    HeadTable table = trial.best();
+    real_files().write(path_, to_json(table));
+    for (const std::string& part : paths) std::filesystem::remove(part);
+    progress_.clear();
+    return table;
+  }
+
+ private:
+  std::vector<QuestionPart> open(Session& session, const EvalItem* item) {
+    std::vector<QuestionPart> prompt = open_sample(flags_.session, flags_, session, item);
+    if (const int64_t tokens = SessionAccess::state(session).frame_tokens(); tokens > 0) {
+      options_.frame_stride = static_cast<int32_t>(tokens);
+    }
+    return prompt;
+  }
+
+  void read(Session& session, const std::vector<QuestionPart>& prompt,
+            AttentionObserver& observer) {
+    SessionAccess::state(session).observe(&observer);
+    AnswerOptions nothing;
+    nothing.max_tokens = 0;
+    nothing.cancel = cancel_;
+    session.ask(prompt, nothing);
+  }
+
+  HeadTable search(const Engine& engine, const EvalItem* item, const std::string& path) {
+    Session session(engine, flags_.session.session);
+    const std::vector<QuestionPart> prompt = open(session, item);
+    const SessionState& state = SessionAccess::state(session);
+    HeadTable table = start_table(flags_, path, expected_table(state.model().info()));
+    int64_t found = 0;
+    auto saved = std::chrono::steady_clock::now();
+    PatternSearch search(table, options_, [&](int, int, const HeadChoice&) {
+      ++found;
+      const int64_t total = static_cast<int64_t>(table.heads.size());
+      const int64_t done = std::count_if(table.heads.begin(), table.heads.end(),
+                                         [](const auto& entry) { return entry.has_value(); });
+      progress_.update("tune", done, total);
+      const auto now = std::chrono::steady_clock::now();
+      if (done == total || now - saved > std::chrono::seconds(10)) {
+        real_files().write(path, to_json(table));
+        saved = now;
+      }
+    });
+    try {
+      read(session, prompt, search);
+    } catch (...) {
+      // What was found is kept; the next call goes on from here.
+      if (found > 0) real_files().write(path, to_json(table));
+      throw;
+    }
+    progress_.clear();
+    return table;
+  }
+
+  TuneFlags& flags_;
+  CancelToken cancel_;
+  TerminalProgress progress_;
+  std::vector<EvalItem> prompts_;
+  std::string path_;
+  SearchOptions options_;
+};
+
 int tune(TuneFlags& flags, const CancelToken& cancel) {
   flags.session.resolve();
-  TerminalProgress progress(flags.json || flags.session.quiet);
-  progress.update("loading", 0, 0);
+  Tuning tuning(flags, cancel);
+  const auto started = std::chrono::steady_clock::now();
   const Engine engine(flags.session.engine);
-  flags.session.input.cancel = cancel;
-  SessionOptions& reading = flags.session.session;
-  reading.max_group_tokens = 0;  // the search looks at the whole prompt at once
-  reading.progress = [&](std::string_view stage, int64_t done, int64_t total) {
-    progress.update(stage, done, total);
-  };
-  Session session(engine, reading);
-  SessionState& state = SessionAccess::state(session);
-  const std::vector<QuestionPart> prompt = open_sample(flags, session);
-  const TableShape shape = expected_table(state.model().info());
-  const std::string path = output_path(flags);
-  const std::string directory = std::filesystem::absolute(path).parent_path().string();
-  if (!real_files().is_directory(directory)) {  // better now than after the search
-    throw Error(ErrorKind::not_found, directory + ": no such directory; choose another --output");
-  }
-  HeadTable table = start_table(flags, path, shape);
-  SearchOptions options;
-  if (const int64_t tokens = state.frame_tokens(); tokens > 0) {
-    options.frame_stride = static_cast<int32_t>(tokens);
-  }
-  if (flags.budget) options.dense_share = *flags.budget / 100;
-  if (flags.no_boundaries) options.boundaries = {Boundary::none};
-  options.cancel = cancel;
-  int64_t found = 0;
-  auto saved = std::chrono::steady_clock::now();
-  const auto started = saved;
-  PatternSearch search(table, options, [&](int, int, const HeadChoice&) {
-    ++found;
-    const int64_t total = static_cast<int64_t>(table.heads.size());
-    const int64_t done = std::count_if(table.heads.begin(), table.heads.end(),
-                                       [](const auto& entry) { return entry.has_value(); });
-    progress.update("tune", done, total);
-    const auto now = std::chrono::steady_clock::now();
-    if (done == total || now - saved > std::chrono::seconds(10)) {
-      real_files().write(path, to_json(table));
-      saved = now;
-    }
-  });
-  state.observe(&search);
-  AnswerOptions nothing;
-  nothing.max_tokens = 0;
-  nothing.cancel = cancel;
-  try {
-    session.ask(prompt, nothing);
-  } catch (...) {
-    // What was found is kept; the next call goes on from here.
-    if (found > 0) real_files().write(path, to_json(table));
-    throw;
-  }
-  progress.clear();
+  const HeadTable table = tuning.run(engine);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (flags.json) {
     fmt::print("{}", to_json(table));
   } else {
-    summarise(table, path, seconds);
+    summarise(table, tuning.path(), seconds);
   }
   return 0;
 }
@@ -189,13 +277,20 @@ void add_tune(CommandLine& line) {
   command
       ->add_option("--sample", flags->sources,
                    "Videos or pictures to search on; one of about 25,000 tokens is enough. Or a "
-                   "set (.jsonl, docs/eval.md): its first prompt, text included")
+                   "set (.jsonl, docs/eval.md): its first prompts, text included")
       ->required()
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
   flags->session.add_reading_to(*command, false);
   command->get_option("--model")->required();
+  command
+      ->add_option(
+          "--prompts", flags->prompts,
+          "How many prompts of a set are searched on; every head then takes what does best "
+          "on all of them")
+      ->check(between(1, 1000))
+      ->capture_default_str();
   command->add_option("--question", flags->question, "Text after the video")->capture_default_str();
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
