@@ -124,7 +124,7 @@ GROUPS = {f"groups of {g} frames": f"group={g};retain=key-norm:0.5" for g in (4,
 LESS = {f"{f:g} of the frames": f"frames={f:g}" for f in (0.75, 0.5, 0.25)} | {"9 of 16 tokens a frame": "pixels=0.6"}
 # a quarter and half of a video: tokens that the decoder never sees, rows that it forgets again, and controls of the same size
 KEPT = (0.5, 0.25)
-BEFORE = {f"tokens {p}, {r:g}": f"tokens={p}:{r:g}" for r in KEPT for p in ("evs", "distinct", "random", "frames")}
+BEFORE = {f"tokens {p}, {r:g}": f"tokens={p}:{r:g}" for r in KEPT for p in ("novel", "evs", "random", "frames")}
 AFTER = {f"rows {p}, {r:g}": f"retain={p}:{r:g}" for r in KEPT for p in ("value-norm", "key-norm", "random")}
 FEWER = {f"{r:g} of the frames": f"frames={r:g}" for r in KEPT}
 PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}

@@ -40,6 +40,10 @@ struct FrameChoice {
   double start = 0;
   double end = std::numeric_limits<double>::infinity();
 
+  // Each sample may take another frame, at most this many seconds away, that is cheaper to decode:
+  // a keyframe, or one near it. 0: exactly the frames chosen. Frames report their true times.
+  double snap = 0;
+
   static FrameChoice rate(double fps) { return {.way = Way::rate, .fps = fps}; }
   static FrameChoice evenly(int64_t count) { return {.way = Way::count, .count = count}; }
   static FrameChoice at_times(std::vector<double> seconds) {

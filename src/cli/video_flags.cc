@@ -33,6 +33,7 @@ namespace {
 // The part of the video stays: its flags may have come before.
 void choose(const CLI::App& command, FrameChoice& choice, FrameChoice wanted) {
   if (choice.way != FrameChoice::Way::model) refuse_two_ways(command);
+  wanted.snap = choice.snap;
   choice = wanted.within(choice.start, choice.end);
 }
 
@@ -89,6 +90,8 @@ void add_frame_flags(CLI::App& command, FrameChoice& choice) {
                    "Number of frames, evenly spread");
   add_end(command, "--start", choice.start, "Begin at this time (95.5 or 1:35.5)");
   add_end(command, "--end", choice.end, "End at this time");
+  add_end(command, "--snap", choice.snap,
+          "Take frames up to this much earlier or later where they are cheaper to decode (0.5)");
 }
 
 void add_frame_list_flags(CLI::App& command, FrameChoice& choice) {

@@ -97,6 +97,10 @@ void check_choice(const FrameChoice& choice) {
     refuse(fmt::format("the range {} to {} s makes no sense: 0 ≤ start ≤ end is needed",
                        choice.start, choice.end));
   }
+  if (!(choice.snap >= 0) || std::isinf(choice.snap)) {
+    refuse(fmt::format("frames cannot be taken from {} s away: a distance of 0 or more is needed",
+                       choice.snap));
+  }
   if (choice.way == Way::indices && choice.indices.empty()) refuse("the list of frames is empty");
   if (choice.way != Way::times) return;
   if (choice.times.empty()) refuse("the list of times is empty");

@@ -98,6 +98,9 @@ TEST_F(Frames, ListsFramesWithoutDecoding) {
   };
   EXPECT_EQ(listed({"--fps", "1"}), (std::vector{0, 10, 20, 30, 40}));
   EXPECT_EQ(listed({"--every", "2"}), (std::vector{0, 20, 40}));
+  // Keyframes are 0, 20 and 40.
+  EXPECT_EQ(listed({"--times", "0.3,1.9,4.4"}), (std::vector{3, 19, 44}));
+  EXPECT_EQ(listed({"--times", "0.3,1.9,4.4", "--snap", "0.5"}), (std::vector{0, 20, 40}));
   EXPECT_EQ(listed({"--times", "0:01.25,4.999,0.1"}), (std::vector{1, 12, 49}));
   EXPECT_EQ(listed({"--indices", "7,3"}), (std::vector{3, 7}));
   EXPECT_EQ(listed({"--rule", "qwen", "--fps", "1"}), (std::vector{0, 16, 33, 49}));
@@ -142,6 +145,8 @@ TEST_F(Frames, BadRequestsAreOneLine) {
                "--every or --times, not both");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--fps", "0"}), 2, "fps");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--every", "0"}), 2, "--every");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--snap", "-1"}), 2, "not a time");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--snap", "near"}), 2, "not a time");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--times", "soon"}), 2, "'soon'");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--size", "40"}), 2, "'40'");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--indices", "50"}), 2, "49");

@@ -177,9 +177,11 @@ FrameChoice qwen_choice(const FrameChoice& choice, Video& video) {
 }
 
 FrameChoice choose_frames(const FramesFlags& flags, Video& video) {
-  if (flags.rule == "qwen") return qwen_choice(flags.choice, video);
-  if (flags.choice.way != FrameChoice::Way::model) return flags.choice;
-  return FrameChoice::rate(1).within(flags.choice.start, flags.choice.end);
+  if (flags.rule != "qwen" && flags.choice.way != FrameChoice::Way::model) return flags.choice;
+  FrameChoice choice =
+      flags.rule == "qwen" ? qwen_choice(flags.choice, video) : FrameChoice::rate(1);
+  choice.snap = flags.choice.snap;
+  return choice.within(flags.choice.start, flags.choice.end);
 }
 
 const char* rule_name(const FramesFlags& flags) {
@@ -271,6 +273,8 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
     out["size"] = {{"width", stream.size().width}, {"height", stream.size().height}};
     out["delivered"] = report.delivered;
     out["lost"] = report.lost;
+    out["decoded"] = report.decoded_packets;
+    out["decode_cpu"] = report.decode_cpu_seconds;
   }
   progress.clear();
   if (flags.json) {

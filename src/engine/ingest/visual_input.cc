@@ -32,7 +32,9 @@ FrameChoice choose_frames(const Model& model, const FrameChoice& choice, const F
   std::vector<int64_t> chosen = model.choose_frames(part.count, source_fps, wish);
   if (chosen.empty()) return choice;
   for (int64_t& index : chosen) index += part.first;
-  return FrameChoice::at_indices(std::move(chosen)).within(choice.start, choice.end);
+  FrameChoice listed = FrameChoice::at_indices(std::move(chosen)).within(choice.start, choice.end);
+  listed.snap = choice.snap;
+  return listed;
 }
 
 // As the reference processors count it: samples / frames there × the average frame rate. Frames

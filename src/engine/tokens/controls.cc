@@ -16,7 +16,7 @@ float noise(uint64_t number) {
 
 class Dice final : public TokenJudge {
  public:
-  std::vector<float> scores(const Context&, ConstTensorView tokens, int64_t) override {
+  std::vector<float> scores(const Context&, ConstTensorView tokens, int64_t, int64_t) override {
     std::vector<float> scores(static_cast<size_t>(tokens.size(0)));
     for (float& score : scores) score = noise(thrown_++);
     return scores;
@@ -38,7 +38,7 @@ class Spread final : public TokenJudge {
  public:
   explicit Spread(int64_t tokens_per_unit) : unit_(tokens_per_unit) {}
 
-  std::vector<float> scores(const Context&, ConstTensorView, int64_t units) override {
+  std::vector<float> scores(const Context&, ConstTensorView, int64_t units, int64_t) override {
     int bits = 0;
     while ((int64_t{1} << bits) < units) ++bits;
     std::vector<float> scores;

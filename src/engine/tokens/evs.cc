@@ -7,8 +7,8 @@ namespace {
 class ChangeJudge final : public TokenJudge {
  public:
   explicit ChangeJudge(int64_t tokens_per_unit) : changes_(tokens_per_unit) {}
-  std::vector<float> scores(const Context& context, ConstTensorView tokens,
-                            int64_t units) override {
+  std::vector<float> scores(const Context& context, ConstTensorView tokens, int64_t units,
+                            int64_t) override {
     return changes_.next(context, tokens, units);
   }
 

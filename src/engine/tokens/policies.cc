@@ -5,13 +5,13 @@ namespace kinora {
 // Each is described in a file of its own.
 TokenPolicy all_tokens_policy();
 TokenPolicy evs_policy();
-TokenPolicy distinct_policy();
+TokenPolicy novel_policy();
 TokenPolicy random_tokens_policy();
 TokenPolicy whole_frames_policy();
 
 const std::vector<TokenPolicy>& token_policies() {
   static const std::vector<TokenPolicy> policies = {
-      all_tokens_policy(),    evs_policy(),          distinct_policy(),
+      all_tokens_policy(),    evs_policy(),          novel_policy(),
       random_tokens_policy(), whole_frames_policy(),
   };
   return policies;

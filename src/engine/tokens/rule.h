@@ -17,10 +17,10 @@ class TokenJudge {
  public:
   virtual ~TokenJudge() = default;
 
-  // One score per token, higher is better. tokens: f32 [units × tokens of a unit, hidden] of the
-  // next units, on the context's device.
-  virtual std::vector<float> scores(const Context& context, ConstTensorView tokens,
-                                    int64_t units) = 0;
+  // One score per token, higher is better; the best `kept` will go on. tokens: f32 [units × tokens
+  // of a unit, hidden] of the next units, on the context's device.
+  virtual std::vector<float> scores(const Context& context, ConstTensorView tokens, int64_t units,
+                                    int64_t kept) = 0;
 };
 
 class TokenRule {

@@ -51,22 +51,52 @@ inline std::vector<double> slow_changes(const SlowVideo& video) {
   return changes;
 }
 
-// The same times 1 − cosine to the mean of the unit, where a unit has more than one token.
-inline std::vector<double> slow_distinct(const SlowVideo& video) {
-  std::vector<double> scores = slow_changes(video);
-  const int64_t unit = video.tokens_per_unit;
-  for (int64_t i = unit; unit > 1 && i < std::ssize(scores); ++i) {
-    std::vector<float> mean(static_cast<size_t>(video.hidden));
-    for (int64_t k = 0; k < video.hidden; ++k) {
-      double sum = 0;
-      for (int64_t token = i / unit * unit; token < (i / unit + 1) * unit; ++token) {
-        sum += static_cast<double>(video.token(token)[k]);
+// Novel: of every group, one token after the other, each time the one that is furthest from all
+// that were taken at its place, in the group or last before it. Places in the whole video,
+// increasing. `closest` is how far the best ever was from the second.
+inline std::vector<int64_t> slow_novel(const SlowVideo& video, int64_t group, double ratio,
+                                       double& closest) {
+  closest = std::numeric_limits<double>::infinity();
+  const int64_t unit = video.tokens_per_unit, all = video.units() * unit;
+  std::vector<int64_t> kept;
+  for (int64_t first = 0; first < all; first += group * unit) {
+    const int64_t end = std::min(all, first + group * unit);
+    const auto share = static_cast<int64_t>(std::round(ratio * static_cast<double>(end - first)));
+    const int64_t count = std::max(share, first == 0 ? unit : 1);
+    std::vector<int64_t> taken;
+    while (std::ssize(taken) < count) {
+      int64_t best = -1;
+      double furthest = 0, second = -1;
+      for (int64_t i = first; i < end; ++i) {
+        if (std::find(taken.begin(), taken.end(), i) != taken.end()) continue;
+        double nearest = std::numeric_limits<double>::infinity();
+        const auto compare = [&](int64_t other) {
+          const double cosine = slow_cosine(video.token(i), video.token(other), video.hidden);
+          nearest = std::min(nearest, 1 - cosine);
+        };
+        for (const int64_t other : taken) {
+          if (other % unit == i % unit) compare(other);
+        }
+        for (auto last = kept.rbegin(); last != kept.rend(); ++last) {
+          if (*last % unit != i % unit) continue;
+          compare(*last);
+          break;
+        }
+        if (best >= 0 && nearest <= furthest) {
+          second = std::max(second, nearest);
+          continue;
+        }
+        if (best >= 0) second = furthest;
+        best = i;
+        furthest = nearest;
       }
-      mean[static_cast<size_t>(k)] = static_cast<float>(sum / static_cast<double>(unit));
+      if (std::isfinite(furthest)) closest = std::min(closest, furthest - second);
+      taken.push_back(best);
     }
-    scores[static_cast<size_t>(i)] *= 1 - slow_cosine(video.token(i), mean.data(), video.hidden);
+    std::sort(taken.begin(), taken.end());
+    kept.insert(kept.end(), taken.begin(), taken.end());
   }
-  return scores;
+  return kept;
 }
 
 // Of the tokens that were left out of a group, how far the best is above the worst that stayed; 0

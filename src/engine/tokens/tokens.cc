@@ -72,13 +72,13 @@ std::vector<int32_t> TokenPruner::choose(const Context& context, ConstTensorView
   std::iota(places.begin(), places.end(), 0);
   if (!judge_ || units == 0) return places;
   const int64_t count = units * tokens_per_unit_;
+  const int64_t kept =
+      kept_of_group(choice_, tokens_per_unit_, units, std::exchange(first_, false));
   std::vector<float> scores =
-      judge_->scores(context, tokens.rows(0, count).columns(0, hidden_), units);
+      judge_->scores(context, tokens.rows(0, count).columns(0, hidden_), units, kept);
   for (float& score : scores) {
     if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
   }
-  const int64_t kept =
-      kept_of_group(choice_, tokens_per_unit_, units, std::exchange(first_, false));
   const auto better = [&](int32_t a, int32_t b) {
     const float left = scores[static_cast<size_t>(a)], right = scores[static_cast<size_t>(b)];
     return left != right ? left > right : a < b;

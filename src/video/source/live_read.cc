@@ -232,6 +232,10 @@ LiveSampler::LiveSampler(const FrameChoice& choice) : choice_(choice) {
                 "evenly spread frames need the length of the video, which a live source does not "
                 "have: sample by frames per second");
   }
+  if (choice.snap > 0) {
+    throw Error(ErrorKind::usage,
+                "a live source decodes every frame as it comes: none of them is cheaper to take");
+  }
   std::sort(choice_.indices.begin(), choice_.indices.end());
   std::sort(choice_.times.begin(), choice_.times.end());
 }

@@ -19,6 +19,7 @@ extern "C" {
 #include "base/errno_kind.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
+#include "video/decode/snap.h"
 #include "video/ffmpeg_compat.h"
 #include "video/index/index.h"
 #include "video/index/index_cache.h"
@@ -150,7 +151,8 @@ class IndexedVideo : public Video {
   std::vector<SampledFrame> sample(const FrameChoice& choice) override {
     check_choice(choice);
     prepare();
-    return sample_frames(choice, index_->times, index_->duration, options_.limits);
+    auto samples = sample_frames(choice, index_->times, index_->duration, options_.limits);
+    return choice.snap > 0 ? snap_samples(*index_, choice, std::move(samples)) : samples;
   }
 
   FrameStream read(std::vector<SampledFrame> samples, const ReadOptions& options) override {
