@@ -27,6 +27,9 @@ class Notes {
   void add(const std::string& text);
   void add(const std::vector<std::string>& texts);
 
+  // That this was said elsewhere.
+  void remember(const std::string& text) { said_.push_back(text); }
+
   // Of these warnings, those that were not said yet.
   std::vector<std::string> unsaid(const std::vector<std::string>& warnings) const;
   // The notes, then what they leave of these warnings.

@@ -106,10 +106,11 @@ void SessionState::check_positions(QuestionPlan& plan) const {
                 ErrorHint::fewer_frames);
   }
   if (prompt.tokens > info.max_position) {
+    // Without the number of tokens, which differs from question to question: said once is enough.
     plan.warnings.push_back(
-        fmt::format("the prompt has {} tokens, more than the {} that {} was trained for; "
-                    "their positions are allowed, but quality may suffer",
-                    prompt.tokens, info.max_position, info.name));
+        fmt::format("the prompt has more than the {} tokens that {} was trained for; their "
+                    "positions are allowed, but quality may suffer",
+                    info.max_position, info.name));
   }
 }
 

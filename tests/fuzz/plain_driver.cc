@@ -1,6 +1,7 @@
 // Runs a libFuzzer target without libFuzzer, for compilers that lack it: random cuts, flips and
-// splices of a corpus for the given number of seconds.
-//   video_fuzz CORPUS_FOLDER SECONDS [SEED]
+// splices of a corpus (files, or folders of them) for the given number of seconds, or of mutations.
+//   video_fuzz SECONDS|MUTATIONSx CORPUS… [--seed SEED]
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -18,10 +20,11 @@ namespace {
 
 std::string mutate(const std::vector<std::string>& corpus, std::mt19937& random) {
   std::string bytes = corpus[random() % corpus.size()];
+  if (bytes.empty()) bytes = "x";
   if (random() % 4 == 0) bytes.resize(1 + random() % bytes.size());
   if (random() % 8 == 0) {
     const std::string& other = corpus[random() % corpus.size()];
-    bytes.replace(random() % bytes.size(), 16, other.substr(random() % other.size(), 64));
+    bytes.replace(random() % bytes.size(), 16, other.substr(random() % (other.size() + 1), 64));
   }
   for (uint32_t flips = random() % 12; flips > 0; --flips) {
     const size_t reach = random() % 2 == 0 ? std::min<size_t>(bytes.size(), 800) : bytes.size();
@@ -33,33 +36,46 @@ std::string mutate(const std::vector<std::string>& corpus, std::mt19937& random)
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count < 3) {
-    std::fprintf(stderr, "video_fuzz CORPUS_FOLDER SECONDS [SEED]\n");
-    return 2;
-  }
+  unsigned seed = std::random_device()();
   std::vector<std::string> corpus;
-  for (const auto& entry : std::filesystem::directory_iterator(arguments[1])) {
-    std::ifstream file(entry.path(), std::ios::binary);
+  const auto add = [&](const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
     corpus.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  };
+  for (int i = 2; i < count; ++i) {
+    if (std::string_view(arguments[i]) == "--seed" && i + 1 < count) {
+      seed = static_cast<unsigned>(std::atoi(arguments[++i]));
+    } else if (std::filesystem::is_directory(arguments[i])) {
+      for (const auto& entry : std::filesystem::directory_iterator(arguments[i])) add(entry.path());
+    } else {
+      add(arguments[i]);
+    }
   }
   if (corpus.empty()) {
-    std::fprintf(stderr, "%s: no files in it\n", arguments[1]);
+    std::fprintf(stderr, "%s SECONDS|MUTATIONSx CORPUS… [--seed SEED]\n", arguments[0]);
     return 2;
   }
-  const unsigned seed =
-      count > 3 ? static_cast<unsigned>(std::atoi(arguments[3])) : std::random_device()();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(std::atof(arguments[2]));
+  using Clock = std::chrono::steady_clock;
+  const std::string_view limit = arguments[1];
+  const bool counted = limit.ends_with('x');
+  const double most = std::atof(arguments[1]);
+  const auto begin = Clock::now();
+  const auto seconds_since = [](Clock::time_point time) {
+    return std::chrono::duration<double>(Clock::now() - time).count();
+  };
   long runs = 0;
-  while (std::chrono::steady_clock::now() < end) {
+  double slowest = 0;
+  while (counted ? static_cast<double>(runs) < most : seconds_since(begin) < most) {
     const std::string bytes = mutate(corpus, random);
     // What a crash was caused by.
-    std::ofstream("video_fuzz.last", std::ios::binary) << bytes;
+    std::ofstream("fuzz.last", std::ios::binary) << bytes;
+    const auto started = Clock::now();
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    slowest = std::max(slowest, seconds_since(started));
     ++runs;
   }
-  std::printf("%ld runs\n", runs);
+  std::printf("%ld mutations, no crash, the slowest took %.3f s\n", runs, slowest);
   return 0;
 }

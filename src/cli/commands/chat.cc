@@ -117,9 +117,11 @@ class Chat {
     }
   }
 
-  void warn(const Answer& answer) const {
+  // What was said of this video once is not said again with every answer.
+  void warn(const Answer& answer) {
     for (const std::string& warning : notes_.unsaid(answer.warnings)) {
       complain("warning: " + warning);
+      notes_.remember(warning);
     }
     const std::string cut = flags_.quiet ? "" : cut_note(answer);
     if (!cut.empty()) complain("note: " + cut);
