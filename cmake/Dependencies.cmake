@@ -15,6 +15,7 @@ pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(LIBEDIT IMPORTED_TARGET libedit)  # without it, chat reads plain lines
 find_package(CURL)     # without these two there is no command pull
 find_package(OpenSSL)
+find_package(Boost 1.74)  # headers alone; without them there is no command serve
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale)
 if(KINORA_TESTS)
   find_package(GTest REQUIRED)

@@ -26,6 +26,8 @@ struct SessionFlags {
   void add_to(CLI::App& command);
   // Only what concerns reading a prompt; with or without what memory makes of it.
   void add_reading_to(CLI::App& command, bool choose_memory);
+  // What a server decides for everybody: the model, policies, budgets, the machine.
+  void add_serving_to(CLI::App& command);
   // After parsing: the bundled model where none is named, the preset where no policy is, sizes in
   // bytes. Throws usage errors.
   void resolve();
@@ -34,7 +36,9 @@ struct SessionFlags {
                                     const std::vector<std::string>& sources) const;
 
  private:
+  void add_model(CLI::App& command);
   void add_input(CLI::App& command);
+  void add_draft(CLI::App& command);
   void add_wording(CLI::App& command);
   void add_attention(CLI::App& command);
   void add_memory(CLI::App& command);

@@ -51,6 +51,13 @@ bool is_file_list(std::string_view format) {
          format == "imf";
 }
 
+// What was given is all that is read: no format gets to open another file or address by itself.
+// Formats that try are lists of others.
+int refuse_another(AVFormatContext* format, AVIOContext**, const char*, int, AVDictionary**) {
+  *static_cast<bool*>(format->opaque) = true;
+  return AVERROR(EPERM);
+}
+
 }  // namespace
 
 Demuxer::Demuxer(const Origin& origin, const OpenOptions& options, const CancelToken& cancel,
@@ -115,16 +122,23 @@ void Demuxer::open(bool probe) {
   format->interrupt_callback = {&Watch::ask, &watch_};
   if (pipe_) format->pb = pipe_->context();
   if (file_) format->pb = file_.get();
+  bool wanted_another = false;
+  if (!origin_.remote) {
+    format->opaque = &wanted_another;
+    format->io_open = refuse_another;
+  }
   // On failure FFmpeg frees the context.
   const int opened = avformat_open_input(&format, url.c_str(), nullptr, &settings);
   std::unique_ptr<AVDictionary, FfmpegDeleter> unused(settings);
-  if (opened < 0) fail(opened, "opening it");
-  format_.reset(format);
-  if (!origin_.remote && is_file_list(format_->iformat->name)) {
+  if (opened < 0 && !wanted_another) fail(opened, "opening it");
+  if (opened >= 0) {
+    format_.reset(format);
+    format_->opaque = &wanted_another_;
+  }
+  if (!origin_.remote && (wanted_another || is_file_list(format_->iformat->name))) {
     throw Error(ErrorKind::bad_input,
-                fmt::format("{}: a list of other files ({}), not a video: name the videos "
-                            "themselves",
-                            origin_.name, format_->iformat->name));
+                fmt::format("{}: a list of other files, not a video: name the videos themselves",
+                            origin_.name));
   }
 
   if (probe || !self_describing()) {

@@ -77,6 +77,7 @@ class Demuxer {
   AVStream* stream_ = nullptr;
   FilterPtr filter_;
   bool filter_drained_ = false;
+  bool wanted_another_ = false;  // the format tried to open another file, and was refused
   bool ended_badly_ = false;
 };
 
