@@ -16,6 +16,7 @@ pkg_check_modules(LIBEDIT IMPORTED_TARGET libedit)  # without it, chat reads pla
 pkg_check_modules(SQLITE3 IMPORTED_TARGET sqlite3)  # without it, saved memories are not listed
 find_package(CURL)     # without these two there is no command pull
 find_package(OpenSSL)
+find_package(Boost 1.74)  # headers alone; without them there is no command serve
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale)
 if(KINORA_TESTS)
   find_package(GTest REQUIRED)

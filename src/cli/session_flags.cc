@@ -64,11 +64,8 @@ void SessionFlags::add_to(CLI::App& command) {
   add_wording(command);
   add_attention(command);
   add_memory(command);
+  add_draft(command);
   const auto option = options_of(command);
-  option(policies, "--draft", session.draft,
-         "What proposes tokens that the model verifies together: " + policy_names(draft_point()) +
-             "; the answer is the same")
-      ->capture_default_str();
   add_budgets(command);
   add_machine(command);
   option(machine, "--trace", trace, "Write what was done when, for Perfetto or chrome://tracing")
@@ -93,6 +90,15 @@ void SessionFlags::add_indexing_to(CLI::App& command) {
                       "System prompt in place of the model's own");
   add_attention(command);
   add_memory(command);
+  add_budgets(command);
+  add_machine(command);
+}
+
+void SessionFlags::add_serving_to(CLI::App& command) {
+  add_model(command);
+  add_attention(command);
+  add_memory(command);
+  add_draft(command);
   add_budgets(command);
   add_machine(command);
 }
@@ -134,15 +140,25 @@ Session SessionFlags::start(const Engine& opened, const SessionOptions& options,
   return Session::reopen(opened, file, options, input.cancel);
 }
 
-void SessionFlags::add_input(CLI::App& command) {
-  const auto option = options_of(command);
+void SessionFlags::add_draft(CLI::App& command) {
+  options_of(command)(policies, "--draft", session.draft,
+                      "What proposes tokens that the model verifies together: " +
+                          policy_names(draft_point()) + "; the answer is the same")
+      ->capture_default_str();
+}
+
+void SessionFlags::add_model(CLI::App& command) {
   command
       .add_option(
           "-m,--model", engine.model,
           "A model's name on Hugging Face's hub (kinora models, kinora pull) or its directory; "
           "default: $KINORA_MODEL, else the bundled kinora-tiny")
       ->type_name("MODEL");
+}
 
+void SessionFlags::add_input(CLI::App& command) {
+  add_model(command);
+  const auto option = options_of(command);
   const char* frames = frame_flags_group;
   add_frame_flags(command, input.frames);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));

@@ -31,6 +31,8 @@ struct SessionFlags {
   // Before `resolve`, where the first of these may be a saved memory: its model, unless one is
   // named. Throws a usage error for what was chosen when it was made and cannot be chosen now.
   void follow_memory(const std::vector<std::string>& sources);
+  // What a server decides for everybody: the model, policies, budgets, the machine.
+  void add_serving_to(CLI::App& command);
   // After parsing: the bundled model where none is named, the preset where no policy is, sizes in
   // bytes. Throws usage errors.
   void resolve();
@@ -43,7 +45,9 @@ struct SessionFlags {
                                     const std::vector<std::string>& sources) const;
 
  private:
+  void add_model(CLI::App& command);
   void add_input(CLI::App& command);
+  void add_draft(CLI::App& command);
   void add_wording(CLI::App& command);
   void add_attention(CLI::App& command);
   void add_memory(CLI::App& command);

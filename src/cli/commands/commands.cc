@@ -34,6 +34,9 @@ constexpr Command commands[] = {
 #ifdef KINORA_HAS_PULL
     {"pull", add_pull},
 #endif
+#ifdef KINORA_HAS_SERVER
+    {"serve", add_serve},
+#endif
     {"tokenize", add_tokenize},
     {"tune", add_tune},
     {"version", add_version},
@@ -64,6 +67,9 @@ void add_commands(CommandLine& line, std::string_view word) {
 #endif
       "  kinora ask talk.mp4 \"When is the second chart shown?\" -m Qwen/Qwen2.5-VL-3B-Instruct\n"
       "  kinora chat talk.mp4 -m Qwen2.5-VL-3B-Instruct\n"
+#ifdef KINORA_HAS_SERVER
+      "  kinora serve -m Qwen2.5-VL-3B-Instruct\n"
+#endif
       "  kinora models\n"
       "  kinora probe talk.mp4\n"
       "  kinora frames talk.mp4 --fps 1 --contact-sheet sheet.png\n\n"

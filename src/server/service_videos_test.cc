@@ -1,0 +1,185 @@
+// Videos that stay: uploaded, listed, shown in parts, asked about, deleted, and there after a
+// restart.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "server/service.h"
+#include "server/test_client.h"
+#include "server/test_media.h"
+#include "support/temp_dir.h"
+
+namespace kinora::server {
+namespace {
+
+using nlohmann::json;
+
+class VideosOfAService : public ::testing::Test {
+ protected:
+  VideosOfAService() { start(); }
+
+  void start() {
+    service_.reset();
+    ServiceOptions options;
+    options.model = "tiny";
+    options.http.spool_directory = options.media.directory = directory_.path();
+    options.library = directory_.file("library");
+    options.max_row_bytes = 64 << 20;
+    options.max_upload_bytes = 20000;
+    static const Engine engine(
+        {.model = KINORA_FIXTURES "/models/qwen2_5_vl_tied_new", .device = "cpu", .threads = 2});
+    service_ = std::make_unique<Service>(engine, SessionOptions(), options);
+  }
+  TestReply ask(const std::string& method, const std::string& target, const std::string& body = "",
+                const std::string& headers = "") const {
+    TestClient client(service_->port());
+    return client.ask(method, target, body, headers);
+  }
+  json upload(int seed, const std::string& name = "a%20film.png") const {
+    const TestReply reply = ask("POST", "/v1/videos?name=" + name, picture_bytes(seed));
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    return reply.json();
+  }
+  TestReply chat(const json& part) const {
+    const json body = {
+        {"max_tokens", 4},
+        {"messages",
+         {{{"role", "user"}, {"content", {part, {{"type", "text"}, {"text", "What?"}}}}}}}};
+    return ask("POST", "/v1/chat/completions", body.dump());
+  }
+
+  testing::TempDir directory_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(VideosOfAService, ComeAndGo) {
+  EXPECT_TRUE(ask("GET", "/v1/videos").json()["data"].empty());
+  const json video = upload(1);
+  EXPECT_EQ(video["name"], "a film.png");
+  EXPECT_EQ(video["width"], 56);
+  EXPECT_EQ(upload(1, "again")["id"], video["id"]) << "the same content is one video";
+  upload(2);
+  EXPECT_EQ(ask("GET", "/v1/videos").json()["data"].size(), 2);
+  const std::string path = "/v1/videos/" + video["id"].get<std::string>();
+  EXPECT_EQ(ask("GET", path).json(), video);
+  EXPECT_EQ(ask("DELETE", path).json()["deleted"], true);
+  EXPECT_EQ(ask("DELETE", path).json()["error"]["code"], "video_not_found");
+  EXPECT_EQ(ask("GET", path).status, 404);
+  EXPECT_EQ(ask("GET", "/v1/videos").json()["data"].size(), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.file("library")), {}), 1);
+}
+
+TEST_F(VideosOfAService, AreThereAfterARestart) {
+  const json video = upload(3);
+  // What was cut off while it was written is not a video.
+  std::filesystem::create_directories(directory_.file("library/video-half"));
+  std::ofstream(directory_.file("library/video-half/video")) << "half";
+  start();
+  const json list = ask("GET", "/v1/videos").json()["data"];
+  ASSERT_EQ(list.size(), 1);
+  EXPECT_EQ(list[0], video);
+  EXPECT_EQ(chat({{"type", "image_url"}, {"uuid", video["id"]}}).status, 200);
+}
+
+TEST_F(VideosOfAService, AreAskedAboutByTheirId) {
+  const json video = upload(4);
+  const TestReply reply = chat({{"type", "image_url"}, {"uuid", video["id"]}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(chat({{"type", "image_url"}, {"image_url", {{"url", video["id"]}}}}).status, 200);
+  // The same bytes in a request are the same video.
+  const json again = chat({{"type", "image_url"}, {"image_url", {{"url", picture_url(4)}}}}).json();
+  EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(chat({{"type", "image_url"}, {"uuid", "video-none"}}).status, 404);
+}
+
+TEST_F(VideosOfAService, AreReadAheadWithProgress) {
+  const json video = upload(5);
+  const TestReply reply =
+      ask("POST", "/v1/videos/" + video["id"].get<std::string>() + "/index", "{}");
+  EXPECT_TRUE(reply.has("text/event-stream"));
+  EXPECT_NE(reply.body.find("event: progress\n"), std::string::npos) << reply.body;
+  EXPECT_NE(reply.body.find("event: done\n"), std::string::npos) << reply.body;
+  const json answer = chat({{"type", "video_url"}, {"uuid", video["id"]}}).json();
+  EXPECT_GE(answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+            answer["usage"]["prompt_tokens_details"]["visual_tokens"])
+      << answer;
+  EXPECT_EQ(ask("POST", "/v1/videos/video-none/index", "{}").status, 404);
+}
+
+TEST_F(VideosOfAService, AreShownInParts) {
+  const json video = upload(6);
+  const std::string path = "/v1/videos/" + video["id"].get<std::string>() + "/content";
+  const std::string bytes = picture_bytes(6);
+  const std::string size = std::to_string(bytes.size());
+  EXPECT_EQ(ask("GET", path).body, bytes);
+  const auto part = [&](const std::string& range) {
+    return ask("GET", path, "", "Range: bytes=" + range + "\r\n");
+  };
+  EXPECT_EQ(part("0-9").body, bytes.substr(0, 10));
+  EXPECT_EQ(part("0-9").status, 206);
+  EXPECT_TRUE(part("0-9").has("Content-Range: bytes 0-9/" + size));
+  EXPECT_EQ(part("100-").body, bytes.substr(100));
+  EXPECT_EQ(part("-7").body, bytes.substr(bytes.size() - 7));
+  EXPECT_EQ(part("5-100000000").body, bytes.substr(5));
+  EXPECT_EQ(part("100000000-").status, 416);
+  EXPECT_EQ(part("9-5").body, bytes) << "a range that makes no sense does not count";
+  EXPECT_EQ(part("x").body, bytes);
+  EXPECT_EQ(part("99999999999999999999-").body, bytes);
+}
+
+TEST_F(VideosOfAService, HavePictures) {
+  const json video = upload(7);
+  const std::string path = "/v1/videos/" + video["id"].get<std::string>();
+  const TestReply picture = ask("GET", path + "/picture?time=0&side=28");
+  EXPECT_EQ(picture.status, 200) << picture.body;
+  EXPECT_TRUE(picture.body.starts_with("\x89PNG"));
+  EXPECT_EQ(ask("GET", path + "/picture?time=abc").status, 400);
+  EXPECT_EQ(ask("GET", path + "/picture?side=99999").status, 400);
+  EXPECT_EQ(ask("GET", path + "/picture?colour=red").json()["error"]["param"], "colour");
+  EXPECT_EQ(ask("GET", path + "/scenes").json()["data"].size(), 1);
+}
+
+TEST_F(VideosOfAService, AreRefusedWhenTheyAreNone) {
+  const TestReply broken = ask("POST", "/v1/videos?name=broken.mp4", "this is no video");
+  EXPECT_EQ(broken.status, 400);
+  EXPECT_EQ(broken.json()["error"]["code"], "invalid_media");
+  EXPECT_NE(broken.body.find("broken.mp4"), std::string::npos) << broken.body;
+  EXPECT_EQ(broken.body.find(directory_.path()), std::string::npos) << "tells where files lie";
+  EXPECT_EQ(ask("POST", "/v1/videos", std::string(30000, 'x')).status, 413);
+  EXPECT_EQ(ask("POST", "/v1/videos", "x", "Content-Type: multipart/form-data\r\n").status, 415);
+  EXPECT_EQ(ask("POST", "/v1/videos").status, 400);
+  const std::string type = "Content-Type: application/json\r\n";
+  EXPECT_EQ(ask("POST", "/v1/videos", R"({"url": "file:///etc/passwd"})", type).status, 403);
+  EXPECT_EQ(ask("POST", "/v1/videos", R"({"link": "x"})", type).status, 400);
+  EXPECT_EQ(ask("POST", "/v1/videos", json{{"url", picture_url(8)}, {"name", "sent"}}.dump(), type)
+                .json()["name"],
+            "sent");
+  for (const char* name : {"..", "video-..", "%2e%2e%2f", "video-%2fetc"}) {
+    EXPECT_EQ(ask("GET", std::string("/v1/videos/") + name + "/content").status, 404) << name;
+  }
+  // Nothing but the library and what it keeps was left behind.
+  for (const auto& file : std::filesystem::directory_iterator(directory_.path())) {
+    const std::string name = file.path().filename().string();
+    EXPECT_TRUE(name == "library" || name.starts_with("media-")) << name;
+  }
+}
+
+TEST_F(VideosOfAService, HaveAPage) {
+  const TestReply page = ask("GET", "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_TRUE(page.has("text/html"));
+  EXPECT_TRUE(page.has("default-src 'none'; script-src 'self'"));
+  for (const char* name : {"app.js", "style.css", "icon.svg"}) {
+    EXPECT_EQ(ask("GET", std::string("/page/") + name).status, 200) << name;
+  }
+  EXPECT_EQ(ask("GET", "/page/none.js").status, 404);
+  // Nothing comes from elsewhere, and nothing stands in the markup that the policy forbids.
+  EXPECT_EQ(page.body.find("http://"), std::string::npos);
+  EXPECT_EQ(page.body.find("https://"), std::string::npos);
+  EXPECT_EQ(page.body.find(" style="), std::string::npos);
+  EXPECT_EQ(page.body.find(" onclick="), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kinora::server

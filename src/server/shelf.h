@@ -1,0 +1,112 @@
+// Sessions that are kept because someone will ask again. A video is read once: the session that
+// read it stays on the shelf, and every conversation about it is a fork that holds the video's rows
+// together with the others. A conversation's own session stays as well, so that its next question
+// reads only what is new. What is used least recently goes when memory is short.
+//
+// Whether something can be used again is decided by what a request says (roles, texts, contents of
+// videos, how they are looked at); the engine then compares tokens once more.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <kinora/session.h>
+
+#include "engine/session_state.h"
+#include "server/media.h"
+
+namespace kinora::server {
+
+// A video or picture as it is to be looked at.
+struct Look {
+  MediaPtr media;
+  InputOptions options;
+};
+
+struct Question {
+  std::vector<Turn> turns;  // the last one is the user's; parts that are not text stand for …
+  std::vector<Look> looks;  // … these, in order
+  GenerateOptions generate;
+  bool evidence = true;
+};
+
+struct Told {
+  Answer answer;
+  std::vector<InputInfo> inputs;
+  int64_t prompt_tokens = 0;  // of the whole conversation
+  int64_t cached_tokens = 0;  // of those, not computed for this question
+  int64_t visual_tokens = 0;  // of those, videos and pictures
+  // For the videos, where this question was the first about them.
+  double read_seconds = 0;
+  double decode_seconds = 0;  // of the threads that decoded
+  int64_t frames_read = 0;
+};
+
+using OnPiece = std::function<void(std::string_view)>;
+using OnProgress = std::function<void(std::string_view stage, int64_t done, int64_t total)>;
+
+class Shelf {
+ public:
+  // `max_bytes` is for keys and values of everything on the shelf and in work.
+  Shelf(const Engine& engine, const SessionOptions& options, int64_t max_bytes);
+  ~Shelf();
+
+  // Answers. Waits, at most until the question's cancel token is raised, while others use the
+  // memory that it needs; refuses what would not fit even alone.
+  Told ask(const Question& question, const OnPiece& on_piece, const OnProgress& on_progress);
+  // Reads the videos of a question, so that asking is fast.
+  void prepare(const Question& question, const OnProgress& on_progress);
+  // Forgets every session about this content that is not in use.
+  void forget(const std::string& media_key);
+
+  struct Report {
+    int64_t videos = 0;  // sessions that others fork
+    int64_t talks = 0;
+    int64_t bytes = 0;  // rows, each once
+    int64_t max_bytes = 0;
+    int64_t hits = 0;  // questions about a video that had been read
+    int64_t misses = 0;
+  };
+  Report report() const;
+
+ private:
+  struct Base;
+  struct Talk;
+  struct Watcher;
+  class Watching;
+  class Reservation;
+  struct Place;  // a point of a conversation by which sessions are found
+
+  static std::vector<Place> places_of(const Question& question);
+  std::shared_ptr<Base> base_for(const Question& question, const std::vector<Place>& places,
+                                 const OnProgress& on_progress, Told& told);
+  void read_base(Base& base, const Question& question, const Place& place,
+                 const OnProgress& on_progress, Told& told);
+  std::unique_ptr<Talk> take_talk(const std::string& key);
+  void keep_talk(std::unique_ptr<Talk> talk, const Question& question, const Answer& answer);
+  // With the lock held. False when there is nothing left to give up.
+  bool evict_one();
+  int64_t own_bytes(const Talk& talk) const;
+
+  Engine engine_;
+  SessionOptions options_;
+  int64_t max_bytes_;
+  int64_t token_bytes_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::shared_ptr<Base>> bases_;
+  std::map<std::string, std::unique_ptr<Talk>> talks_;
+  int64_t used_ = 0;  // bytes of what is on the shelf and of reservations
+  uint64_t clock_ = 0;
+  Report report_;
+};
+
+}  // namespace kinora::server
