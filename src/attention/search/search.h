@@ -57,6 +57,11 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
                        float scale, int head, double budget_seconds, const SearchOptions& options,
                        std::span<const float> weights = {});
 
+// A choice with what it comes to on this input: recall, error and seconds.
+HeadChoice judge_head(const Context& context, const QueryView& queries, const RowSet& rows,
+                      float scale, int head, const HeadChoice& choice, const SearchOptions& options,
+                      std::span<const float> weights = {});
+
 // What later text makes of these queries' rows: half of the weight is even, the other half goes
 // where the last 128 text queries of the whole group attend, all heads together. The mean is 1.
 // `searched` are some of the group's queries.
