@@ -153,6 +153,10 @@ void SessionFlags::add_memory(CLI::App& command) {
       policies, "--memory", session.memory,
       "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
       ->capture_default_str();
+  option(policies, "--rows", rows_,
+         "Type of keys and values: exact (as computed), f32, bf16 or auto (as the weights); "
+         "default: auto")
+      ->check(one_of({"exact", "f32", "bf16", "auto"}));
 }
 
 void SessionFlags::add_budgets(CLI::App& command) {
@@ -207,6 +211,7 @@ void SessionFlags::resolve() {
     check_policy("--retain", retention_point(), retain_);
     session.retain = retain_;
   }
+  if (!rows_.empty()) session.row_type = rows_;
   check_policy("--memory", memory_point(), session.memory);
   check_policy("--draft", draft_point(), session.draft);
   if (native_bf16_) engine.native_bf16 = true;
