@@ -26,7 +26,7 @@ Settings<Choice> settings() {
         [&point](std::string_view text) { in_words(point.name, text, [&] { point.check(text); }); };
   };
   std::vector<std::pair<std::string, std::string>> row_types;
-  for (const char* type : {"auto", "f32", "bf16"}) row_types.emplace_back(type, type);
+  for (const char* type : {"auto", "exact", "f32", "bf16"}) row_types.emplace_back(type, type);
 
   Settings<Choice> all;
   all.text("attention", session(&SessionOptions::attention), "an attention policy",

@@ -223,6 +223,10 @@ void SessionFlags::add_memory(CLI::App& command) {
       policies, "--memory", session.memory,
       "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
       ->capture_default_str();
+  option(policies, "--rows", rows_,
+         "Type of keys and values: exact (as computed), f32, bf16 or auto (as the weights); "
+         "default: auto")
+      ->check(one_of({"exact", "f32", "bf16", "auto"}));
 }
 
 void SessionFlags::add_budgets(CLI::App& command) {
@@ -279,6 +283,7 @@ void SessionFlags::resolve() {
   }
   check_policy("--tokens", tokens_point(), tokens_);
   session.tokens = tokens_;
+  if (!rows_.empty()) session.row_type = rows_;
   check_policy("--memory", memory_point(), session.memory);
   check_policy("--draft", draft_point(), session.draft);
   if (native_bf16_) engine.native_bf16 = true;

@@ -93,6 +93,10 @@ MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel
                 "attention-score keeps only what one question needs, which is not worth saving; "
                 "keep rows by key-norm");
   }
+  if (options_.tokens != SessionOptions().tokens) {
+    throw Error(ErrorKind::unsupported,
+                "what was read with visual tokens left out cannot be saved yet; read all of them");
+  }
   if (source_ == nullptr || !source_->as_it_came) prepare(cancel);
   const Prompt prompt = first_prompt();
   const Place place = last_read(prompt);

@@ -18,14 +18,18 @@
 namespace kinora {
 namespace {
 
-DType row_type(const Model& model, const SessionOptions& options) {
+// "exact" keeps rows as they were computed; "auto" keeps what the weights' own type would: all of an
+// f16 number fits into f32 only.
+DType row_type(const EngineState& engine, const SessionOptions& options) {
   if (options.row_type == "f32") return DType::f32;
   if (options.row_type == "bf16") return DType::bf16;
-  if (options.row_type != "auto") {
+  if (options.row_type != "auto" && options.row_type != "exact") {
     throw Error(ErrorKind::usage,
-                "unknown row type '" + options.row_type + "': give auto, f32 or bf16");
+                "unknown row type '" + options.row_type + "': give auto, exact, f32 or bf16");
   }
-  return model.info().weight_dtype == DType::f32 ? DType::f32 : DType::bf16;
+  const bool computed_in_f32 = engine.context.device.is_cpu() && !engine.native_bf16;
+  if (options.row_type == "exact" && computed_in_f32) return DType::f32;
+  return engine.model->info().weight_dtype == DType::bf16 ? DType::bf16 : DType::f32;
 }
 
 void check_share(const char* name, double share) {
@@ -76,7 +80,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   check_share("frame_share", options.frame_share);
   check_share("pixel_share", options.pixel_share);
   RowLayout layout = model().info().rows;
-  layout.dtype = row_type(model(), options);
+  layout.dtype = row_type(*engine_, options);
   memory_ = make_memory(options.memory, {layout, engine_->context.device, retention_});
   drafter_ = choose_drafter(*engine_, options.draft);    // refuses a wrong name at once
   attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
