@@ -31,7 +31,7 @@ class ForkedSession : public ::testing::TestWithParam<std::string> {
   }
   std::unique_ptr<SessionState> with_film() const {
     auto made = session();
-    made->add({film_, {}, 1, {}, "", false}, {});
+    made->add({film_, {}, 1, {}, "", false, {}}, {});
     return made;
   }
   static Answer ask(SessionState& session, const std::vector<ContentPart>& parts) {
@@ -107,7 +107,7 @@ TEST(ForkedBudget, CountsSharedRowsOnce) {
                        .memory_budget = int64_t{1} << 30});
   const EngineState& state = *EngineAccess::state(engine);
   auto base = std::make_unique<SessionState>(EngineAccess::state(engine), SessionOptions());
-  base->add({path, {}, 1, {}, "", false}, {});
+  base->add({path, {}, 1, {}, "", false, {}}, {});
   base->prepare({});
   const int64_t held = base->bytes().total();
   EXPECT_EQ(state.rows.used(), held);

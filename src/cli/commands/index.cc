@@ -92,6 +92,10 @@ void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool
 int index(IndexFlags& index_flags, const CancelToken& cancel) {
   SessionFlags& flags = index_flags.flags;
   flags.resolve();
+  if (flags.session.tokens != SessionOptions().tokens) {
+    throw Error(ErrorKind::unsupported,
+                "what is read with --tokens cannot be saved yet: leave the flag out");
+  }
   const std::string out =
       index_flags.out.empty() ? default_place(index_flags.sources.front()) : index_flags.out;
   for (const std::string& source : index_flags.sources) {
