@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/strand.hpp>
@@ -72,12 +73,15 @@ class HttpServer::State {
       : options(wanted),
         callbacks(std::move(given)),
         io(std::make_unique<net::io_context>()),
+        stay(net::make_work_guard(*io)),
         acceptor(std::make_unique<tcp::acceptor>(net::make_strand(*io))) {}
 
   HttpOptions options;
   Callbacks callbacks;
   // What waits in it holds connections, and these hold this: the server's end takes it away.
   std::unique_ptr<net::io_context> io;
+  // The threads stay while nothing waits: a reply that is being made elsewhere needs them later.
+  std::optional<net::executor_work_guard<net::io_context::executor_type>> stay;
   std::unique_ptr<tcp::acceptor> acceptor;
   uint16_t port = 0;
   std::vector<std::thread> threads;
@@ -515,6 +519,7 @@ HttpServer::HttpServer(const HttpOptions& options, Callbacks callbacks)
 
 HttpServer::~HttpServer() {
   drain(0);
+  state_->stay.reset();
   state_->io->stop();
   for (std::thread& thread : state_->threads) thread.join();
   state_->acceptor.reset();
