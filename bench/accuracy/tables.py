@@ -66,7 +66,8 @@ class Answers:
                 if not line.endswith("\n"):  # still being written
                     continue
                 record = json.loads(line)
-                self.by_id[record["id"]] = record
+                if "id" in record:  # the first line names the format
+                    self.by_id[record["id"]] = record
         self.videos = video_of(sets / row.set / "DATA.jsonl")
         self.complete = self.by_id.keys() == self.videos.keys()
 

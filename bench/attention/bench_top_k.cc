@@ -39,7 +39,7 @@ int run(const Settings& settings) {
   const std::vector<int> sizes = {8, 16, 32, 64, 128, 256, 512};
   std::vector<std::array<Samples, methods.size()>> seconds(sizes.size());
   Samples plain;
-  const SampledQueries sampled(queries, 16);
+  const SampledQueries sampled(context, queries, 16);
   Tensor exact(DType::f32, sampled.view().queries.shape());
   Tensor out(DType::f32, queries.queries.shape());
   DenseAttention dense;

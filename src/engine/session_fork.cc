@@ -13,11 +13,7 @@ std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progre
     throw Error(ErrorKind::unsupported,
                 inputs_[0].source + " is still being taken in: it cannot be shared yet");
   }
-  if (drafter_ != nullptr && !drafter_->states().empty()) {
-    throw Error(ErrorKind::unsupported,
-                "a draft that learns from the model's states knows one conversation; share a video "
-                "without it, or with ngram");
-  }
+  // The fork's drafter begins with the text of its first question: a draft knows one conversation.
   SessionOptions options = options_;
   options.progress = std::move(progress);
   auto other = std::make_unique<SessionState>(engine_, options);
@@ -33,7 +29,7 @@ std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progre
     other->places_.push_back({place.mark, place.positions->clone(), place.said});
   }
   if (!inputs_.empty()) {
-    other->attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
+    other->attention_ = choose_attention(*engine_, options_, frame_tokens());
   }
   other->share_.set_counted_elsewhere(other->memory_->bytes().total());
   return other;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/session_state.h"
+#include "generate/draft_files.h"
 #include "support/film.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
@@ -91,6 +92,19 @@ TEST_P(ForkedSession, TakesUpAConversation) {
   const Answer taken_up = ask(*fork, {{text, "And then?"}});
   EXPECT_EQ(taken_up.ids, second.ids);
   EXPECT_EQ(taken_up.frames, 0);
+}
+
+TEST_P(ForkedSession, DraftsFromItsOwnQuestion) {
+  Random random(8);
+  testing::DraftFiles draft(random, KINORA_FIXTURES "/models/qwen2_5_vl_tied_new");
+  options_.draft = "none";
+  const Answer plain = ask(*with_film(), {{film, ""}, {text, "What is it?"}});
+  options_.draft = "sparrow:adapt=0,from=" + draft.write();
+  auto base = with_film();
+  base->prepare({{film, ""}}, {});
+  const Answer drafted = ask(*base->fork(), {{film, ""}, {text, "What is it?"}});
+  EXPECT_EQ(drafted.ids, plain.ids);
+  EXPECT_GT(drafted.draft->drafted, 0);
 }
 
 TEST_P(ForkedSession, RefusesTurnsWithTooManyInputs) {

@@ -171,6 +171,8 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
     input.source = saved.source;
     input.content = saved.content;
     input.subtitles = saved.subtitles;
+    // All of them were read: see save().
+    input.unit_tokens.assign(static_cast<size_t>(input.plan.units), input.plan.tokens_per_unit);
     input.read = true;
     inputs_.push_back(std::move(input));
   }
@@ -197,7 +199,7 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
     file->refuse(std::string("was written by another version: ") + error.what() +
                  "; make it again");
   }
-  attention_ = choose_attention(*engine_, options_, inputs_[0].plan.tokens_per_unit);
+  attention_ = choose_attention(*engine_, options_, frame_tokens());
   source_ = std::make_unique<OpenSource>();
   source_->ended = true;
   source_->as_it_came = about.taken_in;

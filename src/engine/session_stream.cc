@@ -144,7 +144,7 @@ void SessionState::resume(const CancelToken& cancel) {
   VisualInput& input = inputs_[0];
   source.ingest = nullptr;  // reads the old one
   input.video = std::move(video);
-  std::vector<IngestItem> items{ingest_item(input, options_.frames_per_group)};
+  std::vector<IngestItem> items{ingest_item(input, options_.frames_per_group, tokens_)};
   source.ingest = make_ingest(*engine_, std::move(items), {true, options_.decode_threads},
                               *progress_, source.spans);
   source.dropped = 0;
