@@ -232,7 +232,17 @@ TEST_F(ServiceOnALoopback, GivesSeveralChoicesAndTheirLogprobs) {
   }
   EXPECT_EQ(tokens, answer["usage"]["completion_tokens"]);
   EXPECT_GT(texts.size(), 1) << "three choices are alike";
-  EXPECT_EQ(chat(body).json()["choices"], answer["choices"]) << "the seed decides";
+  // The seed decides. Which choices share a step moves scores by rounding, and no token.
+  const json again = chat(body).json();
+  ASSERT_EQ(again["choices"].size(), answer["choices"].size());
+  for (size_t i = 0; i < answer["choices"].size(); ++i) {
+    const json &one = answer["choices"][i], &other = again["choices"][i];
+    EXPECT_EQ(one["message"], other["message"]);
+    for (size_t t = 0; t < one["logprobs"]["content"].size(); ++t) {
+      EXPECT_NEAR(one["logprobs"]["content"][t]["logprob"].get<double>(),
+                  other["logprobs"]["content"][t]["logprob"].get<double>(), 1e-4);
+    }
+  }
 }
 
 TEST_F(ServiceOnALoopback, EndsBeforeAStopString) {

@@ -336,7 +336,7 @@ void add_watch(CommandLine& line) {
           "--speed", flags->speed,
           "How fast a file is played: 1 is as it was filmed, max as fast as it can be read")
       ->capture_default_str()
-      ->type_name("N");
+      ->type_name("SPEED");
   command->add_option("--save", flags->save, "At the end write what was seen, for kinora ask FILE")
       ->type_name("FILE.kinora");
   command
@@ -352,9 +352,9 @@ void add_watch(CommandLine& line) {
       "  ffmpeg -i … -f matroska - | kinora watch - --every 1min \"What happens?\"\n"
       "  kinora watch talk.mp4 --speed max --save talk.kinora\n\n"
       "Every line that is typed is a question about all that was seen so far; the source goes on\n"
-      "meanwhile. A question of --every begins a conversation of its own. When frames come faster "
-      "than they can be read, those that waited longest are\n"
-      "left out, and that is said. A source that breaks off is tried again after 1, 2, 4 … 60 s.");
+      "meanwhile. A question of --every begins a conversation of its own. When frames come faster\n"
+      "than they can be read, those that waited longest are left out, and that is said. A source\n"
+      "that breaks off is tried again after 1, 2, 4 … 60 s.");
   command->callback([flags, &line] {
     line.action = [flags, &line] {
       for (size_t i = 0; i + 1 < flags->every.size(); i += 2) parse_period(flags->every[i]);
