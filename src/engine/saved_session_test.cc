@@ -53,9 +53,13 @@ std::string error_of(ErrorKind kind, const Action& action) {
   return "";
 }
 
-void expect_same(const Answer& answer, const Answer& expected) {
+void expect_same_words(const Answer& answer, const Answer& expected) {
   EXPECT_EQ(answer.ids, expected.ids);
   EXPECT_EQ(answer.prompt_ids, expected.prompt_ids);
+}
+
+void expect_same(const Answer& answer, const Answer& expected) {
+  expect_same_words(answer, expected);
   // Two spans of nearly the same share may change places by rounding.
   const auto spans = [](const Answer& one) {
     std::set<std::tuple<size_t, double, double>> all;
@@ -178,12 +182,15 @@ class SavedFile : public ::testing::Test {
 };
 
 TEST_F(SavedFile, ASourceThatIsTakenInIsSavedAsFarAsItCame) {
-  Random random(61);  // near ties of a small random model would be decided by rounding
+  KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 12);
   for (const char* model : {"qwen2_5_vl_tied_new", "llava_onevision_new"}) {
     const Engine engine({.model = fixture(model), .device = "cpu"});
     SessionOptions options;
-    options.memory = "mosaic:rows=64,cluster=8";
+    // All rows fit: with fewer, two clusters of nearly the same score may change places when keys
+    // are turned back and again, and the evidence with them.
+    options.memory = "mosaic:rows=4096,cluster=8";
+    options.row_type = "f32";
     options.frames_per_group = 2;
     options.max_group_tokens = 1;
     Session watching(engine, options);
@@ -204,7 +211,8 @@ TEST_F(SavedFile, ASourceThatIsTakenInIsSavedAsFarAsItCame) {
     other.open(film, second);
     while (!other.take_in(1).ended) continue;
     Session second_file = Session::reopen(engine, directory_.file("late.kinora"));
-    expect_same(second_file.ask("What now?", greedy()), other.ask("What now?", greedy()));
+    // Clusters follow the groups that frames come in, which another reader's pace decides.
+    expect_same_words(second_file.ask("What now?", greedy()), other.ask("What now?", greedy()));
   }
 }
 
