@@ -70,6 +70,10 @@ std::vector<TokenInfo> SessionState::place(size_t number, const TokenGroup& grou
     ordinal += rows;
     next = end;
   }
+  if (group.count == 0 && group.first > 0 && !group.kept.empty()) {  // it came after its units
+    const auto rows = std::ssize(group.kept);
+    visual_rows_.push_back({number, ordinal, rows, group.first - 1, rows});
+  }
   for (const int32_t token : group.kept) tokens.push_back(all[static_cast<size_t>(token)]);
   return tokens;
 }
