@@ -14,7 +14,7 @@ constexpr double saved = 2;  // of gains
 // Drafting must look this much faster than plain passes to count as a gain. A plain pass measured
 // between drafts is slower than one of a session that never drafts (states are taken out of it; on
 // a GPU a quarter was seen), so what looks like a small gain is a loss.
-constexpr double margin = 1.3;
+constexpr double margin = 1.15;
 // Steps until a plain one is measured, at first and later.
 constexpr int64_t first_plain = 2, next_plain = 64;
 // Of all time. After a loss, plain steps follow until it is that little.
