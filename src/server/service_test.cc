@@ -414,7 +414,8 @@ TEST_F(ServiceOnALoopback, LimitsWhatWaitsAndSaysWhenToComeBack) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_GE(statuses[200], 2);
+  // One client has one place to wait in: more get through only if the first has begun by then.
+  EXPECT_GE(statuses[200], 1);
   EXPECT_GT(statuses[429], 0);
   EXPECT_EQ(statuses[200] + statuses[429], 8);
 }

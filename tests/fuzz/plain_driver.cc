@@ -56,6 +56,7 @@ int main(int count, char** arguments) {
     return 2;
   }
   std::printf("seed %u\n", seed);
+  std::fflush(stdout);  // a crash must be repeatable
   std::mt19937 random(seed);
   using Clock = std::chrono::steady_clock;
   const std::string_view limit = arguments[1];
