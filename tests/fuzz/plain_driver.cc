@@ -25,6 +25,7 @@ std::string mutate(const std::vector<std::string>& corpus, std::mt19937& random)
   if (random() % 8 == 0) {
     const std::string& other = corpus[random() % corpus.size()];
     bytes.replace(random() % bytes.size(), 16, other.substr(random() % (other.size() + 1), 64));
+    if (bytes.empty()) bytes = "x";
   }
   for (uint32_t flips = random() % 12; flips > 0; --flips) {
     const size_t reach = random() % 2 == 0 ? std::min<size_t>(bytes.size(), 800) : bytes.size();
