@@ -189,7 +189,7 @@ struct Answer {
   std::vector<int32_t> ids;
   // The whole prompt, rows in memory included; a visual token has the id of its placeholder.
   std::vector<int32_t> prompt_ids;
-  int64_t frames = 0;  // read for this question
+  int64_t frames = 0;         // read for this question
   int64_t seen_tokens = 0;    // that the vision tower gave …
   int64_t visual_tokens = 0;  // … and of those, that reached the decoder
   int64_t prompt_tokens = 0;  // prefilled for this question, visual ones included

@@ -33,8 +33,8 @@ std::string closing_line(const Answer& answer) {
   const auto tokens = static_cast<double>(answer.ids.size());
   std::string drafted;
   if (answer.draft && answer.draft->right > 0) {
-    drafted = fmt::format(", {:.1f} a pass",
-                          rate(tokens, static_cast<double>(answer.draft->passes)));
+    drafted =
+        fmt::format(", {:.1f} a pass", rate(tokens, static_cast<double>(answer.draft->passes)));
   }
   return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s{}\n",
                      answer.frames, answer.prompt_tokens, human_seconds(t.first_token),
