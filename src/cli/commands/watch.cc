@@ -22,10 +22,10 @@
 #include "cli/evidence_sheet.h"
 #include "cli/library_entry.h"
 #include "cli/notes.h"
-#include "cli/ready_lines.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
-#include "cli/watch_source.h"
+#include "cli/watch/ready_lines.h"
+#include "cli/watch/watch_source.h"
 
 namespace kinora::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/watch_source.h"
+#include "cli/watch/watch_source.h"
 
 #include <algorithm>
 #include <string_view>

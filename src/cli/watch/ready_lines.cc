@@ -1,4 +1,4 @@
-#include "cli/ready_lines.h"
+#include "cli/watch/ready_lines.h"
 
 #include <poll.h>
 #include <unistd.h>
