@@ -15,9 +15,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/errno_kind.h"
 #include "base/error.h"
-#include "base/mapped_ranges.h"
+#include "base/files/errno_kind.h"
+#include "base/files/mapped_ranges.h"
 
 namespace kinora {
 namespace {

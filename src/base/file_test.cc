@@ -13,8 +13,8 @@
 #include <functional>
 #include <thread>
 
-#include "base/errno_kind.h"
 #include "base/error.h"
+#include "base/files/errno_kind.h"
 #include "support/temp_dir.h"
 
 namespace kinora {

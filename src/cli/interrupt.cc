@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/mapped_ranges.h"
+#include "base/files/mapped_ranges.h"
 
 namespace kinora::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 
 namespace kinora {
 namespace {

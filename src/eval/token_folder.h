@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 #include "base/tensor.h"
 
 namespace kinora {

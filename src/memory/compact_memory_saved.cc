@@ -1,7 +1,7 @@
 // A compact memory as a saved file: all tokens, the rows that each layer still has with the
 // positions at which their keys stand now, and the queries of the generic question.
-#include "base/byte_stream.h"
 #include "base/error.h"
+#include "base/files/byte_stream.h"
 #include "base/threads.h"
 #include "memory/compact_memory.h"
 #include "memory/saved_rows.h"

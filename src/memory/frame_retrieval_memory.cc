@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/byte_stream.h"
+#include "base/files/byte_stream.h"
 #include "memory/flat_memory.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"

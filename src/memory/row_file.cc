@@ -9,8 +9,8 @@
 #include <cstring>
 #include <string>
 
-#include "base/content_key.h"
 #include "base/error.h"
+#include "base/files/content_key.h"
 
 namespace kinora {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/archive.h"
+#include "base/files/archive.h"
 
 namespace kinora {
 

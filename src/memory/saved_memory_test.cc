@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "base/archive.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/archive.h"
 #include "memory/partial/partial_test_support.h"
 #include "memory/policies.h"
 #include "support/random_data.h"

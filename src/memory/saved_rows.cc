@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/buffer.h"
-#include "base/byte_stream.h"
 #include "base/error.h"
+#include "base/files/byte_stream.h"
 
 namespace kinora {
 namespace {

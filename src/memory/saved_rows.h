@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/archive.h"
+#include "base/files/archive.h"
 #include "memory/memory.h"
 
 namespace kinora {

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/content_key.h"
 #include "base/file.h"
+#include "base/files/content_key.h"
 #include "server/api_error.h"
 #include "server/base64.h"
 #include "server/http/http.h"

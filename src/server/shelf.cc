@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 #include "server/api_error.h"
 
 namespace kinora::server {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/content_key.h"
 #include "base/file.h"
+#include "base/files/content_key.h"
 #include "draw/png_file.h"
 #include "server/api_error.h"
 #include "server/service.h"

@@ -21,7 +21,7 @@ extern "C" {
 #include <stdexcept>
 #include <utility>
 
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 #include "video/ffmpeg_handles.h"
 
 namespace kinora {

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "attention/policies/head_table.h"
-#include "base/content_key.h"
 #include "base/context.h"
 #include "base/file.h"
+#include "base/files/content_key.h"
 #include "engine/evidence/evidence_heads.h"
 #include "eval/dataset.h"
 #include "eval/import.h"

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <vector>
 
-#include "base/content_key.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/content_key.h"
 #include "engine/saved/saved_about.h"
 
 namespace kinora {

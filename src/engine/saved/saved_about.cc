@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/byte_stream.h"
-#include "base/content_key.h"
 #include "base/error.h"
+#include "base/files/byte_stream.h"
+#include "base/files/content_key.h"
 #include "base/json/json_depth.h"
 
 namespace kinora {

@@ -9,7 +9,7 @@
 
 #include <kinora/memory_file.h>
 
-#include "base/archive.h"
+#include "base/files/archive.h"
 #include "engine/engine_state.h"
 #include "engine/ingest/visual_input.h"
 

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "base/archive.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/archive.h"
 #include "generate/draft_files.h"
 #include "support/film.h"
 #include "support/random_data.h"

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/byte_stream.h"
 #include "base/error.h"
+#include "base/files/byte_stream.h"
 #include "engine/attention_choice.h"
 #include "engine/saved/saved_about.h"
 #include "engine/session_state.h"

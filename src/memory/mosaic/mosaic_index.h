@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "base/byte_stream.h"
+#include "base/files/byte_stream.h"
 #include "memory/mosaic/cluster.h"
 
 namespace kinora {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/archive.h"
+#include "base/files/archive.h"
 #include "memory/partial/stored_rows.h"
 
 namespace kinora {

@@ -19,8 +19,8 @@ extern "C" {
 #include <utility>
 #include <vector>
 
-#include "base/content_key.h"
 #include "base/file.h"
+#include "base/files/content_key.h"
 
 namespace kinora {
 

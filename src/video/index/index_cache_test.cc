@@ -9,7 +9,7 @@
 #include <functional>
 #include <random>
 
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 #include "video/test_media.h"
 #include "video/video.h"
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/errno_kind.h"
+#include "base/files/errno_kind.h"
 
 namespace kinora {
 

@@ -16,7 +16,7 @@ extern "C" {
 #include <string_view>
 #include <utility>
 
-#include "base/errno_kind.h"
+#include "base/files/errno_kind.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
 #include "video/decode/snap.h"

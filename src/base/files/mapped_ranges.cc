@@ -1,4 +1,4 @@
-#include "base/mapped_ranges.h"
+#include "base/files/mapped_ranges.h"
 
 #include <array>
 #include <atomic>

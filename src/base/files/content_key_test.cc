@@ -1,4 +1,4 @@
-#include "base/content_key.h"
+#include "base/files/content_key.h"
 
 #include <gtest/gtest.h>
 

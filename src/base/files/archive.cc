@@ -1,4 +1,4 @@
-#include "base/archive.h"
+#include "base/files/archive.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/byte_stream.h"
-#include "base/content_key.h"
 #include "base/error.h"
+#include "base/files/byte_stream.h"
+#include "base/files/content_key.h"
 
 namespace kinora {
 namespace {

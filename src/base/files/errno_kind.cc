@@ -1,4 +1,4 @@
-#include "base/errno_kind.h"
+#include "base/files/errno_kind.h"
 
 #include <cerrno>
 

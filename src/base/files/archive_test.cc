@@ -1,6 +1,6 @@
 // Archives: what is written comes back, and nothing that was cut off, damaged or half written ever
 // passes for whole.
-#include "base/archive.h"
+#include "base/files/archive.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,10 +14,10 @@
 #include <map>
 #include <string>
 
-#include "base/byte_stream.h"
-#include "base/content_key.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/byte_stream.h"
+#include "base/files/content_key.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
 
