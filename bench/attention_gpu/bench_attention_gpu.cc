@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/policies/dense.h"
 #include "attention/runner.h"
 #include "attention/window_attention.h"

@@ -1,4 +1,4 @@
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/mass_cuda.h"
 #include "base/cuda_support.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/row_mass.h"
 
 namespace kinora {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/device_rows.h"
 #include "base/error.h"
 

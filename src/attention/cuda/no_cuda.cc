@@ -1,7 +1,7 @@
 #include "base/no_cuda.h"
 
 #include "attention/cuda/block_plan_cuda.h"
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/delta_cuda.h"
 #include "attention/cuda/line_plan_cuda.h"
 #include "attention/cuda/mass_cuda.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "base/context.h"
 #include "base/tensor.h"
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/device_rows.h"
 #include "base/error.h"
 #include "base/gpu.h"

@@ -6,7 +6,7 @@
 // itself.
 #pragma once
 
-#include "attention/cuda/decode_join_cuda.cuh"
+#include "attention/cuda/decode/decode_join_cuda.cuh"
 
 namespace kinora::cuda_attention {
 

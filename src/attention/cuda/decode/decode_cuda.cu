@@ -1,12 +1,12 @@
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 
 #include <algorithm>
 
-#include "attention/cuda/decode_few_cuda.cuh"
-#include "attention/cuda/decode_kernel_cuda.cuh"
-#include "attention/cuda/decode_many.h"
-#include "attention/cuda/decode_mass_cuda.cuh"
-#include "attention/cuda/decode_simple_cuda.cuh"
+#include "attention/cuda/decode/decode_few_cuda.cuh"
+#include "attention/cuda/decode/decode_kernel_cuda.cuh"
+#include "attention/cuda/decode/decode_many.h"
+#include "attention/cuda/decode/decode_mass_cuda.cuh"
+#include "attention/cuda/decode/decode_simple_cuda.cuh"
 #include "base/cuda_support.h"
 
 namespace kinora {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/cuda/decode_test_support.h"
+#include "attention/cuda/decode/decode_test_support.h"
 #include "support/sanitized.h"
 
 namespace kinora {

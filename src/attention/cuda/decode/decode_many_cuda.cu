@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "attention/cuda/decode_many.h"
-#include "attention/cuda/decode_many_cuda.cuh"
+#include "attention/cuda/decode/decode_many.h"
+#include "attention/cuda/decode/decode_many_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
 #include "base/cuda_support.h"
 

@@ -6,7 +6,7 @@
 // parts. decode_many_cuda.cu launches it.
 #pragma once
 
-#include "attention/cuda/decode_join_cuda.cuh"
+#include "attention/cuda/decode/decode_join_cuda.cuh"
 #include "attention/cuda/hopper_consumer.cuh"
 
 namespace kinora::hopper {

@@ -8,7 +8,7 @@
 // sequences, so that long and short ones keep all blocks equally busy.
 #pragma once
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/mma_cuda.cuh"
 #include "base/cuda_support.h"
 

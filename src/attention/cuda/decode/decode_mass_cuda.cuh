@@ -4,7 +4,7 @@
 // is added to once, always in one order.
 #pragma once
 
-#include "attention/cuda/decode_batch_cuda.cuh"
+#include "attention/cuda/decode/decode_batch_cuda.cuh"
 
 namespace kinora::cuda_attention {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "attention/cuda/decode_test_support.h"
+#include "attention/cuda/decode/decode_test_support.h"
 #include "base/error.h"
 #include "support/sanitized.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/cuda/decode_cuda.h"
+#include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/device_test_support.h"
 #include "base/gpu.h"
 

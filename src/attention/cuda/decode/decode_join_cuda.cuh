@@ -1,7 +1,7 @@
 // How the decode kernels (decode_cuda.h) join what warps and parts hold of a (token, head) pair.
 #pragma once
 
-#include "attention/cuda/decode_batch_cuda.cuh"
+#include "attention/cuda/decode/decode_batch_cuda.cuh"
 
 namespace kinora::cuda_attention {
 

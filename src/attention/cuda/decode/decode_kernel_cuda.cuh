@@ -4,7 +4,7 @@
 // finishes last for a sequence and kv head joins the parts, otherwise a second kernel does.
 #pragma once
 
-#include "attention/cuda/decode_join_cuda.cuh"
+#include "attention/cuda/decode/decode_join_cuda.cuh"
 
 namespace kinora::cuda_attention {
 

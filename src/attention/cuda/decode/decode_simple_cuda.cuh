@@ -2,7 +2,7 @@
 // reproduces the CPU, and odd sizes.
 #pragma once
 
-#include "attention/cuda/decode_join_cuda.cuh"
+#include "attention/cuda/decode/decode_join_cuda.cuh"
 
 namespace kinora::cuda_attention {
 
