@@ -117,19 +117,20 @@ TEST(Output, HostileNamesStayOnOneLine) {
   expect_error(finished, 3, "/no/such\\nkinora: all is well\\x1b[2J\\xff");
 }
 
-// Weights are mapped, not read: the second question finds pages without bytes.
+// The CPU reads weights where they are mapped: the second question finds pages without bytes.
 TEST(Output, AModelThatIsCutWhileItIsUsedIsAnError) {
   const TempDir dir;
   const std::string model = dir.file("model");
   std::filesystem::copy(KINORA_SOURCE "/models/kinora-tiny", model,
                         std::filesystem::copy_options::recursive);
-  const Finished finished = kinora_shell("coproc K { exec $KINORA chat -q -m " + model +
-                                         "; }; out=${K[0]} in=${K[1]} pid=$K_PID; "
-                                         "echo Hello >&$in; read -r line <&$out; "
-                                         "for f in " +
-                                         model +
-                                         "/*.safetensors; do truncate -s 8192 $f; done; "
-                                         "echo Again >&$in; wait $pid");
+  const Finished finished =
+      kinora_shell("coproc K { exec $KINORA chat -q --device cpu -m " + model +
+                   "; }; out=${K[0]} in=${K[1]} pid=$K_PID; "
+                   "echo Hello >&$in; read -r line <&$out; "
+                   "for f in " +
+                   model +
+                   "/*.safetensors; do truncate -s 8192 $f; done; "
+                   "echo Again >&$in; wait $pid");
   EXPECT_EQ(finished.code, 4) << finished.err;
   EXPECT_NE(finished.err.find("became shorter while it was in use"), std::string::npos)
       << finished.err;

@@ -119,7 +119,8 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
         measure_budget(alone, searched, rows, call.scale, missing.front(), options_);
     table_.sample_tokens = queries.count();
   }
-  const std::vector<float> weights = weights_of_rows(context, queries, rows, call.scale, searched);
+  const std::vector<float> weights =
+      weights_of_rows(Context(*context.threads), queries, rows, call.scale, searched);
   // Every head on a thread of its own, so that times do not depend on how tiles fall on threads.
   std::mutex mutex;
   context.threads->parallel_for(
@@ -156,7 +157,7 @@ void TableTrial::see(const Context& context, const AttentionCall& call) {
   const HostCall host(call);
   const QueryView searched = searched_part(host.queries(), host.rows(), options_);
   const std::vector<float> weights =
-      weights_of_rows(context, host.queries(), host.rows(), call.scale, searched);
+      weights_of_rows(Context(*context.threads), host.queries(), host.rows(), call.scale, searched);
   if (call.layer == 0 || budget_ == 0) {
     const ThreadPool single(1);
     budget_ = measure_budget(Context(single), searched, host.rows(), call.scale, 0, options_);

@@ -78,7 +78,7 @@ class CapturedSteps final : public DecoderSteps {
     auto operator<=>(const Kind&) const = default;
   };
   struct Captured {
-    int64_t used = 0;
+    bool ready = false;
     GpuGraph graph;
     Tensor scratch;  // of the attention
     std::vector<Tensor> states;
@@ -104,6 +104,7 @@ class CapturedSteps final : public DecoderSteps {
   void make_buffers(const Context& context);
   void upload(const Context& context, std::span<const Step> steps, const Kind& kind);
   void embed(const Context& context, std::span<const Step> steps);
+  void make_room(const Context& context, const Kind& kind, Captured& captured);
   void replay(const Context& context, const Kind& kind, Captured& captured);
   void layers(const Context& context, const Kind& kind, Captured& captured);
   DecodeAttention work_of(const Kind& kind, Captured& captured, int layer);
@@ -277,23 +278,30 @@ void CapturedSteps::embed(const Context& context, std::span<const Step> steps) {
   }
 }
 
+// Memory that runs out in the middle leaves a kind that begins anew.
+void CapturedSteps::make_room(const Context& context, const Kind& kind, Captured& captured) {
+  const DecoderConfig& config = layers_.config();
+  Captured made;
+  const size_t bytes = decode_scratch_bytes(context, work_of(kind, made, 0));
+  made.scratch = Tensor(DType::u8, {static_cast<int64_t>(bytes)}, context.device);
+  clear_async(context, made.scratch.view().raw(), bytes);
+  for (size_t i = 0; i < kind.states.size(); ++i) {
+    made.states.push_back(Tensor(DType::f32, {kind.tokens, config.hidden}, context.device));
+  }
+  for (size_t i = 0; i < kind.mass.size(); ++i) {
+    made.queries.push_back(Tensor(layers_.activations(),
+                                  {kind.tokens, config.heads, config.head_size}, context.device));
+    made.softmax.push_back(Tensor(DType::f32, {2, kind.tokens, config.heads}, context.device));
+  }
+  made.ready = true;
+  captured = std::move(made);
+}
+
 // The first step of a kind runs plainly, which allocates whatever it needs; the second is captured;
 // from then on it is replayed.
 void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& captured) {
-  const DecoderConfig& config = layers_.config();
-  if (captured.used++ == 0) {
-    const size_t bytes = decode_scratch_bytes(context, work_of(kind, captured, 0));
-    captured.scratch = Tensor(DType::u8, {static_cast<int64_t>(bytes)}, context.device);
-    clear_async(context, captured.scratch.view().raw(), bytes);
-    for (size_t i = 0; i < kind.states.size(); ++i) {
-      captured.states.push_back(Tensor(DType::f32, {kind.tokens, config.hidden}, context.device));
-    }
-    for (size_t i = 0; i < kind.mass.size(); ++i) {
-      captured.queries.push_back(Tensor(
-          layers_.activations(), {kind.tokens, config.heads, config.head_size}, context.device));
-      captured.softmax.push_back(
-          Tensor(DType::f32, {2, kind.tokens, config.heads}, context.device));
-    }
+  if (!captured.ready) {
+    make_room(context, kind, captured);
     return layers(context, kind, captured);
   }
   static const bool replays = replays_graphs();
