@@ -146,13 +146,14 @@ ProductsFigure ModelBench::products(int64_t rows) const {
 }
 
 DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, int64_t tokens,
-                                const std::vector<LayerHeads>& mass) const {
+                                const std::vector<LayerHeads>& mass, int64_t videos) const {
   const DecoderConfig& d = config_;
   const RowLayout layout{static_cast<int>(d.layers), static_cast<int>(d.kv_heads),
                          static_cast<int>(d.head_size), DType::bf16};
   DenseAttention attention;
-  std::vector<std::unique_ptr<FlatMemory>> memories;
-  for (int64_t i = 0; i < sessions; ++i) {
+  std::vector<std::unique_ptr<Memory>> memories;
+  double row_bytes = 0;
+  for (int64_t i = 0; i < (videos > 0 ? videos : sessions); ++i) {
     memories.push_back(std::make_unique<FlatMemory>(layout, context_.device));
     const std::vector<TokenInfo> old = group_at(0, rows).tokens;
     memories.back()->begin(context_, {.tokens = old});
@@ -160,6 +161,15 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
       const NewRows fresh = memories.back()->append(layer);
       fill_random(context_, fresh.keys, 1.0f, static_cast<uint64_t>(layer));
       fill_random(context_, fresh.values, 1.0f, static_cast<uint64_t>(layer) + 1000);
+    }
+    row_bytes += static_cast<double>(memories.back()->bytes().total());
+  }
+  std::vector<std::unique_ptr<Memory>> asked;  // the videos themselves, which nobody continues
+  if (videos > 0) {
+    asked.swap(memories);
+    for (int64_t i = 0; i < sessions; ++i) {
+      Memory& video = *asked[static_cast<size_t>(i % videos)];
+      memories.push_back(video.fork(video.mark()));
     }
   }
   const std::unique_ptr<DecoderRunner> runner = decoder_->runner(context_);
@@ -224,10 +234,7 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
   figure.context = rows;
   figure.sessions = sessions;
   figure.tokens = tokens;
-  figure.step_bytes = static_cast<double>(weight_bytes());
-  for (const auto& memory : memories) {
-    figure.step_bytes += static_cast<double>(memory->bytes().total());
-  }
+  figure.step_bytes = static_cast<double>(weight_bytes()) + row_bytes;
   return figure;
 }
 

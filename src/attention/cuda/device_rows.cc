@@ -1,5 +1,7 @@
 #include "attention/cuda/device_rows.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace kinora {
@@ -17,7 +19,63 @@ DeviceRowSet on_device(const RowSet& set) {
   return out;
 }
 
+// Fewer rows are not worth a second kernel.
+constexpr int64_t least_shared_rows = 512;
+
+bool share(const DeviceSequence& a, const DeviceSequence& b) {
+  const void* rows = shareable_rows(a);
+  return rows != nullptr && rows == shareable_rows(b) && a.sets[0].values == b.sets[0].values;
+}
+
 }  // namespace
+
+const void* shareable_rows(const DeviceSequence& sequence) {
+  const DeviceRowSet& set = sequence.sets[0];
+  const bool plain = set.list == nullptr && set.weights == nullptr && set.serves == ~uint64_t{0};
+  const bool there = sequence.tokens > 0 && sequence.own != 0;
+  return there && plain && set.count >= least_shared_rows ? set.keys : nullptr;
+}
+
+std::vector<SharedRun> shared_runs(std::span<const std::vector<DeviceSequence>> layers) {
+  std::vector<SharedRun> runs;
+  if (layers.empty()) return runs;
+  const size_t count = layers.front().size();
+  for (size_t first = 0; first < count;) {
+    size_t end = first + 1;
+    const auto alike = [&](const std::vector<DeviceSequence>& layer) {
+      return share(layer[first], layer[end]);
+    };
+    while (end < count && std::all_of(layers.begin(), layers.end(), alike)) ++end;
+    if (end - first > 1) runs.push_back({first, end - first});
+    first = end;
+  }
+  return runs;
+}
+
+SharedTables share_rows(std::span<const DeviceSequence> sequences, std::span<const SharedRun> runs,
+                        int64_t row_bytes) {
+  SharedTables tables{{sequences.begin(), sequences.end()}, {}};
+  for (const SharedRun& run : runs) {
+    const std::span<DeviceSequence> members = std::span(tables.rest).subspan(run.first, run.count);
+    DeviceSequence group;
+    group.sets[0] = members[0].sets[0];
+    group.sets[0].mass = nullptr;
+    group.first_token = members[0].first_token;
+    group.own = no_own_rows;
+    for (const DeviceSequence& member : members) {
+      group.sets[0].count = std::min(group.sets[0].count, member.sets[0].count);
+      group.tokens += member.tokens;
+    }
+    for (DeviceSequence& member : members) {
+      DeviceRowSet& set = member.sets[0];
+      set.keys = static_cast<const std::byte*>(set.keys) + group.sets[0].count * row_bytes;
+      set.values = static_cast<const std::byte*>(set.values) + group.sets[0].count * row_bytes;
+      set.count -= group.sets[0].count;
+    }
+    tables.groups.push_back(group);
+  }
+  return tables;
+}
 
 DeviceSequence device_sequence(std::span<const RowSet> sets, int32_t first_token, int32_t tokens) {
   if (sets.size() > size_t{most_row_sets}) {

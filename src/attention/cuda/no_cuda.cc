@@ -74,6 +74,8 @@ void cuda_attention::accept_mass(const Context&, TensorView, ConstTensorView, in
 int decode_splits(const Context&, int, int64_t) { no_cuda(); }
 size_t decode_scratch_bytes(const Context&, const DecodeAttention&) { no_cuda(); }
 bool decode_turns(const Context&, const DecodeAttention&) { no_cuda(); }
+bool decode_shares(const Context&, const DecodeAttention&) { no_cuda(); }
 void decode_attention(const Context&, const DecodeAttention&) { no_cuda(); }
+void add_decode_mass(const Context&, std::span<const DecodeAttention>) { no_cuda(); }
 
 }  // namespace kinora

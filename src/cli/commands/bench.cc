@@ -30,6 +30,7 @@ struct BenchFlags {
   std::vector<int64_t> contexts{1024, 25600, 131072};
   std::vector<int64_t> sessions;
   int64_t session_rows = 4096;
+  int64_t videos = 0;
   std::vector<int64_t> drafts;
   std::vector<std::string> trees;
   int64_t tree_vocabulary = 0;
@@ -156,27 +157,30 @@ int bench_model(const BenchFlags& flags) {
   }
 
   // Many sessions together, and many tokens of one session: each step reads the weights once.
-  const auto together = [&](const char* key, int64_t rows, int64_t sessions, int64_t tokens) {
-    const DecodeFigure figure = bench.decode(rows, 64, sessions, tokens);
+  const auto together = [&](const char* key, int64_t rows, int64_t sessions, int64_t tokens,
+                            int64_t videos = 0) {
+    const DecodeFigure figure = bench.decode(rows, 64, sessions, tokens, {}, videos);
     const double limit = figure.step_bytes / best.read_bandwidth;
     out[key].push_back({{"context", rows},
                         {"sessions", sessions},
                         {"tokens", tokens},
+                        {"videos", videos},
                         {"ms_per_step", figure.seconds * 1e3},
                         {"device_ms", figure.device_seconds * 1e3},
                         {"limit_ms", limit * 1e3},
                         {"share", share(limit, figure.seconds)}});
     if (text) {
       fmt::print(
-          "decode     {} session{} of {} token{} at {} rows: {:.3f} ms a step, {:.0f} % of the "
+          "decode     {} session{} of {} token{} at {} rows{}: {:.3f} ms a step, {:.0f} % of the "
           "{:.3f} ms limit; {:.3f} ms to the logits on the GPU\n",
           sessions, sessions > 1 ? "s" : "", tokens, tokens > 1 ? "s" : "", rows,
+          videos > 0 ? fmt::format(" of {} video{}", videos, videos > 1 ? "s" : "") : "",
           figure.seconds * 1e3, 100 * share(limit, figure.seconds), limit * 1e3,
           figure.device_seconds * 1e3);
     }
   };
   for (const int64_t sessions : flags.sessions) {
-    together("sessions", flags.session_rows, sessions, 1);
+    together("sessions", flags.session_rows, sessions, 1, flags.videos);
   }
   for (const int64_t tokens : flags.drafts) together("drafts", flags.contexts.back(), 1, tokens);
 
@@ -299,6 +303,11 @@ void add_bench(CommandLine& line) {
   model->add_option("--session-rows", flags->session_rows, "Rows in memory of each of them")
       ->capture_default_str()
       ->check(whole(1));
+  model
+      ->add_option("--videos", flags->videos,
+                   "Videos that these sessions ask about, sharing their rows; 0: each has its own")
+      ->capture_default_str()
+      ->check(whole(0, 64));
   model
       ->add_option("--drafts", flags->drafts,
                    "Tokens of one session checked together, at the last of the contexts")

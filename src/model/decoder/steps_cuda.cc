@@ -11,11 +11,11 @@
 #include <string_view>
 
 #include "attention/cuda/decode/decode_cuda.h"
-#include "attention/cuda/device_rows.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "model/decoder/decode_step.h"
 #include "model/decoder/rotary.h"
+#include "model/decoder/step_rows.h"
 #include "ops/gather.h"
 
 namespace kinora {
@@ -68,9 +68,11 @@ class CapturedSteps final : public DecoderSteps {
  private:
   // What a graph has captured.
   struct Kind {
-    int64_t tokens = 1;     // padded
-    int64_t sequences = 1;  // padded
-    int64_t longest = 1;    // tokens of one sequence, a power of two
+    int64_t tokens = 1;         // padded
+    int64_t sequences = 1;      // padded
+    int64_t longest = 1;        // tokens of one sequence, a power of two
+    int64_t groups = 0;         // of sequences that share rows, padded
+    int64_t longest_group = 1;  // tokens of one group, a power of two
     int splits = 1;
     DType row_type = DType::bf16;
     std::vector<int> states;  // layers whose output is kept
@@ -86,23 +88,31 @@ class CapturedSteps final : public DecoderSteps {
     std::vector<Tensor> queries;  // turned, [tokens, heads, head size]
     std::vector<Tensor> softmax;  // [2, tokens, heads] f32
   };
-  // What the device reads of a step, in one piece of memory.
+  // What the device reads of a step, in one piece of memory: every layer's sequences first.
   struct Table {
+    size_t rest = 0;       // the same without what groups share; the whole where there is no group
+    size_t groups = 0;     // every layer's groups
     size_t masks = 0;      // u64 [tokens]
     size_t positions = 0;  // i32 [tokens, 3]
     size_t bytes = 0;
 
-    Table(int64_t layers, int64_t sequences, int64_t tokens) {
-      masks = static_cast<size_t>(layers * sequences) * sizeof(DeviceSequence);
-      positions = masks + static_cast<size_t>(tokens) * sizeof(uint64_t);
-      bytes = positions + static_cast<size_t>(tokens) * sizeof(Position);
+    Table(int64_t layers, const Kind& kind) {
+      const auto tables = [&](int64_t entries) {
+        return static_cast<size_t>(layers * entries) * sizeof(DeviceSequence);
+      };
+      const size_t whole = tables(kind.sequences);
+      rest = kind.groups > 0 ? whole : 0;
+      groups = rest + whole;
+      masks = groups + tables(kind.groups);
+      positions = masks + static_cast<size_t>(kind.tokens) * sizeof(uint64_t);
+      bytes = positions + static_cast<size_t>(kind.tokens) * sizeof(Position);
     }
   };
 
   bool fits(const Context& context, std::span<const Step> steps) const;
-  Kind kind_of(const Context& context, std::span<const Step> steps) const;
+  Kind kind_of(const Context& context, StepRows& rows);
   void make_buffers(const Context& context);
-  void upload(const Context& context, std::span<const Step> steps, const Kind& kind);
+  void upload(const Context& context, const StepRows& rows, const Kind& kind);
   void embed(const Context& context, std::span<const Step> steps);
   void make_room(const Context& context, const Kind& kind, Captured& captured);
   void replay(const Context& context, const Kind& kind, Captured& captured);
@@ -135,7 +145,10 @@ void CapturedSteps::make_buffers(const Context& context) {
   if (ready_) return;
   const DecoderConfig& config = layers_.config();
   layers_.grow(context, most_tokens, space_, true);
-  const Table largest(layers_.count(), most_tokens, most_tokens);
+  Kind most;
+  most.tokens = most.sequences = most_tokens;
+  most.groups = most_tokens / 2;
+  const Table largest(layers_.count(), most);
   table_ = Tensor::zeros(DType::u8, {static_cast<int64_t>(largest.bytes)}, context.device);
   cos_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
   sin_ = Tensor(DType::f32, {most_tokens, config.head_size / 2}, context.device);
@@ -173,19 +186,13 @@ bool CapturedSteps::fits(const Context& context, std::span<const Step> steps) co
   return tokens <= (layers_.activations() == DType::f32 ? most_exact_tokens : most_tokens);
 }
 
-CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
-                                           std::span<const Step> steps) const {
+CapturedSteps::Kind CapturedSteps::kind_of(const Context& context, StepRows& rows) {
   Kind kind;
-  int64_t tokens = 0, longest = 0, all_rows = 0;
-  for (const Step& step : steps) {
+  const auto power_of_two = [](int64_t count) {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+  };
+  for (const Step& step : rows.steps()) {
     const Sequence& sequence = *step.sequence;
-    tokens += sequence.count();
-    longest = std::max(longest, sequence.count());
-    int64_t most_rows = 0;
-    for (int layer = 0; layer < layers_.count(); ++layer) {
-      most_rows = std::max(most_rows, sequence.memory->row_count(layer));
-    }
-    all_rows += most_rows + sequence.count();
     for (const int state : sequence.states) kind.states.push_back(state);
     if (sequence.mass == nullptr) continue;
     for (const LayerHeads& asked : sequence.mass->layers()) kind.mass.push_back(asked.layer);
@@ -194,71 +201,56 @@ CapturedSteps::Kind CapturedSteps::kind_of(const Context& context,
     std::sort(layers->begin(), layers->end());
     layers->erase(std::unique(layers->begin(), layers->end()), layers->end());
   }
-  kind.tokens = padded(tokens);
-  kind.sequences = padded(static_cast<int64_t>(steps.size()));
-  kind.longest =
-      std::min(kind.tokens, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest))));
-  const auto bucket =
-      static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(all_rows, first_bucket))));
+  kind.tokens = padded(rows.tokens());
+  kind.sequences = padded(static_cast<int64_t>(rows.steps().size()));
+  kind.longest = std::min(kind.tokens, power_of_two(rows.most_tokens()));
+  const int64_t bucket = power_of_two(std::max(rows.all_rows(), first_bucket));
   kind.splits = decode_splits(context, static_cast<int>(layers_.config().kv_heads), bucket);
-  kind.row_type = steps[0].sequence->memory->layout().dtype;
+  const RowLayout& layout = rows.steps()[0].sequence->memory->layout();
+  kind.row_type = layout.dtype;
+  Captured none;
+  if (decode_shares(context, work_of(kind, none, 0))) {
+    rows.share(layout.kv_heads * layout.head_size * static_cast<int64_t>(dtype_size(layout.dtype)));
+  }
+  if (rows.groups() > 0) {
+    kind.groups = power_of_two(rows.groups());
+    kind.longest_group = std::min(kind.tokens, power_of_two(rows.most_group_tokens()));
+  }
   return kind;
 }
 
 bool CapturedSteps::run(const Context& context, std::span<const Step> steps) {
   if (!fits(context, steps)) return false;
   make_buffers(context);
-  const Kind kind = kind_of(context, steps);
-  upload(context, steps, kind);
-  embed(context, steps);
+  StepRows rows(context, steps, layers_.count());
+  const Kind kind = kind_of(context, rows);
+  upload(context, rows, kind);
+  embed(context, rows.steps());
   Captured& captured = captured_[kind];
   replay(context, kind, captured);
-  give_back(context, steps, kind, captured);
+  give_back(context, rows.steps(), kind, captured);
   return true;
 }
 
-void CapturedSteps::upload(const Context& context, std::span<const Step> steps, const Kind& kind) {
-  const Table place(layers_.count(), kind.sequences, kind.tokens);
+void CapturedSteps::upload(const Context& context, const StepRows& rows, const Kind& kind) {
+  const Table place(layers_.count(), kind);
   Staging& staging = *staging_[turn_++ % staging_.size()];
   std::byte* to = staging.begin(place.bytes);
-  std::memset(to, 0, place.bytes);
-  std::vector<RowSet> sets;
-  int32_t first = 0;
-  const auto fill = [&](size_t s) {
-    const Sequence& sequence = *steps[s].sequence;
-    Memory& memory = *sequence.memory;
-    const auto count = static_cast<size_t>(sequence.count());
-    std::vector<DeviceSequence> rows(static_cast<size_t>(layers_.count()));
-    for (int layer = 0; layer < layers_.count(); ++layer) {
-      memory.append(layer);
-      sets.clear();
-      memory.read(context, layer, memory.queries(), sets);
-      DeviceSequence& device = rows[static_cast<size_t>(layer)];
-      device = device_sequence(sets, first, static_cast<int32_t>(count));
-      if (sequence.mass != nullptr && sequence.mass->find(layer) != nullptr) {
-        ask_mass(context, layer, sets, *sequence.mass, device);
-        device.mass_from = static_cast<int32_t>(sequence.count() - sequence.mass_count());
-      }
-    }
-    for (size_t layer = 0; layer < rows.size(); ++layer) {
-      const size_t at = layer * static_cast<size_t>(kind.sequences) + s;
-      std::memcpy(to + at * sizeof(DeviceSequence), &rows[layer], sizeof(DeviceSequence));
-    }
-    const std::vector<uint64_t> masks = token_masks(sequence.count(), sequence.parents);
-    const auto token = static_cast<size_t>(first);
+  rows.write_whole(to, kind.sequences);
+  if (kind.groups > 0) {
+    rows.write_rest(to + place.rest, kind.sequences);
+    rows.write_groups(to + place.groups, kind.groups);
+  }
+  std::memset(to + place.masks, 0, place.bytes - place.masks);
+  size_t token = 0;
+  for (const Step& step : rows.steps()) {
+    const auto count = static_cast<size_t>(step.sequence->count());
+    const std::vector<uint64_t> masks = token_masks(step.sequence->count(), step.sequence->parents);
     std::memcpy(to + place.masks + token * sizeof(uint64_t), masks.data(),
                 count * sizeof(uint64_t));
-    std::memcpy(to + place.positions + token * sizeof(Position), steps[s].positions.data(),
+    std::memcpy(to + place.positions + token * sizeof(Position), step.positions.data(),
                 count * sizeof(Position));
-  };
-  for (size_t s = 0; s < steps.size(); ++s) {
-    try {
-      steps[s].sequence->cancel.check();
-      fill(s);
-    } catch (...) {  // its tokens are computed and belong to nobody
-      steps[s].result->failure = std::current_exception();
-    }
-    first += static_cast<int32_t>(steps[s].sequence->count());
+    token += count;
   }
   staging.send(context, table_.view().raw(), place.bytes);
 }
@@ -315,7 +307,7 @@ void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& c
 
 void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& captured) {
   const DecoderConfig& config = layers_.config();
-  const Table place(layers_.count(), kind.sequences, kind.tokens);
+  const Table place(layers_.count(), kind);
   const std::byte* columns = ConstTensorView(columns_.view()).raw();
   cuda::step_rope_table(
       context, reinterpret_cast<const int32_t*>(table(place.positions)),
@@ -341,10 +333,17 @@ void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& c
 }
 
 DecodeAttention CapturedSteps::work_of(const Kind& kind, Captured& captured, int layer) {
-  const Table place(layers_.count(), kind.sequences, kind.tokens);
+  const Table place(layers_.count(), kind);
+  const auto sequences = [&](size_t offset) {
+    return reinterpret_cast<const DeviceSequence*>(table(offset));
+  };
   DecodeAttention work;
   work.queries = layers_.queries(space_, kind.tokens);
-  work.sequences = reinterpret_cast<const DeviceSequence*>(table(0)) + layer * kind.sequences;
+  work.sequences = sequences(place.rest) + layer * kind.sequences;
+  if (kind.groups > 0) {
+    work.shared = {sequences(place.groups) + layer * kind.groups, static_cast<int>(kind.groups),
+                   static_cast<int>(kind.longest_group)};
+  }
   work.sequence_count = static_cast<int>(kind.sequences);
   work.most_tokens_per_sequence = static_cast<int>(kind.longest);
   work.row_type = kind.row_type;
@@ -379,7 +378,10 @@ std::optional<DecodeAttention> CapturedSteps::attend(const Context& context, con
                            work.kv_heads, kind.row_type);
   }
   decode_attention(context, work);
-  return mass ? std::optional(work) : std::nullopt;
+  if (!mass) return std::nullopt;
+  work.shared = {};
+  work.sequences = reinterpret_cast<const DeviceSequence*>(table(0)) + layer * kind.sequences;
+  return work;
 }
 
 void CapturedSteps::give_back(const Context& context, std::span<const Step> steps, const Kind& kind,

@@ -14,6 +14,15 @@
 
 namespace kinora::cuda_attention {
 
+// Attention of the same tokens over other rows, which is joined with this one's.
+struct OtherRows {
+  const float* out = nullptr;  // [tokens, heads, d]; null: there are none
+  const float* max = nullptr;  // [tokens, heads], in natural units
+  const float* sum = nullptr;
+  const DeviceSequence* sequences = nullptr;  // who has them
+  int32_t sequence_count = 0;
+};
+
 struct DecodeArguments {
   const void* queries = nullptr;
   int64_t query_stride = 0;  // in elements
@@ -34,6 +43,7 @@ struct DecodeArguments {
   float* part_max = nullptr;  // [slots, tokens × heads]; of scores × scale × log2 e
   float* part_sum = nullptr;
   unsigned int* arrived = nullptr;  // zero between calls
+  OtherRows others;                 // only join_pairs reads them
   float factor = 1;                 // scale × log2 e
   int32_t sequence_count = 1;
   int32_t tokens = 1;  // of all sequences

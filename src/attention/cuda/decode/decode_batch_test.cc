@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "attention/cuda/decode/decode_test_support.h"
+#include "attention/cuda/device_rows.h"
 #include "base/error.h"
 #include "support/sanitized.h"
 
@@ -119,6 +120,81 @@ TEST_P(CudaDecodeBatch, RowSetsOfAllKindsMatchTheDefinition) {
   check(
       random, [&] { return mixed_sequence(random, 1 + random.below(c.tokens), c.most_rows); }, true,
       true);
+}
+
+// Conversations about one video: neighbours whose first set is the same, some of which read a
+// little further into it than others.
+TEST_P(CudaDecodeBatch, RowsThatNeighboursShareAreReadOnce) {
+  KINORA_FRESH_RANDOM(random);
+  const Case& c = GetParam();
+  for (const int splits : split_choices()) {
+    DecodeBatch batch(shape_of(c), device_, pool_);
+    std::vector<SequenceCase> cases;
+    for (int64_t i = 0; i < c.sequences; ++i) {
+      SequenceCase one{.sets = {{.count = 0}, {.count = 0}}, .tokens = 1 + random.below(c.tokens)};
+      one.own = 1;
+      one.sets[0].count = 600 + random_count(random, c.most_rows);
+      one.sets[1].count = one.tokens + random_count(random, 40);
+      cases.push_back(one);
+    }
+    batch.fill(random, cases, true);
+    auto& sequences = batch.sequences();
+    for (size_t i = 1; i < sequences.size(); ++i) {
+      if (random.below(4) == 0) continue;  // another video
+      const auto& before = sequences[i - 1].sets[0];
+      auto& own = sequences[i].sets[0];
+      const int64_t count = before.shape.count - (random.below(3) == 0 ? random.below(50) : 0);
+      own = before;
+      own.shape.count = count;
+      own.rows.resize(static_cast<size_t>(count));
+      own.weights.resize(static_cast<size_t>(count));
+      own.mass_places.resize(static_cast<size_t>(count));
+    }
+    batch.send();
+
+    DecodeAttention work = batch.work(splits);
+    if (c.rows_type != DType::bf16 || (c.head_size != 64 && c.head_size != 128)) {
+      EXPECT_FALSE(decode_shares(batch.context(), work));
+      return;
+    }
+    ASSERT_TRUE(decode_shares(batch.context(), work));
+    std::vector<DeviceSequence> whole(static_cast<size_t>(c.sequences));
+    const size_t bytes = whole.size() * sizeof(DeviceSequence);
+    copy_bytes(whole.data(), Device::cpu(), work.sequences, device_, bytes);
+    const std::vector<std::vector<DeviceSequence>> layers{whole};
+    const std::vector<SharedRun> runs = shared_runs(layers);
+    const int64_t row_bytes = c.kv_heads * c.head_size * 2;
+    const SharedTables tables = share_rows(whole, runs, row_bytes);
+    const auto sent = [&](const std::vector<DeviceSequence>& table) {
+      Tensor there(DType::u8, {static_cast<int64_t>((table.size() + 1) * sizeof(DeviceSequence))},
+                   device_);
+      copy_bytes(there.view().raw(), device_, table.data(), Device::cpu(),
+                 table.size() * sizeof(DeviceSequence));
+      return there;
+    };
+    const Tensor rest = sent(tables.rest), groups = sent(tables.groups);
+    const DecodeAttention for_mass = work;
+    work.sequences = reinterpret_cast<const DeviceSequence*>(rest.view().raw());
+    work.shared.groups = reinterpret_cast<const DeviceSequence*>(groups.view().raw());
+    work.shared.count = static_cast<int>(tables.groups.size());
+    for (const DeviceSequence& group : tables.groups) {
+      work.shared.most_tokens_per_group =
+          std::max(work.shared.most_tokens_per_group, static_cast<int>(group.tokens));
+    }
+    Tensor scratch = Tensor::zeros(
+        DType::u8, {static_cast<int64_t>(decode_scratch_bytes(batch.context(), work))}, device_);
+    work.scratch = scratch.view().raw();
+    SCOPED_TRACE(std::to_string(splits) + " parts, " + std::to_string(runs.size()) + " groups");
+    decode_attention(batch.context(), work);
+    add_decode_mass(batch.context(), {&for_mass, 1});
+    synchronize(batch.context());
+    batch.expect(true);
+    // Again, in the same scratch memory.
+    batch.send();
+    decode_attention(batch.context(), work);
+    synchronize(batch.context());
+    batch.expect(false);
+  }
 }
 
 TEST_P(CudaDecodeBatch, OneGraphServesChangingSequences) {

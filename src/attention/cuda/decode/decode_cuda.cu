@@ -53,6 +53,13 @@ int pairs_of(const DecodeAttention& work) {
 
 enum class Kernel { simple, few, rows, many };
 
+// Queries that the kernel for warpgroups can read.
+bool fits_many(const Context& context, const DecodeAttention& work) {
+  const ConstTensorView& q = work.queries;
+  return q.size(2) == 128 && q.stride(0) % 8 == 0 && q.stride(1) % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(q.raw()) % 16 == 0 && hopper::runs_many_on(context);
+}
+
 // Which kernel takes the work; those for bf16 rows need more shared memory than some cards have.
 Kernel choose(const Context& context, const DecodeAttention& work) {
   const ConstTensorView& q = work.queries;
@@ -67,11 +74,7 @@ Kernel choose(const Context& context, const DecodeAttention& work) {
     return (wide ? few_shared_bytes<128> : few_shared_bytes<64>) <= room ? Kernel::few
                                                                          : Kernel::simple;
   }
-  const bool in_pieces = q.stride(0) % 8 == 0 && q.stride(1) % 8 == 0 &&
-                         reinterpret_cast<uintptr_t>(q.raw()) % 16 == 0;
-  if (pairs >= many_pairs_at_least && wide && in_pieces && hopper::runs_many_on(context)) {
-    return Kernel::many;
-  }
+  if (pairs >= many_pairs_at_least && fits_many(context, work)) return Kernel::many;
   return (wide ? decode_shared_bytes<128> : decode_shared_bytes<64>) <= room ? Kernel::rows
                                                                              : Kernel::simple;
 }
@@ -91,6 +94,16 @@ int slots_of(Kernel kernel, const DecodeAttention& work) {
   const PairTiles tiles = hopper::cut_many(pairs_of(work), work.splits);
   return 2 * std::max(tiles.parts, tiles.last_parts);
 }
+
+// The parts of scratch memory of work that shares rows: for the sequences' own rows, for what they
+// share, and for what is known of the own rows until both are joined.
+struct SharedScratch {
+  size_t shared = 0;  // bytes from the start
+  size_t out = 0;     // [tokens, heads, d] f32
+  size_t max = 0;     // [tokens, heads] f32
+  size_t sum = 0;
+  size_t bytes = 0;
+};
 
 size_t counter_bytes(int64_t heads) {
   return static_cast<size_t>(heads * std::max(most_decode_tokens, most_decode_sequences)) *
@@ -119,7 +132,10 @@ void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int pair
             static_cast<unsigned int>(tiles.full)),
        decode_warps * 32, bytes, stream},
       "decode attention", decode_rows<HeadSize, RowWarps>, arguments);
-  if (RowWarps > 1 && tiles.parts > 1) launch_join<HeadSize>(stream, arguments, tiles);
+  if (RowWarps == 1) return;  // it joins its parts itself
+  if (tiles.parts > 1 || arguments.others.out != nullptr) {
+    launch_join<HeadSize>(stream, arguments, tiles);
+  }
 }
 
 template <int HeadSize>
@@ -137,8 +153,10 @@ void launch_few(cudaStream_t stream, const DecodeArguments& arguments, int split
 
 template <int HeadSize>
 void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int pairs, int splits) {
-  if (pairs <= few_pairs) return launch_few<HeadSize>(stream, arguments, splits);
-  if (pairs <= 16) return launch_rows<HeadSize, 1>(stream, arguments, pairs, splits);
+  const bool joins_others = arguments.others.out != nullptr;
+  if (pairs <= few_pairs && !joins_others) return launch_few<HeadSize>(stream, arguments, splits);
+  if (pairs <= 16 && !joins_others)
+    return launch_rows<HeadSize, 1>(stream, arguments, pairs, splits);
   if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, pairs, splits);
   if (pairs <= 64) return launch_rows<HeadSize, 4>(stream, arguments, pairs, splits);
   launch_rows<HeadSize, 8>(stream, arguments, pairs, splits);
@@ -207,10 +225,97 @@ DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
   return arguments;
 }
 
+void launch(const Context& context, const DecodeAttention& work, const DecodeArguments& arguments,
+            Kernel kernel) {
+  const cudaStream_t stream = cuda::enter(context);
+  const int pairs = pairs_of(work);
+  if (kernel == Kernel::simple) {
+    launch_simple(stream, arguments, work);
+  } else if (kernel == Kernel::many) {
+    const PairTiles tiles = hopper::cut_many(pairs, work.splits);
+    hopper::launch_many(context, arguments, tiles);
+    launch_join<128>(stream, arguments, tiles);
+  } else if (work.queries.size(2) == 128) {
+    launch_tensor<128>(stream, arguments, pairs, work.splits);
+  } else {
+    launch_tensor<64>(stream, arguments, pairs, work.splits);
+  }
+}
+
+// The work as it is without what is shared, and what is shared as work of its own.
+DecodeAttention without_shared(const DecodeAttention& work) {
+  DecodeAttention rest = work;
+  rest.shared = {};
+  return rest;
+}
+DecodeAttention of_shared(const DecodeAttention& work) {
+  DecodeAttention shared = without_shared(work);
+  shared.sequences = work.shared.groups;
+  shared.sequence_count = work.shared.count;
+  shared.most_tokens_per_sequence = work.shared.most_tokens_per_group;
+  shared.unturned = {};
+  return shared;
+}
+
+// However few pairs a group has, its rows are many: the kernel for warpgroups reads fastest.
+Kernel choose_shared(const Context& context, const DecodeAttention& shared) {
+  return fits_many(context, shared) ? Kernel::many : choose(context, shared);
+}
+
+size_t scratch_bytes(const DecodeAttention& work, Kernel kernel) {
+  const ConstTensorView& q = work.queries;
+  const int64_t floats = slots_of(kernel, work) * q.size(0) * q.size(1) * (q.size(2) + 2);
+  return counter_bytes(q.size(1)) + static_cast<size_t>(floats) * sizeof(float);
+}
+
+SharedScratch shared_scratch(const Context& context, const DecodeAttention& work) {
+  const auto aligned = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto pairs = static_cast<size_t>(work.queries.size(0) * work.queries.size(1));
+  SharedScratch at;
+  const DecodeAttention own = without_shared(work), shared = of_shared(work);
+  at.shared = aligned(scratch_bytes(own, choose(context, own)));
+  at.out = at.shared + aligned(scratch_bytes(shared, choose_shared(context, shared)));
+  at.max = at.out + aligned(pairs * static_cast<size_t>(work.queries.size(2)) * sizeof(float));
+  at.sum = at.max + aligned(pairs * sizeof(float));
+  at.bytes = at.sum + pairs * sizeof(float);
+  return at;
+}
+
+// The sequences' own rows first, whose kernel also turns the queries; then what they share, joined
+// with the former.
+void attend_shared(const Context& context, const DecodeAttention& work) {
+  require(decode_shares(context, work), "cannot share the rows of such work");
+  const SharedScratch at = shared_scratch(context, work);
+  auto* scratch = static_cast<std::byte*>(work.scratch);
+  const auto floats = [&](size_t offset) { return reinterpret_cast<float*>(scratch + offset); };
+  DecodeAttention own = without_shared(work);
+  own.out = TensorView(scratch + at.out, DType::f32, work.queries.shape(), work.out.device());
+  own.state_max = floats(at.max);
+  own.state_sum = floats(at.sum);
+  own.unturned.keep_queries = own.unturned.qkv.raw() != nullptr;
+  decode_attention(context, own);
+
+  DecodeAttention shared = of_shared(work);
+  shared.scratch = scratch + at.shared;
+  check_shapes(shared);
+  const Kernel kernel = choose_shared(context, shared);
+  DecodeArguments arguments = arguments_of(shared, slots_of(kernel, shared));
+  arguments.others = {floats(at.out), floats(at.max), floats(at.sum), work.sequences,
+                      work.sequence_count};
+  launch(context, shared, arguments, kernel);
+}
+
 }  // namespace
 
 bool decode_turns(const Context& context, const DecodeAttention& work) {
-  return choose(context, work) == Kernel::few;
+  return choose(context, without_shared(work)) == Kernel::few;
+}
+
+bool decode_shares(const Context& context, const DecodeAttention& work) {
+  const size_t bytes =
+      work.queries.size(2) == 128 ? decode_shared_bytes<128> : decode_shared_bytes<64>;
+  return choose(context, without_shared(work)) != Kernel::simple &&
+         bytes <= cuda::most_shared_memory(context);
 }
 
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
@@ -222,33 +327,18 @@ int decode_splits(const Context& context, int kv_heads, int64_t most_rows) {
 
 size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work) {
   check_shapes(work);
-  const ConstTensorView& q = work.queries;
-  const int64_t slots = slots_of(choose(context, work), work);
-  const int64_t floats = slots * q.size(0) * q.size(1) * (q.size(2) + 2);
-  return counter_bytes(q.size(1)) + static_cast<size_t>(floats) * sizeof(float);
+  if (work.shared.count > 0) return shared_scratch(context, work).bytes;
+  return scratch_bytes(work, choose(context, work));
 }
 
 void decode_attention(const Context& context, const DecodeAttention& work) {
   check_work(work);
+  if (work.shared.count > 0) return attend_shared(context, work);
   const Kernel kernel = choose(context, work);
   require(work.unturned.qkv.raw() == nullptr ||
               (kernel == Kernel::few && work.unturned.qkv.dtype() == work.queries.dtype()),
           "cannot turn the rows of such work");
-  const DecodeArguments arguments = arguments_of(work, slots_of(kernel, work));
-  const cudaStream_t stream = cuda::enter(context);
-  const int pairs = pairs_of(work);
-  const bool wide = work.queries.size(2) == 128;
-  if (kernel == Kernel::simple) {
-    launch_simple(stream, arguments, work);
-  } else if (kernel == Kernel::many) {
-    const PairTiles tiles = hopper::cut_many(pairs, work.splits);
-    hopper::launch_many(context, arguments, tiles);
-    launch_join<128>(stream, arguments, tiles);
-  } else if (wide) {
-    launch_tensor<128>(stream, arguments, pairs, work.splits);
-  } else {
-    launch_tensor<64>(stream, arguments, pairs, work.splits);
-  }
+  launch(context, work, arguments_of(work, slots_of(kernel, work)), kernel);
 }
 
 void add_decode_mass(const Context& context, std::span<const DecodeAttention> layers) {

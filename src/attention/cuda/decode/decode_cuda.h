@@ -31,6 +31,8 @@ struct DeviceRowSet {
   int64_t count = 0;                     // below 2³⁰
 };
 
+constexpr int32_t no_own_rows = -1;
+
 // What one sequence reads in one layer. A table of these, sequences of a layer side by side, lies
 // in device memory and is rewritten before a replay, never by a kernel of the stream: the kernels
 // before the attention may still run when the table and rows that no list names are read. Only new
@@ -40,7 +42,7 @@ struct DeviceSequence {
   int32_t first_token = 0;  // its new tokens are [first_token, first_token + tokens) of the
   int32_t tokens = 0;       // batch; 0: a sequence that is not there
   int32_t own = 0;  // the set whose last `tokens` rows are those of the new tokens themselves; it
-                    // has no list and serves all
+                    // has no list and serves all; no_own_rows: there is none
   // Which new tokens and which heads (as in LayerHeads) count for the mass of rows, and how far
   // apart tokens and heads are added; 0: together.
   int32_t mass_from = 0;  // the sequence's first new token that counts
@@ -55,6 +57,17 @@ struct UnturnedRows {
   ConstTensorView cos, sin;  // [T, d / 2] f32, contiguous
   // Turned queries go where DecodeAttention::queries points, for add_decode_mass; else nowhere.
   bool keep_queries = false;
+};
+
+// Rows that the tokens of several sequences read alike, as conversations about one video do: they
+// are read once for all of them.
+struct SharedRows {
+  // [count], of this layer, in device memory: tokens that stand side by side in the batch, the rows
+  // that all of them read in one set or several, and `own` = no_own_rows. The entries of
+  // DecodeAttention::sequences then leave these rows out.
+  const DeviceSequence* groups = nullptr;
+  int count = 0;  // 1 … 64, those that are not there included; 0: nothing is shared
+  int most_tokens_per_group = 1;
 };
 
 struct DecodeAttention {
@@ -80,16 +93,21 @@ struct DecodeAttention {
   // Where decode_turns says so: turns queries and keys, writes the new rows and does not read what
   // `queries` points at.
   UnturnedRows unturned = {};
+  // Only where decode_shares says so. Turned queries are then kept in `queries` in any case.
+  SharedRows shared = {};
 };
 
 // Whether decode_attention can take such work with unturned rows.
 bool decode_turns(const Context& context, const DecodeAttention& work);
 
+// Whether decode_attention can read rows once for several sequences of such work.
+bool decode_shares(const Context& context, const DecodeAttention& work);
+
 // How many parts the rows of all sequences together, up to `most_rows`, are split into to keep the
 // device busy. A part may reach over several sequences, so lengths may differ as they like.
 int decode_splits(const Context& context, int kv_heads, int64_t most_rows);
 
-// Scratch memory for such work: shapes, kv heads, splits and most tokens per sequence.
+// Scratch memory for such work: shapes, kv heads, splits, most tokens per sequence, what is shared.
 size_t decode_scratch_bytes(const Context& context, const DecodeAttention& work);
 
 void decode_attention(const Context& context, const DecodeAttention& work);

@@ -245,7 +245,8 @@ struct PairTiles {
 
 constexpr int join_warps_per_block = 4;
 
-// Joins the slots of every pair of the batch, a warp for each; lanes share out quads of columns.
+// Joins the slots of every pair of the batch, and what it has of other rows; a warp for each, whose
+// lanes share out quads of columns.
 // grid: (tokens × heads of a kv head / warps, kv heads)
 template <int HeadSize>
 __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
@@ -261,51 +262,98 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
   const int token = index / group;
   const int32_t which =
       token < a.tokens ? sequence_of_token(a.sequences, a.sequence_count, token, lane) : -1;
+  const bool joins_others =
+      a.others.out != nullptr && token < a.tokens &&
+      sequence_of_token(a.others.sequences, a.others.sequence_count, token, lane) >= 0;
   cuda::wait_for_previous();
-  if (which < 0) return;
-  const DeviceSequence& sequence = a.sequences[which];
-  const DecodePairs pairs(a, sequence, static_cast<int>(blockIdx.y));
-  const int p = (token - sequence.first_token) * group + index % group;
-  const int32_t tile = p / tiles.rows;
-  PartRange range = parts_reading(a, starts, shares, tiles.parts_of(tile), which, lane);
-  if (tiles.halved(tile, pairs.count)) {
-    range.first *= 2;
-    range.count *= 2;
-  } else if (range.count == 1) {
-    return;  // it is the output
+  const int head = static_cast<int>(blockIdx.y) * group + index % group;
+  const int64_t all_pairs = int64_t{a.tokens} * a.heads, place = int64_t{token} * a.heads + head;
+  PartRange range{0, 0};
+  if (which >= 0) {
+    const DeviceSequence& sequence = a.sequences[which];
+    const int p = (token - sequence.first_token) * group + index % group;
+    const int32_t tile = p / tiles.rows;
+    range = parts_reading(a, starts, shares, tiles.parts_of(tile), which, lane);
+    if (tiles.halved(tile, sequence.tokens * group)) {
+      range.first *= 2;
+      range.count *= 2;
+    } else if (range.count == 1 && a.others.out == nullptr) {
+      return;  // it is the output
+    }
+  } else if (!joins_others) {
+    return;
   }
-  const int64_t all_pairs = int64_t{a.tokens} * a.heads, place = pairs.place(p);
   const float* maxima = a.part_max + range.first * all_pairs + place;
   const float* sums = a.part_sum + range.first * all_pairs + place;
-  float high = -INFINITY;
-  for (int i = lane; i < range.count; i += 32) high = fmaxf(high, __ldcg(maxima + i * all_pairs));
-  high = cuda::warp_max(high);
-  const auto weight_of = [&](int i) {  // a part that read nothing has sum 0
-    return __ldcg(sums + i * all_pairs) > 0 ? exp2f(__ldcg(maxima + i * all_pairs) - high) : 0;
+  const float* outs = a.part_out + (range.first * all_pairs + place) * HeadSize + lane % quads * 4;
+  const auto out_of = [&](int i) {
+    return __ldcg(reinterpret_cast<const float4*>(outs + i * all_pairs * HeadSize));
   };
-  float total = 0;
-  for (int i = lane; i < range.count; i += 32) {
-    total += weight_of(i) * __ldcg(sums + i * all_pairs);
+  // The first outputs are on their way while the shares are worked out.
+  constexpr int ahead = 16;
+  float4 fetched[ahead];
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) {
+    if (i < range.count) fetched[i] = out_of(i);
+  }
+  float other_max = -INFINITY, other_sum = 0;
+  float4 other_out{};
+  if (joins_others) {
+    other_max = __ldcg(a.others.max + place) * log2_e;
+    other_sum = __ldcg(a.others.sum + place);
+    other_out =
+        __ldcg(reinterpret_cast<const float4*>(a.others.out + place * HeadSize + lane % quads * 4));
+  }
+  // A part that read nothing has sum 0. A lane keeps what it knows of its first part.
+  const float own_sum = lane < range.count ? __ldcg(sums + lane * all_pairs) : 0;
+  const float own_max = lane < range.count ? __ldcg(maxima + lane * all_pairs) : -INFINITY;
+  float high = fmaxf(own_max, other_sum > 0 ? other_max : -INFINITY);
+  for (int i = lane + 32; i < range.count; i += 32) {
+    high = fmaxf(high, __ldcg(maxima + i * all_pairs));
+  }
+  high = cuda::warp_max(high);
+  const auto weight_of = [&](float max, float sum) { return sum > 0 ? exp2f(max - high) : 0; };
+  const float own_weight = weight_of(own_max, own_sum);
+  float total = own_weight * own_sum;
+  for (int i = lane + 32; i < range.count; i += 32) {
+    const float sum = __ldcg(sums + i * all_pairs);
+    total += weight_of(__ldcg(maxima + i * all_pairs), sum) * sum;
   }
   total = cuda::warp_sum(total);
-  const float* outs = a.part_out + (range.first * all_pairs + place) * HeadSize + lane % quads * 4;
   float4 value{};
+  const auto add = [&](float share, const float4& x) {
+    value.x = fmaf(share, x.x, value.x);
+    value.y = fmaf(share, x.y, value.y);
+    value.z = fmaf(share, x.z, value.z);
+    value.w = fmaf(share, x.w, value.w);
+  };
+  if (other_sum > 0) {  // its output is divided by its sum already
+    const float other = exp2f(other_max - high) * other_sum;
+    total += other;
+    add(other / total, other_out);
+  }
+  const float own_share = total > 0 ? own_weight / total : 0;
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) {
+    const float share = __shfl_sync(0xffffffff, own_share, i);
+    if (i < range.count) add(share, fetched[i]);
+  }
   for (int first = 0; first < range.count; first += 32) {
-    const float own = first + lane < range.count && total > 0 ? weight_of(first + lane) / total : 0;
-    const int count = min(32, range.count - first);
+    float mine = own_share;
+    if (first > 0) {
+      const int i = first + lane;
+      mine = i < range.count && total > 0
+                 ? weight_of(__ldcg(maxima + i * all_pairs), __ldcg(sums + i * all_pairs)) / total
+                 : 0;
+    }
+    const int end = min(32, range.count - first);
 #pragma unroll 8
-    for (int i = 0; i < count; ++i) {
-      const float share = __shfl_sync(0xffffffff, own, i);
-      const auto x =
-          __ldcg(reinterpret_cast<const float4*>(outs + (first + i) * all_pairs * HeadSize));
-      value.x = fmaf(share, x.x, value.x);
-      value.y = fmaf(share, x.y, value.y);
-      value.z = fmaf(share, x.z, value.z);
-      value.w = fmaf(share, x.w, value.w);
+    for (int i = first > 0 ? 0 : ahead; i < end; ++i) {
+      add(__shfl_sync(0xffffffff, mine, i), out_of(first + i));
     }
   }
   if (lane < quads) {
-    const int64_t at = pairs.token(p) * a.out_stride + pairs.head(p) * a.out_head_stride + lane * 4;
+    const int64_t at = token * a.out_stride + head * a.out_head_stride + lane * 4;
     store_value(a.out, a.out_f32, at, value.x);
     store_value(a.out, a.out_f32, at + 1, value.y);
     store_value(a.out, a.out_f32, at + 2, value.z);

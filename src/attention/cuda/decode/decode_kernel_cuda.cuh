@@ -248,7 +248,7 @@ __device__ inline void attend_rows(const DecodeArguments& a, const Stretch& stre
     }
   }
   __syncthreads();
-  const bool only = stretch.parts.count == 1;
+  const bool only = stretch.parts.count == 1 && a.others.out == nullptr;
   join_warps<key_warps, tile_rows, HeadSize, pitch>(a, pairs, first_pair, pair_count, part, only,
                                                     warp_out, warp_max, warp_sum);
   if constexpr (RowWarps == 1) {  // one tile

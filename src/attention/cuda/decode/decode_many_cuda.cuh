@@ -357,7 +357,8 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
       named_sync(own, 256);
       named_arrive(other, 256);
     }
-    const int slot = halved ? 2 * where.part + group : (stretch.parts.count == 1 ? -1 : where.part);
+    const bool only = stretch.parts.count == 1 && a.others.out == nullptr;
+    const int slot = halved ? 2 * where.part + group : (only ? -1 : where.part);
     finish_many(a, pairs, first_pair, slot, o, state, first_row, column);
     passed += static_cast<uint32_t>(blocks);
   }

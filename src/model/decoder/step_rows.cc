@@ -1,0 +1,109 @@
+#include "model/decoder/step_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+namespace kinora {
+namespace {
+
+// The rows of one sequence, layer by layer.
+std::vector<DeviceSequence> gather(const Context& context, const Sequence& sequence, int layers) {
+  Memory& memory = *sequence.memory;
+  std::vector<DeviceSequence> rows;
+  std::vector<RowSet> sets;
+  for (int layer = 0; layer < layers; ++layer) {
+    memory.append(layer);
+    sets.clear();
+    memory.read(context, layer, memory.queries(), sets);
+    rows.push_back(device_sequence(sets, 0, static_cast<int32_t>(sequence.count())));
+    if (sequence.mass == nullptr || sequence.mass->find(layer) == nullptr) continue;
+    ask_mass(context, layer, sets, *sequence.mass, rows.back());
+    rows.back().mass_from = static_cast<int32_t>(sequence.count() - sequence.mass_count());
+  }
+  return rows;
+}
+
+int64_t rows_of(const DeviceSequence& sequence) {
+  int64_t rows = 0;
+  for (const DeviceRowSet& set : sequence.sets) rows += set.count;
+  return rows;
+}
+
+// What is not there has no tokens: all zeros.
+void write(std::byte* to, std::span<const DeviceSequence> sequences, int64_t padded) {
+  static_assert(std::is_trivially_copyable_v<DeviceSequence>);
+  const size_t bytes = sequences.size_bytes();
+  std::memcpy(to, sequences.data(), bytes);
+  std::memset(to + bytes, 0, static_cast<size_t>(padded) * sizeof(DeviceSequence) - bytes);
+}
+
+}  // namespace
+
+StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> steps, int layers) {
+  std::vector<std::vector<DeviceSequence>> gathered;
+  for (const DecoderSteps::Step& step : steps) {
+    try {
+      step.sequence->cancel.check();
+      gathered.push_back(gather(context, *step.sequence, layers));
+    } catch (...) {
+      step.result->failure = std::current_exception();
+      gathered.push_back(std::vector<DeviceSequence>(static_cast<size_t>(layers)));
+    }
+  }
+  std::vector<size_t> order(steps.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::less<>()(shareable_rows(gathered[a].front()), shareable_rows(gathered[b].front()));
+  });
+
+  layers_.resize(static_cast<size_t>(layers));
+  for (const size_t index : order) {
+    steps_.push_back(steps[index]);
+    int64_t longest = 0;
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      DeviceSequence& sequence = gathered[index][layer];
+      sequence.first_token = static_cast<int32_t>(tokens_);
+      longest = std::max(longest, rows_of(sequence));
+      layers_[layer].push_back(sequence);
+    }
+    all_rows_ += longest;
+    tokens_ += steps[index].sequence->count();
+    most_tokens_ = std::max(most_tokens_, steps[index].sequence->count());
+  }
+}
+
+void StepRows::share(int64_t row_bytes) {
+  runs_ = shared_runs(layers_);
+  if (runs_.empty()) return;
+  for (const std::vector<DeviceSequence>& layer : layers_) {
+    shared_.push_back(share_rows(layer, runs_, row_bytes));
+  }
+  for (const DeviceSequence& group : shared_.front().groups) {
+    most_group_tokens_ = std::max<int64_t>(most_group_tokens_, group.tokens);
+  }
+}
+
+void StepRows::write_whole(std::byte* to, int64_t sequences) const {
+  for (const std::vector<DeviceSequence>& layer : layers_) {
+    write(to, layer, sequences);
+    to += static_cast<size_t>(sequences) * sizeof(DeviceSequence);
+  }
+}
+
+void StepRows::write_rest(std::byte* to, int64_t sequences) const {
+  for (const SharedTables& layer : shared_) {
+    write(to, layer.rest, sequences);
+    to += static_cast<size_t>(sequences) * sizeof(DeviceSequence);
+  }
+}
+
+void StepRows::write_groups(std::byte* to, int64_t groups) const {
+  for (const SharedTables& layer : shared_) {
+    write(to, layer.groups, groups);
+    to += static_cast<size_t>(groups) * sizeof(DeviceSequence);
+  }
+}
+
+}  // namespace kinora
