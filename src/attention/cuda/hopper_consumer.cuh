@@ -143,6 +143,10 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
     __syncwarp();
     if (lane == 0) barrier_arrive(barrier);
   };
+  const auto wait_full = [](uint64_t* barrier, uint32_t phase) {
+    barrier_wait<V::watch>(barrier, phase);
+    if constexpr (V::gather) fence_async();
+  };
   if (V::ping_pong && group == 1) named_arrive(other, 256);
 
   float o[64], s[64];
@@ -191,7 +195,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
 #pragma unroll
       for (int i = 0; i < 64; ++i) o[i] = 0;
     } else if constexpr (V::overlap) {
-      barrier_wait<V::watch>(&shared.full_key[key.index], key.phase);
+      wait_full(&shared.full_key[key.index], key.phase);
       mma_fence();
       multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
       mma_commit();
@@ -202,12 +206,12 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
       weigh_block();
       narrow(s, p);
       for (int32_t block = 1; block < blocks; ++block) {
-        barrier_wait<V::watch>(&shared.full_key[key.index], key.phase);
+        wait_full(&shared.full_key[key.index], key.phase);
         if (V::ping_pong) named_sync(own, 256);
         mma_fence();
         multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
         mma_commit();
-        barrier_wait<V::watch>(&shared.full_value[value.index], value.phase);
+        wait_full(&shared.full_value[value.index], value.phase);
         mma_fence();
         multiply_values(o, p, tile_descriptor(shared.values[value.index], half_tile * 2),
                         block > 1);
@@ -230,7 +234,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
           rescale(o, correction);
         }
       }
-      barrier_wait<V::watch>(&shared.full_value[value.index], value.phase);
+      wait_full(&shared.full_value[value.index], value.phase);
       mma_fence();
       multiply_values(o, p, tile_descriptor(shared.values[value.index], half_tile * 2), blocks > 1);
       mma_commit();
@@ -239,7 +243,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
       value.next();
     } else {
       for (int32_t block = 0; block < blocks; ++block) {
-        barrier_wait<V::watch>(&shared.full_key[key.index], key.phase);
+        wait_full(&shared.full_key[key.index], key.phase);
         if (V::ping_pong) named_sync(own, 256);
         mma_fence();
         multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
@@ -252,7 +256,7 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         weigh_block();
         narrow(s, p);
         if (block > 0) rescale(o, correction);
-        barrier_wait<V::watch>(&shared.full_value[value.index], value.phase);
+        wait_full(&shared.full_value[value.index], value.phase);
         mma_fence();
         multiply_values(o, p, tile_descriptor(shared.values[value.index], half_tile * 2),
                         block > 0);

@@ -94,6 +94,14 @@ __device__ inline void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 }
 
+// Arrives at a barrier. Its phase does not end before the copies that this thread has started are
+// there; whoever waits for it must call fence_async() before tensor cores read them.
+__device__ inline void arrive_with_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+  barrier_arrive(barrier);
+}
+
 template <int Registers>
 __device__ inline void registers_more() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));

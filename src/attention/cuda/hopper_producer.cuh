@@ -224,31 +224,6 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
   // Columns whose rows of memory this thread looks up: `thread`, and one more in the last warp.
   const int second = thread >= count - (block_keys - count) ? thread + block_keys - count : -1;
   Ring<V::stages> stage;
-  // Row-wise copies that have not been announced yet; a third one may be under way as well.
-  // Addresses of their barriers in shared memory, 0 for none.
-  uint32_t older = 0;
-  uint32_t newer = 0;
-  const auto announce = [&](uint32_t& barrier) {
-    fence_async();
-    barrier_arrive(barrier);
-    barrier = 0;
-  };
-  const auto flush = [&] {
-    if (older != 0) {
-      copy_wait<1>();
-      announce(older);
-    }
-    if (newer != 0) {
-      copy_wait<0>();
-      announce(newer);
-    }
-  };
-  // Waits for a free buffer without holding back a finished copy.
-  const auto wait_free = [&](uint64_t* barrier, uint32_t parity) {
-    if (barrier_try(barrier, parity)) return;
-    flush();
-    barrier_wait<V::watch>(barrier, parity);
-  };
   const auto copy_rows = [&](const int32_t* rows, __nv_bfloat16* tile, const void* data,
                              int64_t offset, int64_t stride, int32_t valid, uint64_t* barrier) {
     const uint32_t base = shared_address(tile);
@@ -257,13 +232,7 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
     for (int row = thread >> 4; row < block_keys; row += count / 16) {
       copy_16(base + swizzled(row, piece), from + rows[row] * stride, row < valid ? 16 : 0);
     }
-    copy_commit();
-    if (older != 0) {
-      copy_wait<2>();
-      announce(older);
-    }
-    older = newer;
-    newer = shared_address(barrier);
+    arrive_with_copies(barrier);
   };
   const auto copy_tile = [&](void* tile, const CUtensorMap* map, uint64_t* barrier, int32_t begin,
                              int kv_head) {
@@ -306,7 +275,7 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
         look_up();
       }
       if (!contiguous) named_sync(barrier_keys, count);
-      wait_free(&shared.empty_key[stage.index], stage.phase ^ 1);
+      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
       if (thread == 0) shared.blocks[stage.index] = now;
       if (now.kind == block_listed) {
         for (int i = thread; i < block_keys; i += count) {
@@ -315,14 +284,13 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
         }
       }
       if (contiguous) {
-        flush();
         copy_tile(shared.keys[stage.index], &arguments.keys, &shared.full_key[stage.index],
                   now.begin, kv_head);
       } else {
         copy_rows(rows[turn], shared.keys[stage.index], a.keys, kv_head * a.key_head_stride,
                   a.key_stride, now.valid, &shared.full_key[stage.index]);
       }
-      wait_free(&shared.empty_value[stage.index], stage.phase ^ 1);
+      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
       if (contiguous) {
         copy_tile(shared.values[stage.index], &arguments.values, &shared.full_value[stage.index],
                   now.begin, kv_head);
@@ -333,8 +301,9 @@ __device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) 
       }
       stage.next();
     }
-    flush();
   }
+  copy_commit();
+  copy_wait<0>();
 }
 
 }  // namespace kinora::hopper

@@ -51,31 +51,6 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
   const int thread = static_cast<int>(threadIdx.x);
   const int piece = thread & 15;
   const int64_t row_stride = int64_t{a.kv_heads} * head_size;
-  // Copies that have not been announced yet; a third one may be under way as well. Addresses of
-  // their barriers in shared memory, 0 for none.
-  uint32_t older = 0;
-  uint32_t newer = 0;
-  const auto announce = [&](uint32_t& barrier) {
-    fence_async();
-    barrier_arrive(barrier);
-    barrier = 0;
-  };
-  const auto flush = [&] {
-    if (older != 0) {
-      copy_wait<1>();
-      announce(older);
-    }
-    if (newer != 0) {
-      copy_wait<0>();
-      announce(newer);
-    }
-  };
-  // Waits for a free buffer without holding back a finished copy.
-  const auto wait_free = [&](uint64_t* barrier, uint32_t parity) {
-    if (barrier_try(barrier, parity)) return;
-    flush();
-    barrier_wait<false>(barrier, parity);
-  };
   // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more. A
   // thread has a piece of every eighth row, so that its place in the swizzled tile only moves on.
   const auto copy = [&](const DeviceSequence& sequence, ManySource& source, bool of_values,
@@ -113,13 +88,7 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
         }
       }
     }
-    copy_commit();
-    if (older != 0) {
-      copy_wait<2>();
-      announce(older);
-    }
-    older = newer;
-    newer = shared_address(barrier);
+    arrive_with_copies(barrier);
   };
 
   bool waited = false;
@@ -135,16 +104,17 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
         cuda::wait_for_previous();
         waited = true;
       }
-      wait_free(&shared.empty_key[stage.index], stage.phase ^ 1);
+      barrier_wait<false>(&shared.empty_key[stage.index], stage.phase ^ 1);
       copy(sequence, keys, false, first, stretch.end, shared.keys[stage.index],
            &shared.full_key[stage.index]);
-      wait_free(&shared.empty_value[stage.index], stage.phase ^ 1);
+      barrier_wait<false>(&shared.empty_value[stage.index], stage.phase ^ 1);
       copy(sequence, values, true, first, stretch.end, shared.values[stage.index],
            &shared.full_value[stage.index]);
       stage.next();
     }
   }
-  flush();
+  copy_commit();
+  copy_wait<0>();
 }
 
 // Queries of pairs [first, first + 64) of a sequence; by a consumer warpgroup, which owns 64 rows
@@ -252,6 +222,7 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
     const auto wait_full = [&](uint64_t(&barriers)[many_stages], int32_t number) {
       const uint32_t at = passed + static_cast<uint32_t>(number);
       barrier_wait<false>(&barriers[at % many_stages], at / many_stages & 1);
+      fence_async();
     };
     const auto release = [&](uint64_t* barrier) {
       __syncwarp();
