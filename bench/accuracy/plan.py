@@ -130,8 +130,8 @@ FEWER = {f"{r:g} of the frames": f"frames={r:g}" for r in KEPT}
 PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}
 
 
-def runs_on_gpu(policy):
-    """Whether a GPU can answer it: sparse attention runs on the CPU."""
+def reads_everything(policy):
+    """Whether attention itself is dense."""
     return policy in (DENSE, PRESETS["exact"]) or policy.startswith(("retain=", "tokens=", "group=", "frames=", "pixels="))
 
 
