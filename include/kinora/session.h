@@ -54,8 +54,8 @@ struct SessionOptions {
   // frames held in memory, before the rest begins; the answer is the same.
   bool overlap = true;
   int decode_threads = 0;  // 0: one per core
-  // Called from any thread as work progresses: a stage ("decode", "prefill"), what is done and the
-  // total (0 while unknown).
+  // Called from any thread as work progresses: a stage ("decode" and "vision" in frames, "prefill"
+  // in tokens), what is done and the total (0 while unknown).
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
 };
 
@@ -65,8 +65,10 @@ struct InputOptions {
   FrameChoice frames = {};  // as the model was trained, unless said otherwise
   int64_t min_pixels = 0;   // of one frame; 0: the model's own
   int64_t max_pixels = 0;
-  double folder_fps = 1;       // of a folder of pictures
-  std::string subtitles = {};  // a file of subtitles (.srt, .vtt, .ass …), read along
+  double folder_fps = 1;  // of a folder of pictures
+  // Read along with a video: a file of subtitles (.srt, .vtt, .ass …); "embedded", those inside the
+  // video, or "embedded:LANGUAGE" where there are several; empty: none.
+  std::string subtitles = {};
   // The index of a large local file is kept in the user's cache, so that opening it again is
   // instant.
   bool keep_index = true;
@@ -88,6 +90,10 @@ struct InputInfo {
   int64_t height = 0;
   int64_t tokens = 0;         // that reach the decoder
   std::vector<double> times;  // of the sampled frames, seconds
+  bool sound = false;         // it has some, which no model here hears
+  int64_t subtitles = 0;      // read along
+  // Languages of the subtitles inside it that could be read, "und" where it does not say.
+  std::vector<std::string> languages;
 };
 
 // Part of a question: text, or the next of the inputs added since the last question.
@@ -110,9 +116,14 @@ struct Forecast {
   int64_t frames = 0;
   int64_t tokens = 0;  // to prefill, visual ones included
   int64_t visual_tokens = 0;
-  int64_t row_bytes = 0;              // keys and values held afterwards
-  int64_t memory_bytes = 0;           // with the weights and what works on them
-  double seconds = 0;                 // until the answer begins; a guess
+  int64_t row_bytes = 0;     // keys and values held afterwards
+  int64_t memory_bytes = 0;  // with the weights and what works on them
+  double seconds = 0;        // until the answer begins; a guess
+  // What each stage takes of that; they may overlap. Progress is weighed with them.
+  double decode_seconds = 0;
+  double vision_seconds = 0;
+  double prefill_seconds = 0;
+  double token_seconds = 0;           // of one token of the answer
   std::vector<std::string> changes;   // that asking will make, to keep the budget
   std::vector<std::string> warnings;  // of what is allowed, but may end badly
 };

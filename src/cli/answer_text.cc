@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/terminal.h"
 
 namespace kinora::cli {
@@ -24,8 +26,25 @@ nlohmann::json forecast_json(const Forecast& forecast) {
           {"row_bytes", forecast.row_bytes},
           {"memory_bytes", forecast.memory_bytes},
           {"seconds", forecast.seconds},
+          {"stages",
+           {{"decode", forecast.decode_seconds},
+            {"vision", forecast.vision_seconds},
+            {"prefill", forecast.prefill_seconds},
+            {"token", forecast.token_seconds}}},
           {"changes", forecast.changes},
           {"warnings", forecast.warnings}};
+}
+
+std::vector<ExpectedStage> expected_stages(const Forecast& forecast, int64_t max_tokens) {
+  constexpr int64_t usual_answer = 64;
+  const int64_t answer = std::min(max_tokens, usual_answer);
+  std::vector<ExpectedStage> stages = {{"decode", forecast.decode_seconds},
+                                       {"vision", forecast.vision_seconds},
+                                       {"prefill", forecast.prefill_seconds}};
+  if (answer > 0) {
+    stages.push_back({"answer", static_cast<double>(answer) * forecast.token_seconds, answer});
+  }
+  return stages;
 }
 
 std::string closing_line(const Answer& answer) {
@@ -129,7 +148,10 @@ nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& i
                          {"width", input.width},
                          {"height", input.height},
                          {"tokens", input.tokens},
-                         {"times", input.times}});
+                         {"times", input.times},
+                         {"sound", input.sound},
+                         {"subtitles", input.subtitles},
+                         {"subtitle_languages", input.languages}});
   }
   return {{"answer", answer.text},
           {"stop", answer.stop},

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/work_progress.h"
+
 namespace kinora::cli {
 
 // "about 600 frames, 9,629 tokens, 130 MiB of keys and values, 12 s"; what a budget changes and
@@ -15,6 +17,9 @@ std::string forecast_line(const Forecast& forecast);
 nlohmann::json forecast_json(const Forecast& forecast);
 // Frames, tokens and seconds by stage; `load` and `open` are seconds before the question.
 std::string timing_line(const Answer& answer, double load, double open);
+
+// The stages of a question and their weights, for its progress; the answer counts as a usual one.
+std::vector<ExpectedStage> expected_stages(const Forecast& forecast, int64_t max_tokens);
 
 // "120 frames and 3623 tokens in 9.5 s, 5 tokens of answer at 126.6/s": what everyone wants to
 // know.

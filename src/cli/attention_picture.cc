@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "draw/colours.h"
+#include "draw/data_url.h"
+#include "draw/markup.h"
 #include "draw/text.h"
 
 namespace kinora::cli {
@@ -14,8 +16,9 @@ namespace {
 
 constexpr Colour background = {20, 20, 24};
 constexpr Colour hidden = {20, 20, 24};
-constexpr int bar = 6;               // pixels of a modality bar
-constexpr int header = 14;           // pixels of the line of text above
+constexpr int bar = 6;      // pixels of a modality bar
+constexpr int header = 20;  // pixels of the line of text above
+constexpr TextStyle words{11, false};
 constexpr double floor_decades = 4;  // brightness spans this many decades of relative density
 
 // Density of a cell relative to even attention of its row, on a logarithmic scale in [0, 1].
@@ -31,42 +34,6 @@ Colour mix(Colour a, Colour b, double share) {
     return static_cast<uint8_t>(std::lround(x + share * (y - x)));
   };
   return {part(a.red, b.red), part(a.green, b.green), part(a.blue, b.blue)};
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve(bytes.size() / 3 * 4 + 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t left = std::min<size_t>(3, bytes.size() - i);
-    uint32_t word = 0;
-    for (size_t j = 0; j < 3; ++j) {
-      word = word << 8 | (j < left ? static_cast<uint8_t>(bytes[i + j]) : 0u);
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      text += j <= left ? digits[word >> (18 - 6 * j) & 63] : '=';
-    }
-  }
-  return text;
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::vector<Modality> present(std::span<const Modality> modalities) {
@@ -120,19 +87,20 @@ Image draw_head(const HeadInspection& picture, std::span<const Modality> modalit
   // What is what, in the empty corners: keys after the query.
   const auto corner = [&](int square, int line, std::string_view text, Colour colour) {
     const int right = gap + square * (bar + size + gap) + bar + size;
-    draw_text(image, right - text_width(text), header + gap + line * 10, text, colour);
+    draw_text(image, right - text_width(text, words), header + gap + line * 14, text, colour,
+              words);
   };
-  constexpr Colour words = {220, 220, 225};
-  corner(0, 0, "attention", words);
-  corner(1, 0, "computed", words);
+  constexpr Colour pale = {220, 220, 225};
+  corner(0, 0, "attention", pale);
+  corner(1, 0, "computed", pale);
   int line = 1;
   for (const Modality modality : present(modalities)) {
     corner(0, line++, modality_name(modality), modality_colour(modality));
   }
-  draw_text(image, gap, 5,
-            fmt::format("head {}  {}  recall {:.3f}  {:.1f} % of FLOPs", picture.head,
-                        picture.pattern, picture.recall, 100 * picture.share),
-            words);
+  const std::string line_above =
+      fmt::format("head {}, {}, recall {:.3f}, {:.1f} % of FLOPs", picture.head, picture.pattern,
+                  picture.recall, 100 * picture.share);
+  draw_text(image, gap, 6, fit_text(line_above, image.width() - 2 * gap, words), pale, words);
   return image;
 }
 
@@ -145,7 +113,7 @@ std::string head_page(const std::string& title, const std::vector<HeadInspection
       "table{{border-collapse:collapse}}td,th{{padding:.2em .8em;text-align:left}}"
       ".key{{display:inline-block;width:1em;height:1em;margin:0 .4em 0 1em;vertical-align:middle}}"
       "</style></head><body>\n<h1>{0}</h1>\n",
-      escaped(title));
+      escape_markup(title));
   page +=
       "<p>Left: where the attention of a query (down) lies among the keys (across), on a "
       "logarithmic scale relative to even attention. Right: the same, with what the policy does "
@@ -158,12 +126,11 @@ std::string head_page(const std::string& title, const std::vector<HeadInspection
   page += "</p>\n<table><tr><th>head</th><th>pattern</th><th>recall</th><th>FLOPs</th></tr>\n";
   for (const HeadInspection& head : heads) {
     page += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.4f}</td><td>{:.1f} %</td></tr>\n",
-                        head.head, escaped(head.pattern), head.recall, 100 * head.share);
+                        head.head, escape_markup(head.pattern), head.recall, 100 * head.share);
   }
   page += "</table>\n";
   for (const std::string& png : pngs) {
-    page +=
-        fmt::format("<img alt=\"attention map\" src=\"data:image/png;base64,{}\">\n", base64(png));
+    page += fmt::format("<img alt=\"attention map\" src=\"{}\">\n", png_data_url(png));
   }
   return page + "</body></html>\n";
 }

@@ -5,6 +5,7 @@
 #endif
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <clocale>
@@ -18,9 +19,25 @@ namespace kinora::cli {
 
 #ifdef KINORA_HAS_LIBEDIT
 
+namespace {
+
+// A terminal that was asked to puts these around what is pasted, so that its line ends are not
+// taken for the Enter key.
+constexpr const char* mark_pastes = "\033[?2004h";
+constexpr const char* no_marks = "\033[?2004l";
+constexpr std::wstring_view paste_end = L"\033[201~";
+// Stands for a line end inside what is being edited.
+constexpr wchar_t line_end = L'\u21b5';
+constexpr std::string_view line_end_text = "\u21b5";
+constexpr size_t most_pasted = size_t{1} << 16;  // characters
+
+}  // namespace
+
 struct LineReader::Editor {
-  Editor(std::string prompt_text, std::string file_path)
-      : prompt(std::move(prompt_text)), file(std::move(file_path)) {
+  Editor(std::string prompt_text, std::string file_path, Complete complete_with)
+      : prompt(std::move(prompt_text)),
+        file(std::move(file_path)),
+        complete(std::move(complete_with)) {
     std::setlocale(LC_CTYPE, "");
     history = ::history_init();
     HistEvent event;
@@ -33,8 +50,17 @@ struct LineReader::Editor {
     ::el_set(line, EL_EDITOR, "emacs");
     ::el_set(line, EL_HIST, ::history, history);
     ::el_set(line, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    ::el_set(line, EL_ADDFN, "kinora-paste", "take what is pasted as one line", &take_paste);
+    ::el_set(line, EL_BIND, "\\e[200~", "kinora-paste", nullptr);
+    std::fputs(mark_pastes, stdout);
+    std::fflush(stdout);
+    if (!complete) return;
+    ::el_set(line, EL_ADDFN, "kinora-complete", "complete a command or a file", &complete_line);
+    ::el_set(line, EL_BIND, "^I", "kinora-complete", nullptr);
   }
   ~Editor() {
+    std::fputs(no_marks, stdout);
+    std::fflush(stdout);
     if (!file.empty()) {
       std::error_code ignored;
       std::filesystem::create_directories(std::filesystem::path(file).parent_path(), ignored);
@@ -52,10 +78,11 @@ struct LineReader::Editor {
     int count = 0;
     errno = 0;
     const char* text = ::el_gets(line, &count);
+    const int error = errno;
     if (text == nullptr || count <= 0) {
-      if (errno != EINTR) return std::nullopt;
+      std::fputs("\n", stdout);  // whatever comes next begins at the margin
+      if (error != EINTR) return std::nullopt;
       ::el_reset(line);
-      std::fputs("\n", stdout);
       return "";
     }
     std::string typed(text, static_cast<size_t>(count));
@@ -63,7 +90,50 @@ struct LineReader::Editor {
     if (typed.find_first_not_of(" \t\r\n") != std::string::npos) {
       ::history(history, &event, H_ENTER, typed.c_str());
     }
+    for (size_t at = typed.find(line_end_text); at != std::string::npos;
+         at = typed.find(line_end_text, at + 1)) {
+      typed.replace(at, line_end_text.size(), "\n");
+    }
     return typed;
+  }
+
+  // Up to the mark at its end; what Enter would be is shown as a sign and becomes a line end later.
+  static unsigned char take_paste(EditLine* line, int) {
+    std::wstring pasted;
+    wchar_t next = 0;
+    while (pasted.size() < most_pasted && ::el_wgetc(line, &next) == 1) {
+      pasted += next;
+      if (!std::wstring_view(pasted).ends_with(paste_end)) continue;
+      pasted.resize(pasted.size() - paste_end.size());
+      break;
+    }
+    while (!pasted.empty() && (pasted.back() == L'\n' || pasted.back() == L'\r')) pasted.pop_back();
+    std::wstring shown;
+    for (size_t i = 0; i < pasted.size(); ++i) {
+      const bool ends = pasted[i] == L'\n' || pasted[i] == L'\r';
+      if (pasted[i] == L'\r' && i + 1 < pasted.size() && pasted[i + 1] == L'\n') continue;
+      shown += ends ? line_end : pasted[i] == L'\t' ? L' ' : pasted[i];
+    }
+    if (shown.empty() || ::el_winsertstr(line, shown.c_str()) != 0) return CC_ERROR;
+    return CC_REFRESH;
+  }
+
+  static unsigned char complete_line(EditLine* line, int) {
+    Editor* self = nullptr;
+    ::el_get(line, EL_CLIENTDATA, &self);
+    const LineInfo* info = ::el_line(line);
+    const std::string typed(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    const Completions found = self->complete(typed);
+    if (found.words.empty()) return CC_ERROR;
+    const std::string common = common_beginning(found.words);
+    std::string more = common.substr(std::min(common.size(), typed.size() - found.from));
+    if (found.words.size() == 1 && !common.ends_with('/')) more += ' ';
+    if (!more.empty()) return ::el_insertstr(line, more.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    std::string list = "\n";
+    for (const std::string& word : found.words) list += word + "  ";
+    std::fputs((list + "\n").c_str(), stdout);
+    std::fflush(stdout);
+    return CC_REDISPLAY;
   }
 
   static char* show_prompt(EditLine* line) {
@@ -74,6 +144,7 @@ struct LineReader::Editor {
 
   std::string prompt;
   const std::string file;
+  const Complete complete;
   History* history = nullptr;
   EditLine* line = nullptr;
 };
@@ -82,14 +153,16 @@ struct LineReader::Editor {
 
 // Built without libedit: a prompt and plain lines.
 struct LineReader::Editor {
-  Editor(std::string prompt_text, const std::string&) : prompt(std::move(prompt_text)) {}
+  Editor(std::string prompt_text, const std::string&, const Complete&)
+      : prompt(std::move(prompt_text)) {}
 
   std::optional<std::string> read() {
     std::fputs(prompt.c_str(), stdout);
     std::fflush(stdout);
     std::string text;
-    if (!std::getline(std::cin, text)) return std::nullopt;
-    return text;
+    if (std::getline(std::cin, text)) return text;
+    std::fputs("\n", stdout);
+    return std::nullopt;
   }
 
   const std::string prompt;
@@ -97,9 +170,22 @@ struct LineReader::Editor {
 
 #endif
 
-LineReader::LineReader(std::string prompt, const std::string& history_file) {
+std::string common_beginning(const std::vector<std::string>& words) {
+  if (words.empty()) return "";
+  size_t same = words.front().size();
+  for (const std::string& word : words) {
+    const auto differs =
+        std::mismatch(words.front().begin(), words.front().end(), word.begin(), word.end());
+    same = std::min(same, static_cast<size_t>(differs.first - words.front().begin()));
+  }
+  // A character of several bytes is there as a whole or not at all.
+  while (same > 0 && same < words.front().size() && (words.front()[same] & 0xc0) == 0x80) --same;
+  return words.front().substr(0, same);
+}
+
+LineReader::LineReader(std::string prompt, const std::string& history_file, Complete complete) {
   if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1) {
-    editor_ = std::make_unique<Editor>(std::move(prompt), history_file);
+    editor_ = std::make_unique<Editor>(std::move(prompt), history_file, std::move(complete));
   }
 }
 

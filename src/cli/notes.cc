@@ -1,10 +1,12 @@
 #include "cli/notes.h"
-#include "cli/output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
+
+#include "cli/output.h"
 
 namespace kinora::cli {
 
@@ -39,10 +41,42 @@ std::vector<std::string> frame_notes(const SessionOptions& session, const FrameC
   return notes;
 }
 
+std::vector<std::string> sound_notes(const std::vector<InputInfo>& inputs,
+                                     const std::vector<std::string>& subtitles) {
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputInfo& input = inputs[i];
+    std::vector<std::string> missing;
+    if (input.sound) missing.emplace_back("its sound is not heard");
+    if (!input.languages.empty() && i >= subtitles.size()) {
+      missing.push_back(fmt::format("its subtitles ({}) are not read (--subtitles embedded)",
+                                    fmt::join(input.languages, ", ")));
+    }
+    if (!missing.empty()) {
+      notes.push_back(fmt::format("{}: {}", input.source, fmt::join(missing, ", ")));
+    }
+  }
+  return notes;
+}
+
 std::string cut_note(const Answer& answer) {
-  if (answer.stop != "max-tokens") return "";
-  return fmt::format("the answer was cut at {} token{} (--max-tokens)", answer.ids.size(),
-                     answer.ids.size() == 1 ? "" : "s");
+  const char* why = answer.stop == "max-tokens"     ? "--max-tokens"
+                    : answer.stop == "budget-full"  ? "the budget is used up"
+                    : answer.stop == "context-full" ? "the model has no positions left"
+                                                    : nullptr;
+  if (why == nullptr) return "";
+  return fmt::format("the answer was cut at {} token{} ({})", answer.ids.size(),
+                     answer.ids.size() == 1 ? "" : "s", why);
+}
+
+std::string short_sample_note(int64_t tokens) {
+  // The A-shape that every pattern is compared with takes 5,120 of them: half of this.
+  constexpr int64_t least = 10'240;
+  if (tokens >= least) return "";
+  return fmt::format(
+      "the sample has {} tokens, too few to tell patterns apart; about 25,000 are enough (--fps, "
+      "--frames or a longer --sample gives more)",
+      tokens);
 }
 
 void Notes::add(const std::string& text) {

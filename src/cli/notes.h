@@ -15,8 +15,15 @@ namespace kinora::cli {
 std::vector<std::string> frame_notes(const SessionOptions& session, const FrameChoice& choice,
                                      const ModelDescription& model,
                                      const std::vector<InputInfo>& inputs);
+// What of these inputs is not given to the model: their sound, and subtitles inside them unless
+// something was said about those. `subtitles` has one entry for each input that something was said
+// about.
+std::vector<std::string> sound_notes(const std::vector<InputInfo>& inputs,
+                                     const std::vector<std::string>& subtitles);
 // That the answer was cut; empty where it was not.
 std::string cut_note(const Answer& answer);
+// That a prompt is too short to choose patterns of attention by; empty where it is not.
+std::string short_sample_note(int64_t tokens);
 
 class Notes {
  public:

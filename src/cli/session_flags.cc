@@ -163,8 +163,9 @@ void SessionFlags::add_input(CLI::App& command) {
   add_frame_flags(command, input.frames);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));
   option(frames, "--subtitles", subtitles,
-         "Subtitles to read along with the video (.srt, .vtt, .ass …); once for every video")
-      ->type_name("FILE")
+         "Subtitles to read along: a file (.srt, .vtt, .ass …), embedded (those inside the video; "
+         "embedded:eng where there are several) or none; once for every video")
+      ->type_name("embedded|FILE|none")
       ->expected(1)
       ->take_all();
 }
@@ -304,7 +305,7 @@ std::vector<InputInfo> SessionFlags::add_inputs(Session& opened,
   std::vector<InputInfo> inputs;
   for (size_t i = 0; i < sources.size(); ++i) {
     InputOptions options = input;
-    if (i < subtitles.size()) options.subtitles = subtitles[i];
+    if (i < subtitles.size() && subtitles[i] != "none") options.subtitles = subtitles[i];
     inputs.push_back(opened.add(input_or_demo(sources[i]), options));
   }
   return inputs;

@@ -17,7 +17,7 @@ struct SessionFlags {
   SessionOptions session;
   InputOptions input;
   AnswerOptions answer;
-  std::vector<std::string> subtitles;  // of the first video, the second …
+  std::vector<std::string> subtitles;  // of the first video, the second …: a file, embedded, none
   std::string trace;
   std::string timeline;
   bool quiet = false;

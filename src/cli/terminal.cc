@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 namespace kinora::cli {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+// In a pipe.
+constexpr double report_seconds = 10;
 
 size_t terminal_columns() {
   winsize size{};
@@ -44,61 +48,49 @@ std::string human_seconds(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string progress_text(const std::vector<StageProgress>& stages, double elapsed) {
-  const auto unit_of = [](const StageProgress& stage) {
-    return stage.name == "decode" ? " frames" : stage.name == "prefill" ? " tokens" : "";
-  };
-  const auto in_bytes = [](const StageProgress& stage) { return stage.name == "download"; };
-  std::string text;
-  for (const StageProgress& stage : stages) {
-    if (!text.empty()) text += ", ";
-    if (in_bytes(stage)) {
-      text +=
-          fmt::format("{} {} of {}", stage.name, human_bytes(stage.done), human_bytes(stage.total));
-      continue;
-    }
-    text += fmt::format("{} {}", stage.name, stage.done);
-    if (stage.total > 0) text += fmt::format("/{}{}", stage.total, unit_of(stage));
-  }
-  if (stages.empty() || stages.back().done <= stages.back().first || elapsed < 0.5) return text;
-  const StageProgress& last = stages.back();
-  const double rate = static_cast<double>(last.done - last.first) / elapsed;
-  text += in_bytes(last) ? fmt::format(", {}/s", human_bytes(static_cast<int64_t>(rate)))
-                         : fmt::format(", {:.{}f}{}/s", rate, rate < 10 ? 1 : 0, unit_of(last));
-  if (last.total > last.done) {
-    const double left = static_cast<double>(last.total - last.done) / rate;
-    text += left < 60 ? fmt::format(", {:.0f} s left", left)
-                      : fmt::format(", {} left", human_seconds(left));
-  }
-  return text;
-}
-
 int64_t peak_memory() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;
 }
 
-TerminalProgress::TerminalProgress(bool quiet) : shown_(!quiet && ::isatty(STDERR_FILENO) == 1) {}
+bool answer_is_seen() {
+  if (::isatty(STDOUT_FILENO) == 1) return true;
+  struct stat out {};
+  struct stat err {};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+
+TerminalProgress::TerminalProgress(bool quiet)
+    : way_(quiet                          ? Way::silent
+           : ::isatty(STDERR_FILENO) == 1 ? Way::line
+                                          : Way::reports),
+      last_shown_(way_ == Way::reports ? now() : 0) {}
+
+void TerminalProgress::expect(std::vector<ExpectedStage> stages) {
+  const std::lock_guard lock(mutex_);
+  work_.expect(std::move(stages));
+}
 
 void TerminalProgress::update(std::string_view stage, int64_t done, int64_t total) {
-  if (!shown_) return;
+  if (way_ == Way::silent) return;
   const std::lock_guard lock(mutex_);
-  auto found = std::find_if(stages_.begin(), stages_.end(),
-                            [&](const StageProgress& known) { return known.name == stage; });
-  if (stages_.empty()) begun_ = now();
-  const bool first = found == stages_.end();
-  if (first) {
-    const int64_t before = stage == "download" ? done : 0;
-    found = stages_.insert(stages_.end(), StageProgress{std::string(stage), 0, 0, before});
-  }
-  found->done = done;
-  found->total = total;
+  const double moment = now();
+  const bool first = work_.update(stage, done, total, moment);
   // Ten lines a second are enough for eyes; the first and the last one of a stage must not be lost.
-  if (now() - last_drawn_ < 0.1 && done != total && !first) return;
-  last_drawn_ = now();
-  std::string line = progress_text(stages_, last_drawn_ - begun_);
-  line.resize(std::min(line.size(), terminal_columns() - 1));
+  const double pause = way_ == Way::line ? 0.1 : report_seconds;
+  const bool end = way_ == Way::line && (first || (total > 0 && done == total));
+  if (moment - last_shown_ < pause && !end) return;
+  last_shown_ = moment;
+  if (way_ == Way::line) {
+    draw(work_.text(terminal_columns() - 1));
+  } else {
+    remark("{}\n", work_.text(std::string::npos));
+  }
+}
+
+void TerminalProgress::draw(const std::string& line) {
   const size_t blank = width_ > line.size() ? width_ - line.size() : 0;
   remark("\r{}{:{}}", line, "", blank);
   std::fflush(stderr);
@@ -107,11 +99,12 @@ void TerminalProgress::update(std::string_view stage, int64_t done, int64_t tota
 
 void TerminalProgress::clear() {
   const std::lock_guard lock(mutex_);
+  work_ = WorkProgress();
+  if (way_ == Way::line) last_shown_ = 0;
   if (width_ == 0) return;
   remark("\r{:{}}\r", "", width_);
   std::fflush(stderr);
   width_ = 0;
-  stages_.clear();
 }
 
 }  // namespace kinora::cli

@@ -1,5 +1,5 @@
-// What the program shows of long steps: one line that is rewritten on a terminal, nothing in a
-// pipe.
+// What the program shows of long steps: one line that is rewritten on a terminal; in a pipe a line
+// every ten seconds of work that takes longer.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "cli/work_progress.h"
 
 namespace kinora::cli {
 
@@ -17,40 +18,35 @@ std::string human_bytes(int64_t bytes);
 // "0.42 s", "3 min 05 s"
 std::string human_seconds(double seconds);
 
-// One stage of a long step as a progress line shows it.
-struct StageProgress {
-  std::string name;
-  int64_t done = 0;
-  int64_t total = 0;  // 0 while it is not known
-  int64_t first = 0;  // done when it was first heard of, which says nothing about its rate
-};
-
-// "decode 45/120 frames, prefill 812/3629 tokens, 410 tokens/s, 7 s left": the stages, then the
-// rate of the last of them and the time it still needs at that rate. Downloads count in bytes.
-// `elapsed` is in seconds.
-std::string progress_text(const std::vector<StageProgress>& stages, double elapsed);
-
 // The most memory this process has held so far, in bytes.
 int64_t peak_memory();
 
+// Standard output is a terminal, or goes where standard error goes: whoever sees progress sees the
+// answer grow, and progress would stand in its midst.
+bool answer_is_seen();
+
 class TerminalProgress final : public Progress {
  public:
-  // Silent unless standard error is a terminal and `quiet` is false.
   explicit TerminalProgress(bool quiet);
   ~TerminalProgress() override { clear(); }
 
-  bool shown() const { return shown_; }
+  // There is a line on a terminal.
+  bool shown() const { return way_ == Way::line; }
+  // What is to come, so that one share stands for all of it.
+  void expect(std::vector<ExpectedStage> stages);
   void update(std::string_view stage, int64_t done, int64_t total) override;
-  // Removes the line, so that other output starts at the left margin.
+  // Removes the line, so that other output starts at the left margin, and ends the step.
   void clear();
 
  private:
-  const bool shown_;
+  enum class Way { silent, line, reports };
+  void draw(const std::string& line);
+
+  const Way way_;
   std::mutex mutex_;
-  std::vector<StageProgress> stages_;
-  double begun_ = 0;
-  double last_drawn_ = 0;
-  size_t width_ = 0;  // of the line on the screen
+  WorkProgress work_;
+  double last_shown_;  // a moment
+  size_t width_ = 0;   // of the line on the screen
 };
 
 }  // namespace kinora::cli

@@ -17,7 +17,12 @@ namespace {
 
 [[noreturn]] void refuse_time(const std::string& text) {
   throw Error(ErrorKind::usage,
-              fmt::format("'{}' is not a time; write 95.5, 90s, 1:35 or 0:01:35.5", text));
+              fmt::format("'{}' is not a time; write 95.5, 90s, 5min, 1:35 or 0:01:35.5", text));
+}
+
+// 0 for what is no unit of time.
+double seconds_of(std::string_view unit) {
+  return unit == "s" ? 1 : unit == "min" ? 60 : unit == "h" ? 3600 : 0;
 }
 
 [[noreturn]] void refuse_two_ways(const CLI::App& command) {
@@ -78,7 +83,8 @@ double parse_time(const std::string& text) {
     if (error != std::errc() || !(part >= 0) || !std::isfinite(part) || ++parts > 3)
       refuse_time(text);
     seconds = seconds * 60 + part;
-    if (after == end || (parts == 1 && std::string_view(after, end) == "s")) return seconds;
+    if (after == end) return seconds;
+    if (const double unit = parts == 1 ? seconds_of({after, end}) : 0; unit > 0) return unit * part;
     if (*after != ':' || part != std::floor(part)) refuse_time(text);
     at = after + 1;
   }

@@ -27,9 +27,11 @@ ContactSheet::Layout ContactSheet::plan(int64_t frames, int frame_width, int fra
   layout.frame_width = frame_width;
   layout.frame_height = frame_height;
   layout.spacing = options.spacing;
-  layout.text_scale = options.text_scale > 0 ? options.text_scale : 1 + frame_width / 200;
-  layout.label_height = text_height(layout.text_scale) + 3 * layout.text_scale;
-  layout.title_height = title ? options.spacing + 2 * text_height(layout.text_scale) : 0;
+  const double size = std::clamp(frame_width / 16.0, 10.0, 24.0);
+  layout.label.size = std::round(options.text_size > 0 ? options.text_size : size);
+  layout.title = {std::round(1.2 * layout.label.size), true};
+  layout.label_height = text_height(layout.label) + 2;
+  layout.title_height = title ? options.spacing + text_height(layout.title) : 0;
   const double cell_width = frame_width + layout.spacing;
   const double cell_height = frame_height + layout.label_height + layout.spacing;
   const auto count = static_cast<double>(frames);
@@ -52,7 +54,9 @@ ContactSheet::ContactSheet(int64_t frames, int frame_width, int frame_height,
     : layout_(plan(frames, frame_width, frame_height, !title.empty(), options)),
       options_(options),
       image_(empty_sheet(layout_, options.background)) {
-  draw_text(image_, layout_.spacing, layout_.spacing, title, options.label, layout_.text_scale);
+  const int room = static_cast<int>(layout_.width()) - 2 * layout_.spacing;
+  draw_text(image_, layout_.spacing, layout_.spacing, fit_text(title, room, layout_.title),
+            options.label, layout_.title);
 }
 
 void ContactSheet::add(const uint8_t* rgb, size_t stride, std::string_view label) {
@@ -66,9 +70,8 @@ void ContactSheet::add(const uint8_t* rgb, size_t stride, std::string_view label
   const int y = layout_.title_height + layout_.spacing +
                 row * (layout_.frame_height + layout_.label_height + layout_.spacing);
   image_.paste(rgb, layout_.frame_width, layout_.frame_height, stride, x, y);
-  const int letters = layout_.frame_width / (glyph_advance * layout_.text_scale);
-  draw_text(image_, x, y + layout_.frame_height + 2 * layout_.text_scale,
-            label.substr(0, static_cast<size_t>(letters)), options_.label, layout_.text_scale);
+  draw_text(image_, x, y + layout_.frame_height + 1,
+            fit_text(label, layout_.frame_width, layout_.label), options_.label, layout_.label);
 }
 
 }  // namespace kinora

@@ -6,13 +6,14 @@
 #include <string_view>
 
 #include "draw/image.h"
+#include "draw/text.h"
 
 namespace kinora {
 
 struct ContactSheetOptions {
-  int columns = 0;     // 0: chosen so that the sheet is about 4 : 3
-  int spacing = 6;     // pixels between frames and around them
-  int text_scale = 0;  // 0: by the frame's width
+  int columns = 0;       // 0: chosen so that the sheet is about 4 : 3
+  int spacing = 6;       // pixels between frames and around them
+  double text_size = 0;  // 0: by the frame's width
   Colour background = {24, 24, 28};
   Colour label = {220, 220, 225};
 };
@@ -37,7 +38,8 @@ class ContactSheet {
     int frame_width, frame_height;
     int columns, rows;
     int spacing;
-    int text_scale;
+    TextStyle label;
+    TextStyle title;
     int title_height;  // with the spacing above it
     int label_height;
 

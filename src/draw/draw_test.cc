@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "draw/canvas.h"
 #include "draw/colours.h"
 #include "draw/contact_sheet.h"
 #include "draw/image.h"
 #include "draw/png_file.h"
 #include "draw/test_png.h"
 #include "draw/text.h"
+#include "draw/utf8.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
 
@@ -97,28 +99,93 @@ TEST(Png, RoundTrip) {
 
 TEST(Png, RefusesAnEmptyPicture) { EXPECT_THROW(encode_png(Image(0, 5)), Error); }
 
+int inked(const Image& image) { return image.width() * image.height() - count(image, Colour{}); }
+
 TEST(Text, EveryLetterIsDifferent) {
   std::set<std::string> seen;
-  for (char letter = ' '; letter <= '~'; ++letter) {
-    Image image(glyph_advance, glyph_height);
-    draw_text(image, 0, 0, std::string(1, letter), white);
-    for (int y = 0; y < glyph_height; ++y) EXPECT_EQ(image.at(5, y), Colour{}) << letter;
+  const TextStyle style{14, false};
+  for (char letter = '!'; letter <= '~'; ++letter) {
+    Image image(24, text_height(style));
+    draw_text(image, 0, 0, std::string(1, letter), white, style);
+    EXPECT_GT(inked(image), 2) << letter;
     const std::vector<uint8_t>& pixels = image.pixels();
     EXPECT_TRUE(seen.emplace(pixels.begin(), pixels.end()).second) << letter;
   }
 }
 
-TEST(Text, SizesAndOtherAlphabets) {
+TEST(Text, StaysWithinItsBox) {
+  for (const double size : {9.0, 12.0, 24.0}) {
+    for (const bool bold : {false, true}) {
+      const TextStyle style{size, bold};
+      const std::string text = "length happens, Äg|";
+      const int width = text_width(text, style), height = text_height(style);
+      EXPECT_GT(height, size * 0.9);
+      EXPECT_LT(height, size * 1.6);
+      Image image(width + 20, height + 20);
+      draw_text(image, 10, 10, text, white, style);
+      Image inside(width + 2, height + 2);
+      inside.paste(image.row(9) + 9 * 3, width + 2, height + 2,
+                   static_cast<size_t>(image.width()) * 3, 0, 0);
+      EXPECT_EQ(inked(inside), inked(image)) << size << bold;
+      EXPECT_GT(inked(image), 50);
+    }
+  }
+  EXPECT_GT(text_width("wide", {12, true}), text_width("wide", {12, false}));
+  EXPECT_GT(text_width("mmm"), text_width("iii"));
   EXPECT_EQ(text_width(""), 0);
-  EXPECT_EQ(text_width("a"), 5);
-  EXPECT_EQ(text_width("ab", 2), 22);
-  EXPECT_EQ(text_width("ä€"), 11);
-  Image image(12, 8);
-  draw_text(image, 0, 0, "€", white);
-  EXPECT_EQ(count(image, white), 2 * 5 + 2 * 5);
-  Image large(12, 16);
-  draw_text(large, 0, 0, "€", white, 2);
-  EXPECT_EQ(count(large, white), 4 * 20);
+}
+
+TEST(Text, IsClippedAndTakesAnyBytes) {
+  KINORA_FRESH_RANDOM(random);
+  for (int i = 0; i < 50; ++i) {
+    std::string bytes;
+    for (int64_t j = random.below(40); j >= 0; --j) bytes += static_cast<char>(random.below(256));
+    Image image(30, 20);
+    const auto place = [&] { return static_cast<int>(random.below(80)) - 40; };
+    draw_text(image, place(), place(), bytes, white);
+    EXPECT_GE(text_width(bytes), 0);
+  }
+  Image image(30, 20);
+  draw_text(image, 0, 0, std::string(1 << 16, 'x'), white);
+  EXPECT_GT(inked(image), 0);
+}
+
+TEST(Text, CleanTextIsValid) {
+  EXPECT_EQ(clean_utf8("a\tb\x01 ä€😀"), "a b  ä€😀");
+  EXPECT_EQ(clean_utf8("\xff"
+                       "a\xc3"),
+            "?a?");
+  EXPECT_EQ(clean_utf8("\xc0\xaf\xed\xa0\x80"), "?????");
+}
+
+TEST(Text, WhatDoesNotFitEndsInDots) {
+  const std::string text = "größer als das Bild – viel größer";
+  EXPECT_EQ(fit_text(text, 1000), text);
+  size_t before = 0;
+  for (int width = 0; width < text_width(text); width += 3) {
+    const std::string cut = fit_text(text, width);
+    EXPECT_LE(text_width(cut), width);
+    EXPECT_TRUE(cut.empty() || cut.ends_with("…")) << cut;
+    EXPECT_EQ(clean_utf8(cut), cut);  // no character is cut in two
+    EXPECT_GE(cut.size(), before);
+    before = cut.size();
+  }
+  EXPECT_GT(before, 30u);
+}
+
+TEST(Chart, OnePainterMakesBothPictures) {
+  Chart chart;
+  chart.size = {120, 40};
+  chart.paint = [](Canvas& canvas) {
+    canvas.fill(10, 10, 50, 5, red, "a <note>");
+    canvas.text(10, 20, "words & more", {0, 0, 0});
+  };
+  const Image image = chart_image(chart);
+  EXPECT_EQ(count(image, red), 250);
+  const std::string svg = chart_svg(chart);
+  EXPECT_NE(svg.find("fill=\"#ff0000\"><title>a &lt;note&gt;</title>"), std::string::npos) << svg;
+  EXPECT_NE(svg.find(">words &amp; more</text>"), std::string::npos) << svg;
+  EXPECT_THROW(check_chart_path("a.gif", "a chart"), Error);
 }
 
 TEST(Text, TimeLabels) {

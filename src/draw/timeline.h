@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "draw/image.h"
+#include "draw/canvas.h"
 
 namespace kinora {
 
@@ -16,10 +16,7 @@ struct TimelineBar {
 };
 
 // Lanes whose names begin with the same word share a colour.
-Image timeline_image(const std::vector<TimelineBar>& bars, const std::string& title,
-                     int width = 1200);
-std::string timeline_svg(const std::vector<TimelineBar>& bars, const std::string& title,
-                         int width = 1200);
+Chart timeline_chart(std::vector<TimelineBar> bars, std::string title, int width = 1200);
 
 // By the ending of the path: .png or .svg; a usage error for any other.
 void write_timeline(const std::string& path, const std::vector<TimelineBar>& bars,

@@ -27,10 +27,10 @@ int coloured_columns(const Image& image, int y) {
 }
 
 TEST(Timeline, BarsAreAsLongAsTheirTime) {
-  const Image image = timeline_image(bars, "three bars", 600);
+  const Image image = chart_image(timeline_chart(bars, "three bars", 600));
   ASSERT_EQ(image.width(), 600);
-  // The middles of the three lanes, from the layout: title, then 24 pixels a lane.
-  const int top = image.height() - 20 - 7 - 3 * 24;
+  // The middles of the three lanes, from the layout: three of 24 pixels, then the marks of time.
+  const int top = image.height() - 2 * 12 - text_height({12, false}) - 3 * 24;
   const int first = coloured_columns(image, top + 12);
   const int second = coloured_columns(image, top + 36);
   const int third = coloured_columns(image, top + 60);
@@ -40,7 +40,7 @@ TEST(Timeline, BarsAreAsLongAsTheirTime) {
 }
 
 TEST(Timeline, SvgNamesEveryBarAndEscapesText) {
-  const std::string svg = timeline_svg(bars, "a < b");
+  const std::string svg = chart_svg(timeline_chart(bars, "a < b"));
   EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
   EXPECT_NE(svg.find("decode &lt;0.0 s&gt;: 0.000 s to 2.000 s"), std::string::npos);
   EXPECT_NE(svg.find("decode &amp; more"), std::string::npos);

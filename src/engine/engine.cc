@@ -42,6 +42,8 @@ constexpr double multiply_share = 0.6;   // of it that whole layers reach
 constexpr double patches_per_token = 4;  // of the vision tower, for one token of the decoder
 constexpr double decoded_pixels_per_core = 4e8;  // per second; H.264, no filters skipped
 constexpr double gpu_multiply_rate = 3e14;
+constexpr double cpu_bytes_per_second = 1e10;  // of weights, read for one token
+constexpr double gpu_bytes_per_second = 1e12;
 
 // Operations a second of a product of the size that prefill has.
 double measure_multiply_rate(const Context& context, DType weights, bool native_bf16) {
@@ -138,6 +140,9 @@ Speed EngineState::speed() const {
   speed.multiply_rate = multiply_rate_ * multiply_share;
   speed.pixel_rate = decoded_pixels_per_core * threads.threads();
   speed.shares_cores = context.device.is_cpu();
+  // A step reads all weights of the decoder once.
+  const double bytes = 2 * static_cast<double>(info.decoder_parameters);
+  speed.step_seconds = bytes / (speed.shares_cores ? cpu_bytes_per_second : gpu_bytes_per_second);
   return speed;
 }
 

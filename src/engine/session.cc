@@ -15,6 +15,13 @@ InputInfo describe(const SessionState& state, const VisualInput& input) {
   info.height = input.plan.frame_size.height;
   info.tokens = state.visual_tokens(input);
   for (const SampledFrame& sample : input.samples) info.times.push_back(sample.time);
+  info.subtitles = std::ssize(input.subtitles);
+  if (input.video == nullptr) return info;
+  const VideoInfo& video = input.video->info();
+  info.sound = video.has_audio;
+  for (const SubtitleTrack& track : video.subtitles) {
+    if (track.text) info.languages.push_back(track.language);
+  }
   return info;
 }
 

@@ -209,6 +209,10 @@ Forecast SessionState::forecast(const std::vector<ContentPart>& parts) const {
   forecast.row_bytes = cost.row_bytes;
   forecast.memory_bytes = cost.bytes();
   forecast.seconds = cost.seconds;
+  forecast.decode_seconds = cost.stages.decode;
+  forecast.vision_seconds = cost.stages.vision;
+  forecast.prefill_seconds = cost.stages.prefill;
+  forecast.token_seconds = engine_->speed().step_seconds;
   forecast.changes = changes_;
   forecast.changes.insert(forecast.changes.end(), plan.changes.begin(), plan.changes.end());
   forecast.warnings = plan.warnings;

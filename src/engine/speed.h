@@ -22,17 +22,29 @@ struct Speed {
   double vision_operations = 0;     // of the vision tower, for one visual token
   double multiply_rate = 1;         // operations a second that whole layers reach
   double pixel_rate = 1;            // decoded pixels a second, all cores together
+  double step_seconds = 0;          // of one token of an answer
   bool shares_cores = true;         // decoding and computing need the same cores
 };
 
-inline double expected_seconds(const Speed& speed, const Workload& work) {
+// Seconds that each stage works for a question; stages may overlap.
+struct StageSeconds {
+  double decode = 0;
+  double vision = 0;
+  double prefill = 0;
+};
+
+inline StageSeconds expected_stages(const Speed& speed, const Workload& work) {
   const auto tokens = static_cast<double>(work.tokens);
-  const double operations = tokens * speed.token_operations +
-                            tokens * work.rows * speed.attention_operations +
-                            static_cast<double>(work.visual_tokens) * speed.vision_operations;
-  const double computing = operations / speed.multiply_rate;
-  const double decoding = work.pixels / speed.pixel_rate;
-  return speed.shares_cores ? computing + decoding : std::max(computing, decoding);
+  const double prefill =
+      tokens * speed.token_operations + tokens * work.rows * speed.attention_operations;
+  const double vision = static_cast<double>(work.visual_tokens) * speed.vision_operations;
+  return {work.pixels / speed.pixel_rate, vision / speed.multiply_rate,
+          prefill / speed.multiply_rate};
+}
+
+inline double expected_seconds(const Speed& speed, const StageSeconds& stages) {
+  const double computing = stages.vision + stages.prefill;
+  return speed.shares_cores ? computing + stages.decode : std::max(computing, stages.decode);
 }
 
 }  // namespace kinora

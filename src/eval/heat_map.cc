@@ -14,8 +14,9 @@ namespace kinora {
 namespace {
 
 constexpr int depths = 10;
-constexpr int cell_width = 72, cell_height = 30, left = 84, margin = 14;
-constexpr int line = 18;
+constexpr int cell_width = 72, cell_height = 34, left = 92, margin = 14;
+constexpr int line = 22;
+constexpr TextStyle heading{14, true}, words{12, false}, small{10, false};
 constexpr Colour paper{250, 250, 250}, ink{40, 40, 46}, empty{222, 222, 226};
 
 struct Cell {
@@ -50,13 +51,42 @@ Colour share_colour(double share) {
   return {mix(0), mix(1), mix(2)};
 }
 
-void centred(Image& image, int x, int y, int width, const std::string& text) {
-  draw_text(image, x + (width - text_width(text)) / 2, y, text, ink);
+void centred(Canvas& canvas, double x, double y, double width, const std::string& text,
+             const TextStyle& style) {
+  canvas.text(x + (width - text_width(text, style)) / 2, y, text, ink, style);
+}
+
+void paint_map(Canvas& canvas, int top, const std::string& policy,
+               const std::map<int64_t, Column>& columns) {
+  canvas.text(margin, top, policy, ink, words);
+  const int first_row = top + line;
+  for (int bin = 0; bin < depths; ++bin) {
+    canvas.text(margin, first_row + bin * cell_height + (cell_height - text_height(words)) / 2,
+                fmt::format("{}–{} %", bin * 10, bin * 10 + 10), ink, words);
+  }
+  int x = left;
+  for (const auto& [length, column] : columns) {
+    for (int bin = 0; bin < depths; ++bin) {
+      const Cell& cell = column[static_cast<size_t>(bin)];
+      const double share = cell.count > 0 ? cell.score / static_cast<double>(cell.count) : 0;
+      const int y = first_row + bin * cell_height;
+      canvas.fill(x, y, cell_width - 2, cell_height - 2,
+                  cell.count > 0 ? share_colour(share) : empty);
+      if (cell.count == 0) continue;
+      centred(canvas, x, y + 2, cell_width - 2, fmt::format("{:.0f} %", 100 * share), words);
+      centred(canvas, x, y + 17, cell_width - 2, fmt::format("of {}", cell.count), small);
+    }
+    centred(canvas, x, first_row + depths * cell_height + 2, cell_width - 2, std::to_string(length),
+            words);
+    x += cell_width;
+  }
+  canvas.text(left, first_row + depths * cell_height + line, "length (frames; tokens of text)", ink,
+              words);
 }
 
 }  // namespace
 
-Image needle_heat_map(const EvalOutcome& outcome, const std::vector<std::string>& policies,
+Chart needle_heat_map(const EvalOutcome& outcome, const std::vector<std::string>& policies,
                       const std::string& title) {
   std::vector<std::pair<std::string, std::map<int64_t, Column>>> maps;
   int widest = 0;
@@ -73,41 +103,22 @@ Image needle_heat_map(const EvalOutcome& outcome, const std::vector<std::string>
   }
   const int map_height = depths * cell_height + 3 * line + margin;
   int width = left + widest * cell_width + margin;
-  width = std::max(width, text_width(title) + 2 * margin);
+  width = std::max(width, text_width(title, heading) + 2 * margin);
   for (const auto& [policy, columns] : maps) {
-    width = std::max(width, text_width(policy) + 2 * margin);
+    width = std::max(width, text_width(policy, words) + 2 * margin);
   }
-  Image image(width, 2 * margin + line + static_cast<int>(maps.size()) * map_height, paper);
-  draw_text(image, margin, margin, title, ink);
-  int top = margin + line;
-  for (const auto& [policy, columns] : maps) {
-    draw_text(image, margin, top, policy, ink);
-    const int first_row = top + line;
-    for (int bin = 0; bin < depths; ++bin) {
-      draw_text(image, margin, first_row + bin * cell_height + (cell_height - glyph_height) / 2,
-                fmt::format("{}-{} %", bin * 10, bin * 10 + 10), ink);
+  Chart chart;
+  chart.size = {width, 2 * margin + line + static_cast<int>(maps.size()) * map_height};
+  chart.paper = paper;
+  chart.paint = [title, maps = std::move(maps), map_height](Canvas& canvas) {
+    canvas.text(margin, margin, title, ink, heading);
+    int top = margin + line + 4;
+    for (const auto& [policy, columns] : maps) {
+      paint_map(canvas, top, policy, columns);
+      top += map_height;
     }
-    int x = left;
-    for (const auto& [length, column] : columns) {
-      for (int bin = 0; bin < depths; ++bin) {
-        const Cell& cell = column[static_cast<size_t>(bin)];
-        const double share = cell.count > 0 ? cell.score / static_cast<double>(cell.count) : 0;
-        const int y = first_row + bin * cell_height;
-        image.fill({x, y, cell_width - 2, cell_height - 2},
-                   cell.count > 0 ? share_colour(share) : empty);
-        if (cell.count == 0) continue;
-        centred(image, x, y + 6, cell_width - 2, fmt::format("{:.0f} %", 100 * share));
-        centred(image, x, y + 17, cell_width - 2, fmt::format("of {}", cell.count));
-      }
-      centred(image, x, first_row + depths * cell_height + 4, cell_width - 2,
-              std::to_string(length));
-      x += cell_width;
-    }
-    draw_text(image, left, first_row + depths * cell_height + line,
-              "length (frames; tokens of text)", ink);
-    top += map_height;
-  }
-  return image;
+  };
+  return chart;
 }
 
 }  // namespace kinora

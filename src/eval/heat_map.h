@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "draw/image.h"
+#include "draw/canvas.h"
 #include "eval/run.h"
 
 namespace kinora {
 
 // One map for every policy, one above the other. Records without a depth are passed over; throws a
 // usage error when that leaves none.
-Image needle_heat_map(const EvalOutcome& outcome, const std::vector<std::string>& policies,
+Chart needle_heat_map(const EvalOutcome& outcome, const std::vector<std::string>& policies,
                       const std::string& title);
 
 }  // namespace kinora

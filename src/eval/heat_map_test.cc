@@ -26,13 +26,13 @@ TEST(HeatMap, CellsShowTheShareOfTheirDepthAndLength) {
   }
   outcome.records.push_back(record("dense", 64, 1.0, 1));  // the very end belongs to the last row
   outcome.records.push_back(record("dense", 64, -1, 0));   // no needle
-  const Image image = needle_heat_map(outcome, {"dense"}, "needles");
-  const Image two = needle_heat_map(outcome, {"dense", "absent"}, "needles");
+  const Image image = chart_image(needle_heat_map(outcome, {"dense"}, "needles"));
+  const Image two = chart_image(needle_heat_map(outcome, {"dense", "absent"}, "needles"));
   EXPECT_EQ(two.height(), image.height());  // a policy without answers has no map
   // A corner of each cell, away from its text.
   for (int column = 0; column < 2; ++column) {
     for (int row = 0; row < 10; ++row) {
-      const Colour colour = image.at(84 + column * 72 + 2, 14 + 18 + 18 + row * 30 + 2);
+      const Colour colour = image.at(92 + column * 72 + 2, 14 + 22 + 4 + 22 + row * 34 + 2);
       EXPECT_EQ(greener(colour), !(column == 0 && row == 3)) << column << " " << row;
     }
   }

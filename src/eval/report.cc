@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "draw/markup.h"
 #include "eval/score.h"
 
 namespace kinora {
@@ -220,29 +219,6 @@ std::string as_markdown(const std::vector<ReportTable>& tables, const std::strin
     }
   }
   return out;
-}
-
-std::string as_html(const std::vector<ReportTable>& tables, const std::string& title) {
-  std::string out =
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" + escape_markup(title) +
-      "</title><style>body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;"
-      "padding:0 1rem;color:#1c2430}table{border-collapse:collapse;margin:1rem 0}"
-      "th,td{padding:.3rem .8rem;border-bottom:1px solid #d8dee6;text-align:right}"
-      "th:first-child,td:first-child{text-align:left}tr:last-child "
-      "td{font-weight:600}</style><h1>" +
-      escape_markup(title) + "</h1>";
-  for (const ReportTable& table : tables) {
-    out += "<h2>" + escape_markup(table.title) + "</h2><table><tr>";
-    for (const std::string& column : table.columns) out += "<th>" + escape_markup(column) + "</th>";
-    out += "</tr>";
-    for (const auto& row : table.rows) {
-      out += "<tr>";
-      for (const std::string& cell : row) out += "<td>" + escape_markup(cell) + "</td>";
-      out += "</tr>";
-    }
-    out += "</table>";
-  }
-  return out + "</html>\n";
 }
 
 }  // namespace kinora

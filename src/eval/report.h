@@ -1,5 +1,6 @@
 // Tables of an evaluation: share of right answers by type and length with its 95 % interval, and,
-// for two policies, how they differ on the same questions. As Markdown and as one HTML page.
+// for two policies, how they differ on the same questions. As Markdown;
+// page.h makes a page of them.
 #pragma once
 
 #include <string>
@@ -26,6 +27,5 @@ ReportTable evidence_table(const EvalOutcome& outcome, const std::vector<std::st
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens);
 
 std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title);
-std::string as_html(const std::vector<ReportTable>& tables, const std::string& title);
 
 }  // namespace kinora

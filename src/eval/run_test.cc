@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
+#include "eval/page.h"
 #include "eval/report.h"
 #include "support/temp_dir.h"
 
@@ -69,7 +73,29 @@ TEST_F(EvalRun, AnswersEveryQuestionAndCountsMissingVideos) {
   const auto tables = report_tables(outcome, {"wide", "narrow"});
   const std::string markdown = as_markdown(tables, "Test");
   EXPECT_NE(markdown.find("| who | 4 | 2 |"), std::string::npos) << markdown;
-  EXPECT_NE(as_html(tables, "a < b").find("a &lt; b"), std::string::npos);
+  EvalPage page;
+  page.title = "a < b";
+  page.tables = tables;
+  int64_t mistakes = 0;
+  page.mistakes = find_mistakes(outcome, data_, 2, mistakes);
+  EXPECT_EQ(mistakes, std::count_if(outcome.records.begin(), outcome.records.end(),
+                                    [](const EvalRecord& record) { return record.score < 1; }));
+  ASSERT_EQ(page.mistakes.size(), std::min<size_t>(2, static_cast<size_t>(mistakes)));
+  page.more_mistakes = mistakes - 2;
+  add_frames(page.mistakes, {});
+  for (const Mistake& mistake : page.mistakes) {
+    ASSERT_FALSE(mistake.frames.empty());
+    EXPECT_TRUE(mistake.frames[0].starts_with("\x89PNG"));
+  }
+  page.problems = {"line 4: <gone>"};
+  page.command = "kinora eval 'my set.jsonl'";
+  const std::string html = as_html(page);
+  for (const std::string& part :
+       {std::string("a &lt; b"), fmt::format("Wrong answers: {}", mistakes),
+        std::string("src=\"data:image/png;base64,iVBOR"), page.mistakes[0].item->question,
+        std::string("Could not be asked: 1"), std::string("line 4: &lt;gone&gt;"), page.command}) {
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  }
 }
 
 TEST_F(EvalRun, GoesOnWhereItStopped) {

@@ -69,6 +69,7 @@ KINORA_FFMPEG(format, av_bsf_receive_packet);
 KINORA_FFMPEG(format, av_bsf_send_packet);
 KINORA_FFMPEG(format, av_color_space_name);
 KINORA_FFMPEG(format, av_dict_free);
+KINORA_FFMPEG(format, av_dict_get);
 KINORA_FFMPEG(format, av_dict_set);
 KINORA_FFMPEG(format, av_find_input_format);
 KINORA_FFMPEG(format, av_frame_alloc);

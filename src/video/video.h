@@ -26,6 +26,7 @@
 #include "ops/resize.h"
 #include "video/limits.h"
 #include "video/sampling.h"
+#include "video/source/subtitles.h"
 
 namespace kinora {
 
@@ -62,6 +63,7 @@ struct VideoInfo {
   int rotation = 0;      // degrees clockwise that make the stored picture upright
   bool still = false;    // one picture
   bool has_audio = false;
+  std::vector<SubtitleTrack> subtitles;  // inside the container
 
   // Exact once the index is made; for a live source frames and duration are 0.
   int64_t frames = 0;
@@ -159,6 +161,11 @@ class Video {
   virtual const std::vector<double>& times() = 0;
   // A live source has no samples before it is read: throws a usage error.
   virtual std::vector<SampledFrame> sample(const FrameChoice& choice) = 0;
+
+  // Those inside the container, in seconds from the first frame: of this language or, where it is
+  // empty, the track that a player would show. Reads the file once more. Throws bad_input where
+  // there are none and unsupported where they are pictures.
+  virtual std::vector<Subtitle> subtitles(const std::string& language) = 0;
 
   // `samples` ascend by index. Several streams of one video may run at once.
   virtual FrameStream read(std::vector<SampledFrame> samples, const ReadOptions& options) = 0;

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "cli/chat_commands.h"
 #include "support/cli.h"
 #include "support/temp_dir.h"
 
@@ -68,6 +70,60 @@ TEST_F(Chat, CommandsHelpAndForget) {
   ASSERT_NE(at, std::string::npos);
   const std::string second = chat.out.substr(at + forgotten.size());
   EXPECT_TRUE(chat.out.substr(0, at).ends_with(second)) << chat.out;
+}
+
+TEST(ChatCommands, AreTakenApart) {
+  EXPECT_EQ(cli::parse_chat_command("  /add  my talk.mp4 ").file, "my talk.mp4");
+  EXPECT_EQ(cli::parse_chat_command("/evidence").file, "");
+  EXPECT_EQ(cli::parse_chat_command("/exit").command, cli::ChatCommand::quit);
+  for (const char* wrong : {"/add", "/save  ", "/stats now", "/nonsense", "/", "/addtalk.mp4"}) {
+    EXPECT_THROW(cli::parse_chat_command(wrong), Error) << wrong;
+  }
+}
+
+TEST(ChatCommands, AreCompleted) {
+  const TempDir folder;
+  for (const char* name : {"talk one.mp4", "talk two.mp4", "größe.png", ".hidden"}) {
+    std::ofstream(folder.file(name)) << "x";
+  }
+  std::filesystem::create_directory(folder.file("films"));
+  const auto words = [](const std::string& typed) {
+    cli::Completions found = cli::complete_chat(typed);
+    for (std::string& word : found.words) word = typed.substr(0, found.from) + word;
+    return found.words;
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(words("/ev"), Words{"/evidence"});
+  EXPECT_EQ(words("/s"), (Words{"/save", "/stats"}));
+  EXPECT_EQ(words("What"), Words{});
+  EXPECT_EQ(words("/stats "), Words{});
+  const std::string add = "/add " + folder.file("");
+  EXPECT_EQ(words(add),
+            (Words{add + "films/", add + "größe.png", add + "talk one.mp4", add + "talk two.mp4"}));
+  EXPECT_EQ(words(add + "talk t"), Words{add + "talk two.mp4"});
+  EXPECT_EQ(words(add + ".h"), Words{add + ".hidden"});
+  EXPECT_EQ(words("/add /nowhere/at/all/x"), Words{});
+  EXPECT_EQ(cli::common_beginning({"talk one", "talk two"}), "talk ");
+  EXPECT_EQ(cli::common_beginning({"gr\u00f6", "gr\u00fc"}), "gr");  // no half of a character
+}
+
+TEST_F(Chat, AddsAndSaves) {
+  const std::string notes = directory_->file("talk.md"), memory = directory_->file("talk.kinora");
+  const Finished chat =
+      piped("What?\\n/save " + memory + "\\n/add " + clip() + "\\nAnd this?\\n/stats\\n/save " +
+                notes + "\\n/add /nowhere.mp4\\n",
+            clip() + " -q --temperature 0 --max-tokens 4");
+  ASSERT_EQ(chat.code, 0) << chat.err;
+  EXPECT_NE(chat.out.find(clip() + ": 4 frames, "), std::string::npos) << chat.out;
+  const size_t first = chat.out.find("clip.mp4: 4 frames of");
+  EXPECT_NE(chat.out.find("clip.mp4: 4 frames of", first + 1), std::string::npos) << chat.out;
+  EXPECT_NE(chat.err.find("kinora: /nowhere.mp4: no such file"), std::string::npos) << chat.err;
+  std::ifstream file(notes);
+  const std::string said((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(said.find("**What?**\n\n"), std::string::npos) << said;
+  EXPECT_NE(said.find("**And this?**\n\n"), std::string::npos) << said;
+  const Finished asked = kinora({"ask", memory, "What?", "-m", model, "-q", "--max-tokens", "2"});
+  EXPECT_EQ(asked.code, 0) << asked.err;
 }
 
 TEST_F(Chat, TellsWhatAnAnswerRestsOn) {
@@ -253,6 +309,45 @@ TEST_F(Chat, EarlierQuestionsAreOneKeyAway) {
   ASSERT_TRUE(terminal.asks()) << terminal.shown();
   terminal.type("\x04");  // Ctrl-D
   EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+}
+
+TEST_F(Chat, WhatIsPastedIsOneQuestion) {
+  Terminal terminal({KINORA_PROGRAM, "chat", "-m", model, "-q", "--max-tokens", "2"},
+                    directory_->file("pasted"));
+  ASSERT_TRUE(terminal.sees("\x1b[?2004h")) << terminal.shown();  // asks for marks around pastes
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("Look: \x1b[200~first line\rsecond line\rthird\r\x1b[201~?");
+  ASSERT_TRUE(terminal.sees("third")) << terminal.shown();
+  terminal.type("\n");
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  const std::string notes = directory_->file("pasted.md");
+  terminal.type("/save " + notes + "\n");
+  ASSERT_TRUE(terminal.sees("1 question")) << terminal.shown();
+  std::ifstream file(notes);
+  const std::string said((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_NE(said.find("**Look: first line\nsecond line\nthird?**"), std::string::npos) << said;
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+}
+
+TEST_F(Chat, TabCompletesAndCtrlDEndsOnAFreshLine) {
+  Terminal terminal({KINORA_PROGRAM, "chat", "-m", model, "-q", "--max-tokens", "2"},
+                    directory_->file("completed"));
+  ASSERT_TRUE(terminal.sees("> ")) << terminal.shown();
+  terminal.type("/st\t\n");
+  ASSERT_TRUE(terminal.sees("peak memory")) << terminal.shown();
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  const std::string path = clip();
+  terminal.type("/add " + path.substr(0, path.size() - 5) + "\t\n");  // clip.mp4, alone in its way
+  ASSERT_TRUE(terminal.sees("4 frames")) << terminal.shown();
+  ASSERT_TRUE(terminal.asks()) << terminal.shown();
+  terminal.type("/s\t\t");  // two of them: they are listed
+  ASSERT_TRUE(terminal.sees("/save  /stats")) << terminal.shown();
+  terminal.type("\x15");  // Ctrl-U
+  terminal.type("\x04");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+  EXPECT_TRUE(terminal.sees("\n"));
 }
 
 TEST_F(Chat, ATerminalShowsHowFarReadingIs) {

@@ -223,9 +223,10 @@ TEST_F(FirstHour, APresetThatLeavesFramesOutSaysSoFirst) {
   std::vector<std::string> scripted = question;
   scripted.push_back("--json");
   const auto warnings = nlohmann::json::parse(kinora(scripted).out).at("warnings");
-  ASSERT_EQ(warnings.size(), 1u) << warnings;
+  ASSERT_EQ(warnings.size(), 2u) << warnings;  // the second: the answer was cut
+  EXPECT_NE(warnings[0].get<std::string>().find("75 % of the frames"), std::string::npos);
   scripted.insert(scripted.end(), {"--fps", "2"});
-  EXPECT_TRUE(nlohmann::json::parse(kinora(scripted).out).at("warnings").empty());
+  EXPECT_EQ(nlohmann::json::parse(kinora(scripted).out).at("warnings").size(), 1u);
 }
 
 TEST_F(FirstHour, WhatABudgetChangesIsSaidOnceAndBeforeTheAnswer) {
@@ -240,24 +241,16 @@ TEST_F(FirstHour, WhatABudgetChangesIsSaidOnceAndBeforeTheAnswer) {
   EXPECT_EQ(std::count(tight.err.begin(), tight.err.end(), '\n'), 1) << tight.err;
 }
 
-TEST_F(FirstHour, AnAnswerThatWasCutSaysSo) {
-  const Finished cut = kinora(
-      {"ask", clip(), "What is it?", "-m", model, "--max-tokens", "1", "--temperature", "0"});
-  EXPECT_NE(cut.err.find("kinora: note: the answer was cut at 1 token (--max-tokens)"),
-            std::string::npos)
-      << cut.err;
-  const Finished whole = kinora({"ask", "demo", "What moves after the bear?"});
-  EXPECT_EQ(whole.err.find("note"), std::string::npos) << whole.err;
-}
-
 TEST_F(FirstHour, TheClosingLineIsShortUnlessMoreIsWanted) {
   const auto asked = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"ask", "demo", "What moves after the bear?"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return kinora(arguments).err;
   };
-  // The times that the answer rests on, if any, then one line.
-  const std::string plain = asked({});
+  // The times that the answer rests on, if any, then one line. A machine that takes longer than
+  // ten seconds reports how far it is before.
+  std::string plain = asked({});
+  while (plain.find(" %") < plain.find('\n')) plain.erase(0, plain.find('\n') + 1);
   const size_t closing = plain.starts_with("[") ? plain.find('\n') + 1 : 0;
   EXPECT_TRUE(plain.substr(closing).starts_with("120 frames and ")) << plain;
   EXPECT_LT(plain.size() - closing, 100u);

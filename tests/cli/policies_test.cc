@@ -11,6 +11,7 @@
 #include "cli/policies.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
+#include "cli/help/needs.h"
 #include "support/cli.h"
 
 namespace kinora::testing {
@@ -53,6 +54,24 @@ TEST(Policies, HelpListsEveryPointPolicyAndSetting) {
         EXPECT_TRUE(has(help.out, "\n    " + shown + " ")) << policy.name << ":" << shown;
       }
     }
+  }
+}
+
+TEST(Needs, TheReadmeHasTheTableThatTheProgramPrints) {
+  const std::string path = KINORA_FIXTURES "/../../README.md";
+  std::ifstream file(path);
+  if (!file) GTEST_SKIP() << path << " is not here: no checkout";
+  const std::string written{std::istreambuf_iterator<char>(file), {}};
+  const Finished table = kinora({"help", "needs", "--markdown"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_TRUE(has(written, table.out)) << table.out;
+  // Published sizes of the weights, in bytes: 3.75 and 8.29 billion parameters of 16 bits.
+  const auto needs = cli::model_needs({1, 600});
+  EXPECT_NEAR(static_cast<double>(needs[0].weight_bytes), 7.51e9, 0.02e9);
+  EXPECT_NEAR(static_cast<double>(needs[1].weight_bytes), 16.58e9, 0.02e9);
+  for (const cli::ModelNeeds& model : needs) {
+    EXPECT_GT(model.needs[0].bytes, model.weight_bytes) << model.model;
+    EXPECT_GE(model.needs[1].bytes, model.needs[0].bytes) << model.model;
   }
 }
 

@@ -42,16 +42,6 @@ TEST(Errors, NameTheFlagsThatHelp) {
   }
 }
 
-TEST(Progress, TellsTheRateAndTheTimeLeft) {
-  EXPECT_EQ(progress_text({{"loading", 0, 0}}, 3), "loading 0");
-  EXPECT_EQ(progress_text({{"decode", 45, 120}, {"prefill", 800, 3600}}, 2),
-            "decode 45/120 frames, prefill 800/3600 tokens, 400 tokens/s, 7 s left");
-  EXPECT_EQ(progress_text({{"decode", 45, 120}}, 0.1), "decode 45/120 frames");
-  EXPECT_EQ(progress_text({{"decode", 10, 1210}}, 2),
-            "decode 10/1210 frames, 5.0 frames/s, 4 min 00 s left");
-  EXPECT_EQ(progress_text({{"prefill", 10, 10}}, 1), "prefill 10/10 tokens, 10 tokens/s");
-}
-
 TEST(Trace, HasOneThreadALaneInTheOrderOfTheRoad) {
   const std::vector<Span> spans = {{"generate", "generate 3 tokens", 2, 2.5},
                                    {"decode 10", "decode b", 0.5, 1},

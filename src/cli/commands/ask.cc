@@ -78,6 +78,7 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
   Notes notes(!json);
   notes.add(bundled_note(flags.engine.model, given));
   notes.add(frame_notes(flags.session, flags.input.frames, engine.describe(), added));
+  notes.add(sound_notes(added, flags.subtitles));
   notes.add(forecast.changes);
   notes.add(forecast.warnings);
   if (ask_flags.dry_run) {
@@ -85,14 +86,22 @@ int ask(AskFlags& ask_flags, const CancelToken& cancel) {
     return 0;
   }
   if (progress.shown()) remark("{}\n", forecast_line(forecast));
+  progress.expect(expected_stages(forecast, flags.answer.max_tokens));
+  const bool seen = answer_is_seen();
+  int64_t pieces = 0;  // about one for each token
   Answer answer = session.ask(question, flags.answer, [&](std::string_view piece) {
     if (json) return;
-    progress.clear();
+    if (seen) {
+      progress.clear();
+    } else {
+      progress.update("answer", ++pieces, 0);
+    }
     show(piece);
   });
   progress.clear();
   if (json) {
     answer.warnings = notes.with(answer.warnings);
+    if (const std::string cut = cut_note(answer); !cut.empty()) answer.warnings.push_back(cut);
     nlohmann::json out = answer_json(answer, session.inputs(), forecast, load, open);
     if (ask_flags.ids) out["ids"] = {{"prompt", answer.prompt_ids}, {"answer", answer.ids}};
     show(json_text(out) + "\n");

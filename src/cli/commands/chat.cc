@@ -4,16 +4,20 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <kinora/session.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/answer_text.h"
 #include "cli/bundled.h"
+#include "cli/chat_commands.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
+#include "cli/library_entry.h"
 #include "cli/line_reader.h"
 #include "cli/model_name.h"
 #include "cli/notes.h"
@@ -30,16 +34,6 @@ struct ChatFlags {
   SessionFlags flags;
 };
 
-constexpr const char* chat_help =
-    "Type a question and press Enter; what was read of the video is used again.\n"
-    "  /stats             frames, tokens, memory and the times of the last answer\n"
-    "  /evidence          the times that the last answer rests on\n"
-    "  /evidence FILE.png draws the frames\n"
-    "  /clear             forget the conversation, keep the video\n"
-    "  /help              this list\n"
-    "  /quit              end (as does Ctrl-D)\n"
-    "Ctrl-C stops an answer.\n";
-
 class Chat {
  public:
   Chat(ChatFlags& chat, Interrupts& interrupts)
@@ -53,7 +47,7 @@ class Chat {
 
   int run() {
     open();
-    LineReader lines("> ", history_place());
+    LineReader lines("> ", history_place(), complete_chat);
     if (lines.on_terminal() && !flags_.quiet) {
       fmt::print("{} is ready. /help lists the commands.\n", model_title(flags_.engine.model));
     }
@@ -63,11 +57,10 @@ class Chat {
       const size_t begin = line->find_first_not_of(" \t");
       if (begin == std::string::npos) continue;
       const std::string text = line->substr(begin);
-      if (text == "/quit" || text == "/exit") break;
-      if (text[0] == '/') {
-        obey(text);
-      } else {
+      if (text[0] != '/') {
         answer(text);
+      } else if (!obey(text)) {
+        break;
       }
       show("");
     }
@@ -92,17 +85,22 @@ class Chat {
     complain(error_text(error));
   }
 
-  // Reads the video at once, so that the first answer comes as fast as the others.
   void open() {
     flags_.input.cancel = interrupts_.token();
     const std::vector<InputInfo> added = flags_.add_inputs(session_, sources_);
-    if (sources_.empty()) return;
+    if (!sources_.empty()) read(added, flags_.subtitles);
+  }
+
+  // Reads new inputs at once, so that the next answer comes as fast as the others.
+  void read(const std::vector<InputInfo>& added, const std::vector<std::string>& subtitles) {
     const Forecast forecast = session_.forecast("?");
     progress_.clear();
     notes_.add(frame_notes(flags_.session, flags_.input.frames, engine_.describe(), added));
+    notes_.add(sound_notes(added, subtitles));
     notes_.add(forecast.changes);
     notes_.add(forecast.warnings);
     if (progress_.shown()) remark("{}\n", forecast_line(forecast));
+    progress_.expect(expected_stages(forecast, 0));
     const double offset = now();
     try {
       const Answer read = session_.prepare(interrupts_.renew());
@@ -113,7 +111,7 @@ class Chat {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::cancelled || Interrupts::asked_to_end()) throw;
       progress_.clear();
-      remark("stopped; the first question will read the video\n");
+      remark("stopped; the next question will read the video\n");
     }
   }
 
@@ -142,7 +140,7 @@ class Chat {
       fmt::print("\n");
       warn(last_);
       trace_.add(last_.spans, offset);
-      ++questions_;
+      said_.emplace_back(question, last_.text);
     } catch (const Error& error) {
       if (std::ferror(stdout) != 0) throw;  // nobody would see further answers
       if (shown) fmt::print("\n");
@@ -155,36 +153,77 @@ class Chat {
     }
   }
 
-  void obey(const std::string& command) {
-    if (command == "/help") {
-      fmt::print("{}", chat_help);
-    } else if (command == "/clear") {
-      session_.clear();
-      questions_ = 0;
-      fmt::print("the conversation is forgotten\n");
-    } else if (command == "/stats") {
-      stats();
-    } else if (command == "/evidence" || command.starts_with("/evidence ")) {
-      evidence(command.substr(std::string_view("/evidence").size()));
-    } else {
-      complain(fmt::format("there is no command {}; /help lists them", command));
+  // False where that was the end.
+  bool obey(const std::string& line) {
+    try {
+      const TypedCommand typed = parse_chat_command(line);
+      switch (typed.command) {
+        case ChatCommand::quit:
+          return false;
+        case ChatCommand::help:
+          fmt::print("{}", chat_help());
+          break;
+        case ChatCommand::add:
+          add(typed.file);
+          break;
+        case ChatCommand::save:
+          save(typed.file);
+          break;
+        case ChatCommand::evidence:
+          evidence(typed.file);
+          break;
+        case ChatCommand::stats:
+          stats();
+          break;
+        case ChatCommand::clear:
+          session_.clear();
+          said_.clear();
+          fmt::print("the conversation is forgotten\n");
+          break;
+      }
+    } catch (const Error& error) {
+      if (std::ferror(stdout) != 0) throw;
+      tell(error);
     }
+    return true;
   }
 
-  // `rest` may name a picture to draw.
-  void evidence(const std::string& rest) {
+  // Frames are chosen as for the others; subtitles were named for those.
+  void add(const std::string& file) {
+    InputOptions options = flags_.input;
+    options.cancel = interrupts_.renew();
+    const InputInfo added = session_.add(input_or_demo(file), options);
+    read({added}, {});
+    fmt::print("{}: {} frame{}, {} tokens\n", added.source, added.times.size(),
+               added.times.size() == 1 ? "" : "s", added.tokens);
+  }
+
+  void save(const std::string& file) {
+    if (file.ends_with(".kinora")) {
+      const MemoryFile saved = session_.save(file, interrupts_.renew());
+      progress_.clear();
+      enter_in_library(saved);
+      fmt::print("{} holds what was read, {}\n", file, human_bytes(saved.bytes));
+      return;
+    }
+    std::string text = fmt::format("# {}\n", model_title(flags_.engine.model));
+    for (const InputInfo& input : session_.inputs()) text += fmt::format("\n- {}\n", input.source);
+    for (const auto& [question, answer] : said_) {
+      text += fmt::format("\n**{}**\n\n{}\n", question, answer);
+    }
+    real_files().write(file, text);
+    fmt::print("{} holds {} question{} and answers\n", file, said_.size(),
+               said_.size() == 1 ? "" : "s");
+  }
+
+  // Draws the frames where a file is named.
+  void evidence(const std::string& file) {
     const std::vector<InputInfo> inputs = session_.inputs();
     const std::string text = evidence_text(last_.evidence, inputs);
     fmt::print("{}\n", text.empty() ? "the last answer rests on no frame of a video" : text);
-    const size_t begin = rest.find_first_not_of(" \t");
-    if (begin == std::string::npos || text.empty()) return;
-    const std::string path = rest.substr(begin, rest.find_last_not_of(" \t") + 1 - begin);
-    try {
-      draw_evidence(path, last_.evidence, inputs, interrupts_.renew());
-      fmt::print("drawn in {}\n", path);
-    } catch (const Error& error) {
-      tell(error);
-    }
+    if (file.empty() || text.empty()) return;
+    draw_evidence(file, last_.evidence, inputs, interrupts_.renew());
+    fmt::print("drawn in {}\n", file);
   }
 
   void stats() const {
@@ -192,7 +231,7 @@ class Chat {
       fmt::print("{}: {} frames of {}×{}, {} tokens\n", input.source, input.times.size(),
                  input.width, input.height, input.tokens);
     }
-    fmt::print("{} answers, {} of keys and values, peak memory {}\n", questions_,
+    fmt::print("{} answers, {} of keys and values, peak memory {}\n", said_.size(),
                human_bytes(last_.row_bytes), human_bytes(peak_memory()));
     fmt::print("last: {}\n", timing_line(last_, engine_.describe().load_seconds, 0));
     if (last_.draft) {
@@ -211,7 +250,7 @@ class Chat {
   Session session_;
   Notes notes_{true};
   Answer last_;
-  int64_t questions_ = 0;
+  std::vector<std::pair<std::string, std::string>> said_;  // questions and answers
 };
 
 }  // namespace

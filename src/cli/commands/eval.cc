@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,10 +22,11 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
-#include "draw/png_file.h"
+#include "draw/canvas.h"
 #include "engine/engine_state.h"
 #include "eval/heat_map.h"
 #include "eval/import.h"
+#include "eval/page.h"
 #include "eval/recall.h"
 #include "eval/report.h"
 #include "eval/run.h"
@@ -91,7 +94,55 @@ void write_report(const std::string& path, const std::string& content) {
   if (!path.empty()) real_files().write(path, content);
 }
 
+// As it was typed, in quotes where a shell needs them.
+std::string typed_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text = "kinora", word;
+  std::getline(file, word, '\0');  // the program
+  while (std::getline(file, word, '\0')) {
+    const bool plain =
+        !word.empty() && word.find_first_not_of(
+                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                             "-_./:=,+@%") == std::string::npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += " " + (plain ? word : quoted + "'");
+  }
+  return text;
+}
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &parts)};
+}
+
+void write_page(const EvalFlags& flags, const EvalData& data, const EvalOutcome& outcome,
+                const std::string& title, std::vector<ReportTable> tables,
+                const CancelToken& cancel) {
+  constexpr size_t most_mistakes = 60;
+  EvalPage page;
+  page.title = title;
+  page.date = date_now();
+  page.version = version_line();
+  page.command = typed_command();
+  page.tables = std::move(tables);
+  int64_t mistakes = 0;
+  page.mistakes = find_mistakes(outcome, data, most_mistakes, mistakes);
+  page.more_mistakes = mistakes - std::ssize(page.mistakes);
+  add_frames(page.mistakes, cancel);
+  for (const auto* problems : {&data.problems, &outcome.problems}) {
+    for (const EvalProblem& problem : *problems) {
+      page.problems.push_back(fmt::format("line {}: {}", problem.line, problem.message));
+    }
+  }
+  real_files().write(flags.html, as_html(page));
+}
+
 int evaluate(EvalFlags& flags, const CancelToken& cancel) {
+  if (!flags.heat_map.empty()) check_chart_path(flags.heat_map, "a heat map");
   const EvalData data = read_eval_data(real_files(), flags.data);
   std::vector<EvalPolicy> policies;
   const bool native_bf16 = flags.engine.native_bf16;
@@ -157,10 +208,10 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   }
   if (!outcome.stopped.empty()) fmt::print("{}\n", outcome.stopped);
   if (!flags.heat_map.empty()) {
-    write_png(flags.heat_map, needle_heat_map(outcome, flags.policies, title));
+    write_chart(flags.heat_map, needle_heat_map(outcome, flags.policies, title), "a heat map");
   }
   write_report(flags.markdown, markdown);
-  write_report(flags.html, as_html(tables, title));
+  if (!flags.html.empty()) write_page(flags, data, outcome, title, std::move(tables), cancel);
   // A report on fewer questions than there are is no success.
   return outcome.problems.empty() ? 0 : exit_code(outcome.problems.front().kind);
 }
@@ -234,7 +285,7 @@ void add_eval(CommandLine& line) {
   command
       ->add_option("--heat-map", flags->heat_map,
                    "Draw right answers by length and depth (questions with a depth)")
-      ->type_name("FILE.png");
+      ->type_name("FILE.png|FILE.svg");
   command
       ->add_option("--recall", flags->recall,
                    "Measure how much of dense attention each sparse policy captures and how long "

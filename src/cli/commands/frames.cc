@@ -255,7 +255,7 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
     const auto count = static_cast<int64_t>(samples.size());
     FrameStream stream = video->read(std::move(samples), read);
     const std::string title =
-        fmt::format("{}  {}x{}  {}", std::filesystem::path(flags.source).filename().string(),
+        fmt::format("{}  {}×{}  {}", std::filesystem::path(flags.source).filename().string(),
                     info.size.width, info.size.height, time_label(info.duration, 0));
     FrameWriter writer(flags, stream.size(), count, title);
     std::set<int64_t> came;

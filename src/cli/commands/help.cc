@@ -10,6 +10,7 @@
 #include "cli/command_line.h"
 #include "cli/help/completion.h"
 #include "cli/help/help_format.h"
+#include "cli/help/needs.h"
 #include "cli/policies.h"
 #include "engine/tokens/tokens.h"
 #include "memory/retention/retention.h"
@@ -86,15 +87,17 @@ void add_help(CommandLine& line) {
   auto topic = std::make_shared<std::string>();
   auto markdown = std::make_shared<bool>(false);
   auto man = std::make_shared<bool>(false);
-  std::string topics = "quality, policies";
+  std::string topics = "needs, quality, policies";
   for (const PolicyPoint* point : policy_points()) topics += ", " + point->name;
   CLI::App* command = line.app.add_subcommand("help", "Explain a command or a topic");
   command->add_option("topic", *topic, "A command, or: " + topics)->type_name("TOPIC");
-  command->add_flag("--markdown", *markdown, "Of policies: as Markdown, which is docs/policies.md");
+  command->add_flag("--markdown", *markdown,
+                    "Of policies and needs: as Markdown, as in docs/policies.md and README.md");
   command->add_flag("--man", *man, "All commands as a page for man(1)");
   command->footer(
       "Examples:\n"
       "  kinora help ask\n"
+      "  kinora help needs\n"
       "  kinora help quality\n"
       "  kinora help policies");
   command->callback([topic, markdown, man, &line] {
@@ -103,11 +106,15 @@ void add_help(CommandLine& line) {
         fmt::print("{}", man_page(line.app, version_line()));
         return 0;
       }
-      if (*markdown && *topic != "policies") {
-        throw Error(ErrorKind::usage, "only 'kinora help policies' has a Markdown form");
+      if (*markdown && *topic != "policies" && *topic != "needs") {
+        throw Error(ErrorKind::usage, "only the topics policies and needs have a Markdown form");
       }
       if (topic->empty()) {
         fmt::print("{}", help_text(line.app));
+        return 0;
+      }
+      if (*topic == "needs") {
+        fmt::print("{}", needs_text(*markdown));
         return 0;
       }
       if (*topic == "quality" || *topic == "policies") {
@@ -121,7 +128,7 @@ void add_help(CommandLine& line) {
         fmt::print("{}", point_help(*point));
         return 0;
       }
-      std::vector<std::string> known = {"quality", "policies"};
+      std::vector<std::string> known = {"needs", "quality", "policies"};
       for (const PolicyPoint* point : policy_points()) known.push_back(point->name);
       for (const CLI::App* explained : subcommands_of(line.app)) {
         known.push_back(explained->get_name());

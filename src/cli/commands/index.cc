@@ -67,14 +67,15 @@ std::optional<MemoryFile> known(const Session& session, const IndexFlags& flags,
   return std::nullopt;
 }
 
-void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool fresh) {
+void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool fresh,
+           const std::vector<std::string>& warnings) {
   int64_t frames = 0;
   for (const MemoryFileInput& input : file.inputs) frames += input.frames;
   if (flags.json) {
     nlohmann::json out = {{"path", file.path},     {"key", file.key},       {"bytes", file.bytes},
                           {"frames", frames},      {"tokens", file.tokens}, {"model", file.model},
                           {"memory", file.memory}, {"retain", file.retain}, {"fresh", fresh},
-                          {"seconds", seconds}};
+                          {"seconds", seconds},    {"warnings", warnings}};
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
@@ -116,16 +117,18 @@ int index(IndexFlags& index_flags, const CancelToken& cancel) {
   const std::vector<InputInfo> added = flags.add_inputs(session, index_flags.sources);
   if (const std::optional<MemoryFile> file = known(session, index_flags, out)) {
     progress.clear();
-    print(index_flags, *file, 0, false);
+    print(index_flags, *file, 0, false, {});
     return 0;
   }
   const Forecast forecast = session.forecast("?");
   progress.clear();
   Notes notes(!index_flags.json);
   notes.add(frame_notes(flags.session, flags.input.frames, engine.describe(), added));
+  notes.add(sound_notes(added, flags.subtitles));
   notes.add(forecast.changes);
   notes.add(forecast.warnings);
   if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+  progress.expect(expected_stages(forecast, 0));
   const Answer read = session.prepare(cancel);
   progress.clear();
   if (!index_flags.json) {
@@ -137,7 +140,7 @@ int index(IndexFlags& index_flags, const CancelToken& cancel) {
   progress.clear();
   enter_in_library(file);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  print(index_flags, file, seconds.count(), true);
+  print(index_flags, file, seconds.count(), true, notes.with(read.warnings));
   return 0;
 }
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <kinora/session.h>
 
@@ -47,6 +48,11 @@ nlohmann::json as_json(const VideoInfo& info, bool live, const std::vector<Quest
     }
     cost_list.push_back(std::move(entry));
   }
+  nlohmann::json subtitles = nlohmann::json::array();
+  for (const SubtitleTrack& track : info.subtitles) {
+    subtitles.push_back(
+        {{"language", track.language}, {"codec", track.codec}, {"readable", track.text}});
+  }
   return {{"source", info.source},
           {"container", info.container},
           {"codec", info.codec},
@@ -60,6 +66,7 @@ nlohmann::json as_json(const VideoInfo& info, bool live, const std::vector<Quest
           {"still", info.still},
           {"live", live},
           {"has_audio", info.has_audio},
+          {"subtitles", subtitles},
           {"frames", info.frames},
           {"duration", info.duration},
           {"fps", info.fps},
@@ -102,6 +109,12 @@ void print_video(const VideoInfo& info, bool live) {
   print_row("size", size);
   print_row("colour", fmt::format("{}, {} bit, matrix {}, range {}", info.pixel_format,
                                   info.bit_depth, info.color_matrix, info.color_range));
+  std::vector<std::string> tracks;
+  for (const SubtitleTrack& track : info.subtitles) {
+    tracks.push_back(fmt::format("{} ({}{})", track.language, track.codec,
+                                 track.text ? "" : ", pictures: not read"));
+  }
+  if (!tracks.empty()) print_row("subtitles", fmt::format("{}", fmt::join(tracks, ", ")));
   if (info.still) return;
   if (live) {
     print_row("length", "live: not known");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
 #include "engine/attention_choice.h"
@@ -153,6 +155,7 @@ class Tuning {
       : flags_(flags),
         cancel_(cancel),
         progress_(flags.json || flags.session.quiet),
+        notes_(!flags.json),
         prompts_(prompts_of(flags)),
         path_(output_path(flags)) {
     const std::string directory = std::filesystem::absolute(path_).parent_path().string();
@@ -171,6 +174,7 @@ class Tuning {
   }
 
   const std::string& path() const { return path_; }
+  std::vector<std::string> notes() const { return notes_.with({}); }
 
   HeadTable run(const Engine& engine) {
     if (prompts_.size() < 2) {
@@ -218,6 +222,13 @@ class Tuning {
     Session session(engine, flags_.session.session);
     const std::vector<QuestionPart> prompt = open(session, item);
     const SessionState& state = SessionAccess::state(session);
+    std::vector<ContentPart> content;
+    for (const QuestionPart& part : prompt) {
+      content.push_back(part.text ? ContentPart{Modality::text, *part.text}
+                                  : ContentPart{Modality::video, ""});
+    }
+    progress_.clear();
+    notes_.add(short_sample_note(state.forecast(content).tokens));
     HeadTable table = start_table(flags_, path, expected_table(state.model().info()));
     int64_t found = 0;
     auto saved = std::chrono::steady_clock::now();
@@ -247,6 +258,7 @@ class Tuning {
   TuneFlags& flags_;
   CancelToken cancel_;
   TerminalProgress progress_;
+  Notes notes_;
   std::vector<EvalItem> prompts_;
   std::string path_;
   SearchOptions options_;
@@ -261,7 +273,9 @@ int tune(TuneFlags& flags, const CancelToken& cancel) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (flags.json) {
-    fmt::print("{}", to_json(table));
+    auto out = nlohmann::ordered_json::parse(to_json(table));
+    out["warnings"] = tuning.notes();
+    fmt::print("{}\n", out.dump(2));
   } else {
     summarise(table, tuning.path(), seconds);
   }

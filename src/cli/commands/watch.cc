@@ -24,6 +24,7 @@
 #include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
+#include "cli/video_flags.h"
 #include "cli/watch/ready_lines.h"
 #include "cli/watch/watch_source.h"
 
@@ -51,20 +52,9 @@ constexpr const char* watch_help =
     "  /quit       end (as does Ctrl-C)\n"
     "Ctrl-C stops an answer.\n";
 
-// "30s", "5min", "1.5h", or seconds.
 double parse_period(const std::string& text) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [after, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  const std::string unit(after, end);
-  const double scale = unit.empty() || unit == "s" ? 1
-                       : unit == "min"             ? 60
-                       : unit == "h"               ? 3600
-                                                   : 0;
-  if (error != std::errc() || !(number * scale > 0) || !(number * scale < 1e9)) {
-    throw Error(ErrorKind::usage, "'" + text + "' is not a time; write 30s, 5min or 1h");
-  }
-  return number * scale;
+  if (const double seconds = parse_time(text); seconds > 0 && seconds < 1e9) return seconds;
+  throw Error(ErrorKind::usage, "--every " + text + ": must be above 0");
 }
 
 double parse_speed(const std::string& text) {
@@ -117,7 +107,8 @@ class Watch {
     // Cameras do not wait, nor does what is played like one. Pipes, and what is fetched, do.
     input.drops = may_come_back(watch_.source) || input.speed > 0;
     input.cancel = interrupts_.token();
-    source_.open(input);
+    const InputInfo opened = source_.open(input);
+    for (const std::string& note : sound_notes({opened}, {})) tell("note", note);
     if (!flags_.quiet && !watch_.json && ::isatty(STDIN_FILENO) == 1 && lines_wanted_) {
       fmt::print("watching {}. /help lists the commands.\n", watch_.source);
     }
@@ -211,6 +202,7 @@ class Watch {
     if (stream) {
       fmt::print("\n");
       std::fflush(stdout);
+      if (const std::string cut = cut_note(*answered); !cut.empty()) tell("note", cut);
       const std::string evidence = evidence_text(answered->evidence, session_.inputs());
       if (!flags_.quiet && !evidence.empty()) fmt::print(stderr, "{}\n", evidence);
       return;
@@ -223,12 +215,15 @@ class Watch {
     for (const EvidenceSpan& span : answered.evidence) {
       spans.push_back({{"start", span.start}, {"end", span.end}, {"share", span.share}});
     }
+    std::vector<std::string> warnings = answered.warnings;
+    if (const std::string cut = cut_note(answered); !cut.empty()) warnings.push_back(cut);
     print_json({{"event", "answer"},
                 {"time", seen},
                 {"question", question},
                 {"answer", answered.text},
                 {"evidence", spans},
-                {"first_token", answered.timings.first_token}});
+                {"first_token", answered.timings.first_token},
+                {"warnings", warnings}});
   }
 
   // Each of them is asked by itself, when its time has come and once more at the end.

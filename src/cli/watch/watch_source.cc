@@ -35,9 +35,9 @@ bool may_come_back(const std::string& source) {
 WatchSource::WatchSource(Session& session, std::string source, int64_t tries, WatchEvents events)
     : session_(session), source_(std::move(source)), tries_(tries), events_(std::move(events)) {}
 
-void WatchSource::open(InputOptions options) {
+InputInfo WatchSource::open(InputOptions options) {
   options.resumes = is_address(source_);
-  session_.open(source_, options);
+  return session_.open(source_, options);
 }
 
 void WatchSource::break_off(const std::string& why) {

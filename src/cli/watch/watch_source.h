@@ -39,7 +39,7 @@ class WatchSource {
   // `tries`: attempts to reach it again before giving up; negative: no limit.
   WatchSource(Session& session, std::string source, int64_t tries, WatchEvents events);
 
-  void open(InputOptions options);
+  InputInfo open(InputOptions options);
   // Takes in a little of what has come, or tries to reach the source again when it is time to.
   // Returns whether anything was done. Throws what ended the source for good.
   bool step(const CancelToken& cancel);

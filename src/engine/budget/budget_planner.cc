@@ -296,9 +296,10 @@ Cost cost_of(const BudgetRequest& request, std::span<const int64_t> frames, doub
   cost.weight_bytes = request.weight_bytes;
   add_working_bytes(request, frames, cost);
   const int64_t rows_before = request.row_bytes_before / std::max<int64_t>(1, request.token_bytes);
-  cost.seconds = expected_seconds(
+  cost.stages = expected_stages(
       request.speed, {cost.tokens, seen,
                       static_cast<double>(rows_before) + static_cast<double>(rows) / 2, pixels});
+  cost.seconds = expected_seconds(request.speed, cost.stages);
   return cost;
 }
 

@@ -89,7 +89,8 @@ struct Cost {
   int64_t decoder_bytes = 0;
   int64_t frame_bytes = 0;
   int64_t activation_bytes = 0;
-  double seconds = 0;
+  StageSeconds stages;
+  double seconds = 0;  // of all of them together
 
   int64_t working_bytes() const {
     return program_bytes + index_bytes + decoder_bytes + frame_bytes + activation_bytes;

@@ -42,6 +42,7 @@ class DecodeProgress final : public Progress {
     if (std::any_of(items.begin(), items.end(), has_no_end)) total_ = 0;
   }
   void next_item(int64_t frames_before) { before_ = frames_before; }
+  int64_t total() const { return total_; }  // 0: not known
   void update(std::string_view stage, int64_t done, int64_t) override {
     target_.update(stage, before_ + done, total_);
   }
@@ -90,6 +91,7 @@ class DecodeStage {
   }
 
   const IngestItem& item(size_t number) const { return items_[number]; }
+  int64_t frames() const { return progress_.total(); }
 
  private:
   const std::vector<IngestItem> items_;
@@ -101,8 +103,12 @@ class DecodeStage {
 
 class VisionStage {
  public:
-  VisionStage(const EngineState& engine, SpanRecorder& spans)
-      : engine_(engine), clock_(engine.context, spans, "vision") {}
+  // `frames` of all items are expected; 0: not known.
+  VisionStage(const EngineState& engine, int64_t frames, Progress& progress, SpanRecorder& spans)
+      : engine_(engine),
+        expected_(frames),
+        progress_(progress),
+        clock_(engine.context, spans, "vision") {}
 
   TokenGroup run(const IngestItem& item, DecodedGroup decoded) {
     Units& units = decoded.units;
@@ -122,6 +128,8 @@ class VisionStage {
     choose_tokens(item, group);
     clock_.end(fmt::format("vision {} frames from {:.1f} s", group.frames.size(),
                            units.times.empty() ? 0.0 : units.times.front()));
+    seen_ += std::ssize(group.frames);
+    progress_.update("vision", seen_, expected_);
     return group;
   }
 
@@ -140,7 +148,10 @@ class VisionStage {
   }
 
   const EngineState& engine_;
+  const int64_t expected_;
+  Progress& progress_;
   StageClock clock_;
+  int64_t seen_ = 0;                   // frames
   std::optional<TokenPruner> pruner_;  // of the item that is being encoded
 };
 
@@ -157,7 +168,7 @@ class OverlappedIngest final : public Ingest {
                    const IngestOptions& options, Progress& progress, SpanRecorder& spans)
       : gate_(spare_cores(engine)),
         decode_(std::move(items), options, progress, spans, &gate_),
-        vision_(engine, spans) {
+        vision_(engine, decode_.frames(), progress, spans) {
     try {
       decoding_ = std::thread([this] { decode(); });
       // On a CPU the tower and the decoder layers take turns; with a GPU nobody waits for a core.
@@ -261,7 +272,8 @@ class SequentialIngest final : public Ingest {
  public:
   SequentialIngest(const EngineState& engine, std::vector<IngestItem> items,
                    const IngestOptions& options, Progress& progress, SpanRecorder& spans)
-      : decode_(std::move(items), options, progress, spans, nullptr), vision_(engine, spans) {}
+      : decode_(std::move(items), options, progress, spans, nullptr),
+        vision_(engine, decode_.frames(), progress, spans) {}
 
   std::optional<TokenGroup> next(const CancelToken& cancel) override {
     cancel.check();

@@ -50,6 +50,16 @@ double sampled_rate(const FrameChoice& choice, const std::vector<SampledFrame>& 
   return count / static_cast<double>(std::max<int64_t>(1, part.count)) * source_fps;
 }
 
+// A file of subtitles, or those inside the video.
+std::vector<Subtitle> read_along(Video& video, std::string_view wanted) {
+  constexpr std::string_view inside = "embedded";
+  if (wanted == inside) return video.subtitles("");
+  if (wanted.starts_with(inside) && wanted[inside.size()] == ':') {
+    return video.subtitles(std::string(wanted.substr(inside.size() + 1)));
+  }
+  return read_subtitles(real_files(), std::string(wanted));
+}
+
 VisualInput open_source(const Model& model, const VisualRequest& request, OpenOptions options) {
   if (!model.info().sees) {
     throw Error(ErrorKind::unsupported, fmt::format("{} is a text model: it cannot look at {}",
@@ -132,7 +142,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     if (info.still) {
       throw Error(ErrorKind::usage, request.source + " is a picture: it has no subtitles");
     }
-    input.subtitles = read_subtitles(real_files(), request.subtitles);
+    input.subtitles = read_along(*input.video, request.subtitles);
     std::erase_if(input.subtitles, [&](const Subtitle& subtitle) {
       return subtitle.end < request.frames.start || subtitle.begin > request.frames.end;
     });

@@ -26,7 +26,8 @@ struct VisualRequest {
   FrameChoice frames;     // of a video
   double folder_fps = 1;  // of a folder of pictures
   VisualLimits limits;    // pixels per frame
-  std::string subtitles;  // a file, to be read along; empty: none
+  // To be read along: a file, or "embedded" (":LANGUAGE"), inside the source; empty: none.
+  std::string subtitles;
   bool keep_index = true;
   Coming coming;  // where it is looked at as it comes
 };

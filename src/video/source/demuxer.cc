@@ -231,11 +231,20 @@ void Demuxer::select_stream() {
                             : sound        ? ", only sound"
                                            : ""));
   }
+  keep_only(chosen);
+}
+
+void Demuxer::keep_only(int stream) {
   for (unsigned i = 0; i < format_->nb_streams; ++i) {
     format_->streams[i]->discard =
-        static_cast<int>(i) == chosen ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
+        static_cast<int>(i) == stream ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
   }
-  stream_ = format_->streams[chosen];
+  stream_ = format_->streams[stream];
+}
+
+void Demuxer::turn_to(int stream) {
+  filter_.reset();
+  keep_only(stream);
 }
 
 void Demuxer::check_size() {

@@ -52,6 +52,9 @@ class Demuxer {
   // Such a format, and a codec whose packets in it are whole pictures with times of their own.
   bool needs_no_parser() const;
 
+  // Packets of another stream from now on: subtitles.
+  void turn_to(int stream);
+
   // The next packet of the stream; false at the end. A broken stretch is passed over.
   bool read(AVPacket& packet);
   // Goes to a keyframe at or before the timestamp, or to a byte; false when FFmpeg refuses. Only
@@ -65,6 +68,7 @@ class Demuxer {
  private:
   void open(bool probe);
   void select_stream();
+  void keep_only(int stream);
   void check_size();
   void add_filter();
   bool read_unfiltered(AVPacket& packet);

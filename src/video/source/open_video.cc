@@ -25,6 +25,7 @@ extern "C" {
 #include "video/index/index_cache.h"
 #include "video/source/camera.h"
 #include "video/source/demuxer.h"
+#include "video/source/embedded_subtitles.h"
 #include "video/source/image_folder.h"
 #include "video/source/live_read.h"
 #include "video/source/picture_header.h"
@@ -84,6 +85,7 @@ VideoInfo describe(const Demuxer& demuxer, const Orientation& orientation,
                      : range == AVCOL_RANGE_JPEG ? "full"
                                                  : "unknown";
   info.has_audio = demuxer.has_audio();
+  info.subtitles = list_subtitles(demuxer.format());
   info.promised_duration = promised_duration(demuxer);
   set_size(info, {parameters.width, parameters.height}, orientation);
   return info;
@@ -229,6 +231,13 @@ class FileVideo final : public IndexedVideo {
     info_ = describe(*demuxer_, orientation_, origin.name);
   }
 
+  std::vector<Subtitle> subtitles(const std::string& language) override {
+    const double offset = info().start_offset;  // makes the index
+    const SubtitleTrack& track = choose_subtitles(info_.subtitles, language, origin_.name);
+    Demuxer demuxer(origin_, options_, options_.cancel, CancelToken(), true);
+    return read_embedded_subtitles(demuxer, track, offset, origin_.name);
+  }
+
  protected:
   std::shared_ptr<const VideoIndex> index_now() override {
     const IndexCache cache(options_.index_cache);
@@ -299,6 +308,11 @@ class FolderVideo final : public IndexedVideo {
     set_size(info_, info_.coded_size, first_orientation(demuxer));
   }
 
+  std::vector<Subtitle> subtitles(const std::string& language) override {
+    choose_subtitles({}, language, info().source);
+    return {};
+  }
+
  protected:
   std::shared_ptr<const VideoIndex> index_now() override {
     return std::make_shared<VideoIndex>(folder_index(pictures_.size(), options_.folder_fps));
@@ -331,6 +345,10 @@ class LiveVideo final : public Video {
   bool live() const override { return true; }
   const std::vector<double>& times() override { return times_; }
 
+  std::vector<Subtitle> subtitles(const std::string&) override {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: subtitles of a live source are not read", origin_.name));
+  }
   std::vector<SampledFrame> sample(const FrameChoice&) override { refuse_samples(); }
   FrameStream read(std::vector<SampledFrame>, const ReadOptions&) override { refuse_samples(); }
 

@@ -1,6 +1,6 @@
 // Subtitles of a video: what is said when. Read from a file of any text format that libavformat
-// knows (SubRip, WebVTT, ASS, SAMI, MicroDVD …). Used by engine/, which puts them between the
-// frames they belong to.
+// knows (SubRip, WebVTT, ASS, SAMI, MicroDVD …), or from inside the video (Video::subtitles). Used
+// by engine/, which puts them between the frames they belong to.
 #pragma once
 
 #include <string>
@@ -15,6 +15,15 @@ struct Subtitle {
   double begin = 0;  // seconds
   double end = 0;
   std::string text;  // one line, without markup
+};
+
+// A stream of subtitles inside a video.
+struct SubtitleTrack {
+  int stream = 0;        // its number in the container
+  std::string language;  // as the container says it ("eng"), else "und"
+  std::string codec;     // "subrip", "mov_text", "dvd_subtitle"
+  bool text = false;     // else pictures, which are not read
+  int rank = 0;          // the smallest is what a player would show
 };
 
 // In order of time. Throws bad_input, naming the line where there is one, for what is not a file of
