@@ -10,9 +10,6 @@
 
 namespace kinora {
 
-// The finite kind of e4m3: 448 is the largest, there is no infinity, 0x7f and 0xff are NaN.
-float e4m3_value(uint8_t bits);
-
 // Scales and zero points of parts of a weight: part (n / rows, k / columns), or of column k the
 // group that `column_groups` names.
 struct PartScales {

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "model/weights/dequantize.h"
 #include "model/weights/safetensors_writer.h"
+#include "ops/packed_matrix.h"
 #include "support/temp_dir.h"
 
 namespace kinora {
