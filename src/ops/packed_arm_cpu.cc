@@ -17,6 +17,11 @@ namespace {
 
 constexpr int steps = 4;  // of eight columns in a block
 
+inline int64_t span_end(const PanelWeights& panel, int64_t block) {
+  const int64_t end = block + panel.span_blocks;
+  return end < panel.blocks ? end : panel.blocks;
+}
+
 // The rows of one step, two in each register; 4-bit codes of two steps stand in the same bytes.
 template <bool four_bits>
 inline __attribute__((always_inline)) void load_step(const uint8_t* codes, int step,
@@ -42,37 +47,40 @@ KINORA_DOT_TARGET void dot_panel(const DigitTile& tile, const PanelWeights& pane
   const uint8_t* codes = panel.codes;
   const int8_t* values = tile.values;
   const float* scales = panel.scales;
+  const float* own_scales = tile.scales;
   for (int64_t block = 0, group = 0; block < panel.blocks; ++group, scales += 8) {
     const float32x4_t scale0 = vld1q_f32(scales), scale1 = vld1q_f32(scales + 4);
-    const int64_t end =
-        block + panel.group_blocks < panel.blocks ? block + panel.group_blocks : panel.blocks;
-    for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
+    for (int64_t span = 0; span < panel.group_spans && block < panel.blocks; ++span) {
       int32x4_t parts[rows][4];
 #pragma GCC unroll 4
       for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
         for (int p = 0; p < 4; ++p) parts[r][p] = vdupq_n_s32(0);
       }
+      const int64_t end = span_end(panel, block);
+      for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
 #pragma GCC unroll 4
-      for (int step = 0; step < steps; ++step) {
-        int8x16_t weights[4];
-        load_step<four_bits>(codes, step, weights);
+        for (int step = 0; step < steps; ++step) {
+          int8x16_t weights[4];
+          load_step<four_bits>(codes, step, weights);
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; ++r) {
-          const int8x8_t eight = vld1_s8(values + (step * rows + r) * 8);
-          const int8x16_t twice = vcombine_s8(eight, eight);
+          for (int r = 0; r < rows; ++r) {
+            const int8x8_t eight = vld1_s8(values + (step * rows + r) * 8);
+            const int8x16_t twice = vcombine_s8(eight, eight);
 #pragma GCC unroll 4
-          for (int p = 0; p < 4; ++p) parts[r][p] = vdotq_s32(parts[r][p], weights[p], twice);
+            for (int p = 0; p < 4; ++p) parts[r][p] = vdotq_s32(parts[r][p], weights[p], twice);
+          }
         }
       }
 #pragma GCC unroll 4
       for (int r = 0; r < rows; ++r) {
-        const float own = tile.scales[block * rows + r];
+        const float own = own_scales[r];
         const int32x4_t low = vpaddq_s32(parts[r][0], parts[r][1]);
         const int32x4_t high = vpaddq_s32(parts[r][2], parts[r][3]);
         sums[r][0] = vfmaq_f32(sums[r][0], vcvtq_f32_s32(low), vmulq_n_f32(scale0, own));
         sums[r][1] = vfmaq_f32(sums[r][1], vcvtq_f32_s32(high), vmulq_n_f32(scale1, own));
       }
+      own_scales += rows;
     }
     if (panel.zeros != nullptr || panel.zero != 0) {
       const float* zeros = panel.zeros + group * 8;
@@ -119,36 +127,39 @@ KINORA_I8MM_TARGET void matrix_panel(const DigitTile& tile, const PanelWeights& 
   const uint8_t* codes = panel.codes;
   const int8_t* values = tile.values;
   const float* scales = panel.scales;
+  const float* own_scales = tile.scales;
   for (int64_t block = 0, group = 0; block < panel.blocks; ++group, scales += 8) {
-    const int64_t end =
-        block + panel.group_blocks < panel.blocks ? block + panel.group_blocks : panel.blocks;
-    for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
+    for (int64_t span = 0; span < panel.group_spans && block < panel.blocks; ++span) {
       int32x4_t parts[pairs][4];
 #pragma GCC unroll 4
       for (int p = 0; p < pairs; ++p) {
 #pragma GCC unroll 4
         for (int q = 0; q < 4; ++q) parts[p][q] = vdupq_n_s32(0);
       }
+      const int64_t end = span_end(panel, block);
+      for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
 #pragma GCC unroll 4
-      for (int step = 0; step < steps; ++step) {
-        int8x16_t weights[4];
-        load_step<four_bits>(codes, step, weights);
+        for (int step = 0; step < steps; ++step) {
+          int8x16_t weights[4];
+          load_step<four_bits>(codes, step, weights);
 #pragma GCC unroll 4
-        for (int p = 0; p < pairs; ++p) {
-          const int8x16_t own = vld1q_s8(values + (step * rows + 2 * p) * 8);
+          for (int p = 0; p < pairs; ++p) {
+            const int8x16_t own = vld1q_s8(values + (step * rows + 2 * p) * 8);
 #pragma GCC unroll 4
-          for (int q = 0; q < 4; ++q) parts[p][q] = vmmlaq_s32(parts[p][q], own, weights[q]);
+            for (int q = 0; q < 4; ++q) parts[p][q] = vmmlaq_s32(parts[p][q], own, weights[q]);
+          }
         }
       }
 #pragma GCC unroll 4
       for (int p = 0; p < pairs; ++p) {
-        const float32x4_t own = each_twice(tile.scales + block * rows + 2 * p);
+        const float32x4_t own = each_twice(own_scales + 2 * p);
 #pragma GCC unroll 4
         for (int q = 0; q < 4; ++q) {
           sums[p][q] = vfmaq_f32(sums[p][q], vcvtq_f32_s32(parts[p][q]),
                                  vmulq_f32(own, both_twice(scales + 2 * q)));
         }
       }
+      own_scales += rows;
     }
     if (panel.zeros != nullptr || panel.zero != 0) {
 #pragma GCC unroll 4

@@ -17,7 +17,8 @@ constexpr int64_t panel_rows = PackedMatrix::panel_rows;
 constexpr int64_t row_chunk = 512;           // rows that are written in digits at once
 constexpr int64_t strip_bytes = 256 * 1024;  // of weights that stay in cache while rows pass
 constexpr int64_t fp8_rows = 4;              // up to here fp8 is widened in registers
-constexpr int64_t widened_bytes = 1 << 20;   // of weights widened at once, for each thread
+constexpr int64_t plain_few_rows = 20;       // up to here widened ones go to matmul_rows
+constexpr int64_t widened_bytes = 1 << 18;   // of weights widened at once, for each thread
 constexpr float digit = 127, next_digit = 254;
 
 const PanelKernels& best_kernels() {
@@ -50,36 +51,46 @@ inline float rounded(float x) {
   return (x + magic) - magic;
 }
 
-// One block of a row: its digits, each `stride` rows of a tile apart. Returns the scale of the
-// first; a block with a NaN or an infinity gets NaN for a scale.
-float write_digits(const float* from, int digits, int rows, int8_t* to) {
+// The largest magnitude of some blocks, as bits.
+uint32_t largest_of(const float* from, int64_t count) {
   uint32_t largest = 0;
-  for (int64_t i = 0; i < block; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffu);
   }
-  const float bound = std::bit_cast<float>(largest);
+  return largest;
+}
+
+// One block of a row times `inverse` in digits, each in its own row of a tile; adds what each holds
+// to sums.
+void write_digits(const float* from, float inverse, int digits, int rows, int8_t* to,
+                  int32_t* sums) {
   float left[block];
-  float scale = bound / digit, inverse = digit / bound;
-  const bool finite = largest < 0x7f800000u;
-  if (!finite || !(inverse < std::numeric_limits<float>::infinity())) scale = inverse = 0;
-  for (int64_t i = 0; i < block; ++i) left[i] = finite ? from[i] * inverse : 0.0f;
+  for (int64_t i = 0; i < block; ++i) left[i] = from[i] * inverse;
   for (int d = 0; d < digits; ++d) {
+    int8_t whole[block];
+    int32_t sum = 0;
     for (int64_t i = 0; i < block; ++i) {
-      const float whole = rounded(left[i]);
-      to[i / 8 * rows * 8 + d * 8 + i % 8] = static_cast<int8_t>(static_cast<int32_t>(whole));
-      left[i] = (left[i] - whole) * next_digit;
+      const float number = rounded(left[i]);
+      const auto as_int = static_cast<int32_t>(number);
+      whole[i] = static_cast<int8_t>(as_int);
+      sum += as_int;
+      left[i] = (left[i] - number) * next_digit;
     }
+    for (int64_t i = 0; i < block; i += 8) {
+      std::memcpy(to + (i / 8 * rows + d) * 8, whole + i, 8);
+    }
+    sums[d] += sum;
   }
-  return finite ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
 // A tile of the rows from `first` on, in the layout of DigitTile.
 struct TileSpace {
-  int64_t k, blocks, groups, group_blocks;
+  int64_t k, blocks, groups, span_blocks, group_spans;
   Tiling tiling;
 
   size_t values() const { return static_cast<size_t>(blocks * block * tiling.rows); }
-  size_t scales() const { return static_cast<size_t>(blocks * tiling.rows); }
+  int64_t spans() const { return divide_up(blocks, span_blocks); }
+  size_t scales() const { return static_cast<size_t>(spans() * tiling.rows); }
   size_t sums() const { return static_cast<size_t>(groups * tiling.rows); }
   size_t bytes() const {
     const size_t used = values() + (scales() + sums()) * sizeof(float);
@@ -105,17 +116,29 @@ void write_tile(const TileSpace& space, const MatmulWork& work, int64_t first, i
   for (int64_t i = 0; i < count; ++i) {
     const float* from = work.a + (first + i) * work.a_stride;
     const int at_row = static_cast<int>(i) * digits;
-    for (int64_t b = 0; b < space.blocks; ++b) {
-      float part[block] = {};
-      const int64_t columns = std::min(block, space.k - b * block);
-      std::memcpy(part, from + b * block, static_cast<size_t>(columns) * sizeof(float));
-      int8_t* to = values + b * block * rows + at_row * 8;
-      float scale = write_digits(part, digits, rows, to);
+    for (int64_t span = 0; span < space.spans(); ++span) {
+      const int64_t begin = span * space.span_blocks;
+      const int64_t end = std::min(space.blocks, begin + space.span_blocks);
+      const int64_t columns = std::min(end * block, space.k) - begin * block;
+      const uint32_t bits = largest_of(from + begin * block, columns);
+      const bool finite = bits < 0x7f800000u;
+      const float largest = std::bit_cast<float>(bits);
+      float scale = largest / digit, inverse = digit / largest;
+      if (!(inverse < std::numeric_limits<float>::infinity())) scale = inverse = 0;  // nearly 0
+      if (!finite) scale = std::numeric_limits<float>::quiet_NaN();
+      int32_t totals[most_tile_rows] = {};
+      for (int64_t b = begin; b < end; ++b) {
+        float part[block] = {};
+        const int64_t count_here = std::min(block, space.k - b * block);
+        if (finite && count_here > 0) {
+          std::memcpy(part, from + b * block, static_cast<size_t>(count_here) * sizeof(float));
+        }
+        write_digits(part, finite ? inverse : 0, digits, rows,
+                     values + b * block * rows + at_row * 8, totals);
+      }
       for (int d = 0; d < digits; ++d, scale /= next_digit) {
-        int32_t sum = 0;
-        for (int64_t j = 0; j < block; ++j) sum += to[j / 8 * rows * 8 + d * 8 + j % 8];
-        scales[b * rows + at_row + d] = scale;
-        sums[b / space.group_blocks * rows + at_row + d] += static_cast<float>(sum) * scale;
+        scales[span * rows + at_row + d] = scale;
+        sums[span / space.group_spans * rows + at_row + d] += static_cast<float>(totals[d]) * scale;
       }
     }
   }
@@ -137,13 +160,21 @@ void write_result(const PackedWork& product, int64_t first, int64_t count, int64
   }
 }
 
+// Blocks of a span: four where groups allow.
+int64_t span_blocks_of(const PackedMatrix& matrix) {
+  const int64_t group = matrix.group() / block, wide = 4;
+  return group % wide == 0 || matrix.groups() == 1 ? wide : 1;
+}
+
 PanelWeights panel_of(const PackedMatrix& matrix, int64_t index) {
+  const int64_t span = span_blocks_of(matrix);
   return {matrix.panel(index),
           matrix.scales(index),
           matrix.zeros(index),
           matrix.zero(),
           matrix.padded_columns() / block,
-          matrix.group() / block};
+          span,
+          divide_up(matrix.group() / block, span)};
 }
 
 // Calls body(product, first panel, last panel) over all panels, in parallel.
@@ -177,8 +208,10 @@ void whole_numbers(const Context& context, std::span<const PackedWork> products,
   const MatmulWork& work = products[0].work;
   const PackedMatrix& first_matrix = *products[0].matrix;
   const Tiling tiling = tiling_for(kernels, work.m, digits);
-  const TileSpace space{work.k, first_matrix.padded_columns() / block, first_matrix.groups(),
-                        first_matrix.group() / block, tiling};
+  const int64_t span = span_blocks_of(first_matrix);
+  const TileSpace space{
+      work.k, first_matrix.padded_columns() / block,         first_matrix.groups(),
+      span,   divide_up(first_matrix.group() / block, span), tiling};
   const int64_t chunk_tiles = divide_up(std::min(work.m, row_chunk), tiling.own);
   const ScratchLease lease(static_cast<size_t>(chunk_tiles) * space.bytes());
   std::byte* tiles = lease.as<std::byte>();
@@ -246,30 +279,38 @@ void few_rows_of_fp8(const Context& context, std::span<const PackedWork> product
   });
 }
 
-// Strips of weights become plain ones, which the plain product reads from cache.
-void widened(const Context& context, const PackedWork& product, bool native_bf16) {
+// Strips of fp8 weights become plain ones, which the plain products read from cache.
+template <typename T>
+void widened_fp8(const Context& context, const PackedWork& product) {
   const PackedMatrix& matrix = *product.matrix;
-  const bool narrow = native_bf16 && bf16_instructions();
-  const DType type = narrow ? DType::bf16 : DType::f32;
-  const int64_t row_bytes = std::max<int64_t>(1, matrix.columns()) * dtype_size(type);
-  const int64_t strip =
-      round_up(std::max<int64_t>(96, context.threads->threads() * widened_bytes / row_bytes), 96);
-  const ScratchLease lease(static_cast<size_t>(std::min(strip, matrix.rows()) * row_bytes));
-  for (int64_t first = 0; first < matrix.rows(); first += strip) {
-    const int64_t count = std::min(strip, matrix.rows() - first);
-    TensorView rows(lease.as<std::byte>(), type, Shape{count, matrix.columns()});
+  const int64_t threads = context.threads->threads(), stride = matrix.padded_columns();
+  const int64_t panel_bytes = panel_rows * stride * static_cast<int64_t>(sizeof(T));
+  const int64_t strip = threads * std::max<int64_t>(12, widened_bytes / panel_bytes);
+  const ScratchLease lease(static_cast<size_t>(std::min(strip, matrix.panels()) * panel_bytes));
+  T* rows = lease.as<T>();
+  for (int64_t first = 0; first < matrix.panels(); first += strip) {
+    const int64_t count = std::min(strip, matrix.panels() - first);
     context.threads->parallel_for(
-        count, divide_up(count, context.threads->threads()), [&](int64_t begin, int64_t end) {
-          matrix.widen(first + begin, end - begin, rows.rows(begin, end - begin));
+        count, divide_up(count, threads), [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            widen_fp8_panel(panel_of(matrix, first + i), rows + i * panel_rows * stride, stride);
+          }
         });
+    const int64_t column = first * panel_rows;
     MatmulWork part = product.work;
-    part.n = count;
-    part.weight = rows.raw();
-    part.weight_type = type;
-    part.weight_stride = matrix.columns();
-    part.out += first;
-    if (part.bias) part.bias += first;
-    narrow ? matmul_bf16(context, part) : matmul_blocked(context, part);
+    part.n = std::min(count * panel_rows, matrix.rows() - column);
+    part.weight = rows;
+    part.weight_type = dtype_of<T>::value;
+    part.weight_stride = stride;
+    part.out += column;
+    if (part.bias) part.bias += column;
+    if (part.m <= plain_few_rows) {
+      matmul_rows(context, {&part, 1});
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      matmul_bf16(context, part);
+    } else {
+      matmul_blocked(context, part);
+    }
   }
 }
 
@@ -292,7 +333,10 @@ void packed_matmul(const Context& context, std::span<const PackedWork> products,
     } else if (same[0].work.m <= fp8_rows) {
       few_rows_of_fp8(context, same);
     } else {
-      for (const PackedWork& product : same) widened(context, product, eight_bits);
+      const bool narrow = eight_bits && bf16_instructions();
+      for (const PackedWork& product : same) {
+        narrow ? widened_fp8<bf16>(context, product) : widened_fp8<float>(context, product);
+      }
     }
   }
 }

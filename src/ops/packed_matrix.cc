@@ -120,6 +120,17 @@ int64_t PackedMatrix::bytes() const {
   return codes_.bytes() + scales_.bytes() + (zeros_.defined() ? zeros_.bytes() : 0);
 }
 
+bool PackedMatrix::finite() const {
+  const auto all_finite = [](const Tensor& tensor) {
+    return std::all_of(tensor.data<float>(), tensor.data<float>() + tensor.elements(),
+                       [](float value) { return std::isfinite(value); });
+  };
+  if (!all_finite(scales_) || (zeros_.defined() && !all_finite(zeros_))) return false;
+  return kind_ != PackedKind::fp8 ||
+         std::none_of(codes_.data<uint8_t>(), codes_.data<uint8_t>() + codes_.elements(),
+                      [](uint8_t code) { return (code & 0x7f) == 0x7f; });
+}
+
 void PackedMatrix::widen(int64_t first, int64_t count, TensorView out) const {
   const std::array<float, 256>& e4m3 = e4m3_table();
   for (int64_t i = 0; i < count; ++i) {

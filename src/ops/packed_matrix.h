@@ -71,6 +71,9 @@ class PackedMatrix {
   // Whether any code 0 stands for another number than 0.
   bool shifted() const { return zeros_.defined() || zero_ != 0; }
 
+  // Whether no number in it is a NaN or an infinity.
+  bool finite() const;
+
   // (code − zero) × scale of rows [first, first + count) → [count, columns] f32 or bf16.
   void widen(int64_t first, int64_t count, TensorView out) const;
 

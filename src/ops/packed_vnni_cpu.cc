@@ -5,7 +5,12 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
+// GCC 12's own headers begin some results with an undefined register, and then warn of it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 #include <utility>
 
@@ -35,35 +40,39 @@ KINORA_VNNI_TARGET void vnni_panel(const DigitTile& tile, const PanelWeights& pa
   const uint8_t* codes = panel.codes;
   const int8_t* values = tile.values;
   const float* scales = panel.scales;
+  const float* own_scales = tile.scales;
   for (int64_t block = 0, group = 0; block < panel.blocks; ++group, scales += 8) {
     const __m512 scale = each_twice(scales);
-    const int64_t end =
-        block + panel.group_blocks < panel.blocks ? block + panel.group_blocks : panel.blocks;
-    for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
+    for (int64_t span = 0; span < panel.group_spans && block < panel.blocks; ++span) {
+      const int64_t last = block + panel.span_blocks;
+      const int64_t end = last < panel.blocks ? last : panel.blocks;
       __m512i parts[rows];
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) parts[r] = _mm512_setzero_si512();
+      for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
 #pragma GCC unroll 4
-      for (int step = 0; step < steps; ++step) {
-        __m512i weights;
-        if constexpr (four_bits) {
-          const __m512i both = _mm512_loadu_si512(codes + step / 2 * 64);
-          weights = _mm512_and_si512(step % 2 == 0 ? both : _mm512_srli_epi16(both, 4), low_half);
-        } else {
-          weights = _mm512_xor_si512(_mm512_loadu_si512(codes + step * 64), sign);
-        }
+        for (int step = 0; step < steps; ++step) {
+          __m512i weights;
+          if constexpr (four_bits) {
+            const __m512i both = _mm512_loadu_si512(codes + step / 2 * 64);
+            weights = _mm512_and_si512(step % 2 == 0 ? both : _mm512_srli_epi16(both, 4), low_half);
+          } else {
+            weights = _mm512_xor_si512(_mm512_loadu_si512(codes + step * 64), sign);
+          }
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r) {
-          long long eight;
-          __builtin_memcpy(&eight, values + (step * rows + r) * 8, sizeof(eight));
-          parts[r] = _mm512_dpbusd_epi32(parts[r], weights, _mm512_set1_epi64(eight));
+          for (int r = 0; r < rows; ++r) {
+            long long eight;
+            __builtin_memcpy(&eight, values + (step * rows + r) * 8, sizeof(eight));
+            parts[r] = _mm512_dpbusd_epi32(parts[r], weights, _mm512_set1_epi64(eight));
+          }
         }
       }
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
-        const __m512 own = _mm512_mul_ps(scale, _mm512_set1_ps(tile.scales[block * rows + r]));
+        const __m512 own = _mm512_mul_ps(scale, _mm512_set1_ps(own_scales[r]));
         sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(parts[r]), own, sums[r]);
       }
+      own_scales += rows;
     }
     if (!four_bits || panel.zeros != nullptr || panel.zero != 0) {
       const __m512 zero = _mm512_add_ps(
