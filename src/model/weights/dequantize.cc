@@ -10,9 +10,6 @@
 namespace kinora {
 namespace {
 
-// In AWQ a word holds the columns 0, 2, 4, 6, 1, 3, 5, 7 of its eight. Column → place.
-constexpr std::array<int, 8> awq_place = {0, 4, 1, 5, 2, 6, 3, 7};
-
 template <typename Body>
 void with_type(DType type, const Body& body) {
   switch (type) {
