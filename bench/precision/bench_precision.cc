@@ -131,7 +131,7 @@ class Precision {
     };
     weights.embeddings =
         keep("embeddings", normal(DType::bf16, {config.vocabulary, config.hidden}));
-    weights.head = keep("head", matrix(config.vocabulary, config.hidden));
+    weights.head.weight = keep("head", matrix(config.vocabulary, config.hidden));
     weights.norm = keep("norm", norm(config.hidden));
     for (int64_t i = 0; i < config.layers; ++i) {
       const std::string at = std::to_string(i) + ".";
@@ -144,9 +144,9 @@ class Precision {
       layer.value = {keep(at + "value", matrix(key, config.hidden)),
                      keep(at + "value_bias", bias(key))};
       layer.output.weight = keep(at + "output", matrix(config.hidden, query));
-      layer.gate = keep(at + "gate", matrix(config.intermediate, config.hidden));
-      layer.up = keep(at + "up", matrix(config.intermediate, config.hidden));
-      layer.down = keep(at + "down", matrix(config.hidden, config.intermediate));
+      layer.gate.weight = keep(at + "gate", matrix(config.intermediate, config.hidden));
+      layer.up.weight = keep(at + "up", matrix(config.intermediate, config.hidden));
+      layer.down.weight = keep(at + "down", matrix(config.hidden, config.intermediate));
       weights.layers.push_back(layer);
     }
     const TransformerDecoder model(context_, config, weights, {.activations = DType::bf16});

@@ -73,7 +73,7 @@ DraftModel::DraftModel(const Context& context, const FileSystem& files,
   weights.layers.push_back(take_decoder_layer(binder, config, "layers.0."));
   weights.norm = binder.take("norm.weight", Shape{hidden});
   if (own > 0) {
-    weights.head = binder.take("lm_head.weight", Shape{own, hidden});
+    weights.head.weight = binder.take("lm_head.weight", Shape{own, hidden});
     binder.pass_over("d2t");
   }
   binder.finish(context, true);

@@ -26,7 +26,9 @@ ModelInfo describe(const ModelParts& parts) {
   ModelInfo info;
   info.family = parts.family.model_type();
   info.name = parts.name;
-  info.weight_dtype = parts.decoder.layers[0].query.weight.dtype();
+  const LinearWeights& first = parts.decoder.layers[0].query;
+  info.weight_dtype =
+      first.packed != nullptr ? parts.decoder.embeddings.dtype() : first.weight.dtype();
   info.parameters = parts.weights.parameters;
   const int64_t projections =
       2 * decoder.hidden * decoder.head_size * (decoder.heads + decoder.kv_heads);

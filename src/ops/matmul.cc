@@ -5,6 +5,7 @@
 #include "ops/checks.h"
 #include "ops/cuda_kernels.h"
 #include "ops/matmul_cpu.h"
+#include "ops/packed_matmul.h"
 
 namespace kinora {
 namespace {
@@ -38,6 +39,7 @@ namespace {
 // One product with its arguments checked, and the bias it reads.
 struct Checked {
   cpu::MatmulWork work;
+  const PackedMatrix* packed = nullptr;
   std::vector<float> bias;
 };
 
@@ -46,14 +48,23 @@ void check(const Context& context, ConstTensorView a, const MatmulPart& part, bo
   const OpChecks checks(context, "matmul", {{"a", a}, {"weight", part.weight}, {"out", part.out}});
   checks.f32("a", a);
   checks.f32("out", part.out);
-  checks.floating("weight", part.weight);
   checks.rank("a", a, 2, 2);
-  checks.rank("weight", part.weight, 2, 2);
   cpu::MatmulWork& work = checked.work;
   work.m = a.size(0);
   work.k = a.size(1);
-  work.n = part.weight.size(0);
-  checks.shape("weight", part.weight, {work.n, work.k});
+  checked.packed = part.packed;
+  if (part.packed != nullptr) {
+    work.n = part.packed->rows();
+    checks.that(part.packed->columns() == work.k, "the packed weight has as many columns as a");
+  } else {
+    checks.floating("weight", part.weight);
+    checks.rank("weight", part.weight, 2, 2);
+    work.n = part.weight.size(0);
+    checks.shape("weight", part.weight, {work.n, work.k});
+    work.weight = part.weight.raw();
+    work.weight_type = part.weight.dtype();
+    work.weight_stride = part.weight.stride(0);
+  }
   checks.shape("out", part.out, {work.m, work.n});
   if (part.bias.raw() != nullptr) {
     checks.floating("bias", part.bias);
@@ -63,9 +74,6 @@ void check(const Context& context, ConstTensorView a, const MatmulPart& part, bo
   }
   work.a = a.data<float>();
   work.a_stride = a.stride(0);
-  work.weight = part.weight.raw();
-  work.weight_type = part.weight.dtype();
-  work.weight_stride = part.weight.stride(0);
   work.out = part.out.data<float>();
   work.out_stride = part.out.stride(0);
   work.accumulate = accumulate;
@@ -93,10 +101,13 @@ void matmul_on_gpu(const Context& context, ConstTensorView a, const MatmulPart& 
 
 void run(const Context& context, std::span<const Checked> products, bool native_bf16) {
   std::vector<cpu::MatmulWork> short_ones;
+  std::vector<cpu::PackedWork> packed_ones;
   for (const Checked& product : products) {
     const cpu::MatmulWork& work = product.work;
     if (work.m == 0 || work.n == 0) continue;
-    if (work.m <= few_rows) {
+    if (product.packed != nullptr) {
+      packed_ones.push_back({work, product.packed});
+    } else if (work.m <= few_rows) {
       short_ones.push_back(work);
     } else if (native_bf16 && work.weight_type == DType::bf16 && native_bf16_available()) {
       cpu::matmul_bf16(context, work);
@@ -105,6 +116,7 @@ void run(const Context& context, std::span<const Checked> products, bool native_
     }
   }
   if (!short_ones.empty()) cpu::matmul_rows(context, short_ones);
+  if (!packed_ones.empty()) cpu::packed_matmul(context, packed_ones, native_bf16);
 }
 
 }  // namespace
@@ -116,6 +128,13 @@ void matmul(const Context& context, ConstTensorView a, ConstTensorView weight, T
   }
   Checked product;
   check(context, a, {weight, options.bias, out}, options.accumulate, product);
+  run(context, {&product, 1}, options.native_bf16);
+}
+
+void matmul(const Context& context, ConstTensorView a, const PackedMatrix& weight, TensorView out,
+            const MatmulOptions& options) {
+  Checked product;
+  check(context, a, {{}, options.bias, out, &weight}, options.accumulate, product);
   run(context, {&product, 1}, options.native_bf16);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "base/tensor.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora {
 
@@ -14,7 +15,8 @@ struct MatmulOptions {
   ConstTensorView bias;      // [n] f32, bf16 or f16; a default view means none
   bool accumulate = false;   // out += the product (residual connections) instead of out =
   bool native_bf16 = false;  // with bf16 weights: round a to bf16 too and use the CPU's bf16
-                             // instructions where native_bf16_available(); else no effect
+                             // instructions where native_bf16_available(); with packed weights
+                             // round a to 8 bits per 32 values (fp8: to bf16); else no effect
 };
 
 // out[m, n] = sum over k of a[m, k] × weight[n, k] + bias[n], accumulated in f32.
@@ -29,11 +31,17 @@ struct MatmulOptions {
 void matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
             const MatmulOptions& options = {});
 
+// The same with weights in 4 or 8 bits, on the CPU. Without native_bf16 the result is as exact as
+// with the weights widened to f32.
+void matmul(const Context& context, ConstTensorView a, const PackedMatrix& weight, TensorView out,
+            const MatmulOptions& options = {});
+
 // One of several products of the same input.
 struct MatmulPart {
-  ConstTensorView weight;  // [n, k]
-  ConstTensorView bias;    // [n]; a default view means none
-  TensorView out;          // [m, n]
+  ConstTensorView weight;                // [n, k]
+  ConstTensorView bias;                  // [n]; a default view means none
+  TensorView out;                        // [m, n]
+  const PackedMatrix* packed = nullptr;  // [n, k] in place of `weight`, on the CPU
 };
 
 // The products of `a` with several weights (queries, keys and values; gate and up): as one call of

@@ -61,9 +61,10 @@ int info(InfoFlags& flags) {
   };
   row("model", fmt::format("{} ({})", model_title(flags.engine.model), model.family));
   row("parameters", fmt::format("{}, {} in {}", human_count(model.parameters),
-                                human_bytes(model.weight_bytes), model.weight_type));
+                                human_bytes(model.weight_bytes),
+                                model.quantization.empty() ? model.weight_type : "memory"));
   if (!model.quantization.empty()) {
-    row("stored as", fmt::format("{}: {} in the files, widened when they are read",
+    row("stored as", fmt::format("{}: {} in the files; a GPU widens them to 16 bits",
                                  model.quantization, human_bytes(model.stored_bytes)));
   }
   row("decoder", fmt::format("{} layers, hidden {}, {} key/value heads of {}", model.layers,

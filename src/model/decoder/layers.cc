@@ -52,8 +52,9 @@ LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& la
   placed.query_norm = there(layer.query_norm);
   placed.key_norm = there(layer.key_norm);
   placed.post_norm = there(layer.post_norm);
-  placed.gate_up.push_back(stacked(context, {&layer.gate, &layer.up}, activations));
-  placed.down = stacked(context, {&layer.down}, activations);
+  placed.gate_up.push_back(
+      {stacked(context, {&layer.gate.weight, &layer.up.weight}, activations), {}});
+  placed.down.weight = stacked(context, {&layer.down.weight}, activations);
   return placed;
 }
 
@@ -84,8 +85,8 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
     placed.layers.push_back(placed_on_gpu(context, layer, activations));
   }
   placed.norm = weights.norm.to(context.device);
-  const bool tied = weights.head.view().raw() == weights.embeddings.view().raw();
-  placed.head = tied ? placed.embeddings : table(weights.head);
+  const bool tied = weights.head.weight.view().raw() == weights.embeddings.view().raw();
+  placed.head.weight = tied ? placed.embeddings : table(weights.head.weight);
   return placed;
 }
 
@@ -157,7 +158,7 @@ void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
     std::vector<MatmulPart> parts;
     int64_t column = 0;
     for (const LinearWeights& part : weights.qkv) {
-      const int64_t width = part.weight.size(0);
+      const int64_t width = outputs_of(part);
       parts.push_back(part_of(part, out.columns(column, width)));
       column += width;
     }
@@ -201,20 +202,21 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
       // A captured graph cannot ask for memory, which this product would do by itself.
       const TensorView both = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
-      matmul(context, input, weights.gate_up[0], both);
+      matmul(context, input, weights.gate_up[0].weight, both);
       silu_mul(context, both.columns(0, config_.intermediate),
                both.columns(config_.intermediate, config_.intermediate), gated);
     } else if (weights.gate_up.size() == 1) {
       norm_gated_matmul(context, {rows, weights.post_norm, config_.norm_epsilon, input},
-                        weights.gate_up[0], {}, gated);
+                        weights.gate_up[0].weight, {}, gated);
     } else {
       const TensorView up = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
-      const MatmulPart parts[] = {{weights.gate_up[0], {}, gated}, {weights.gate_up[1], {}, up}};
+      const MatmulPart parts[] = {part_of(weights.gate_up[0], gated),
+                                  part_of(weights.gate_up[1], up)};
       matmul_parts(context, input, parts, native_bf16_);
       silu_mul(context, gated, up, gated);
     }
-    apply_linear(context, gated, {weights.down, {}}, rows, true, native_bf16_);
+    apply_linear(context, gated, weights.down, rows, true, native_bf16_);
   }
 }
 
@@ -225,12 +227,12 @@ void DecoderLayers::norm(const Context& context, ConstTensorView hidden, TensorV
 Tensor DecoderLayers::logits(const Context& context, ConstTensorView hidden) const {
   Tensor result(DType::f32, Shape{hidden.size(0), config_.vocabulary}, context.device);
   if (type_ == DType::f32) {
-    apply_linear(context, hidden, {weights_.head, {}}, result, false, native_bf16_);
+    apply_linear(context, hidden, weights_.head, result, false, native_bf16_);
     return result;
   }
   Tensor narrow(type_, hidden.shape(), context.device);
   convert(context, hidden, narrow);
-  matmul(context, narrow, weights_.head, result);
+  matmul(context, narrow, weights_.head.weight, result);
   return result;
 }
 

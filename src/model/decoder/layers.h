@@ -17,21 +17,21 @@ namespace kinora {
 // One layer's weights where they are used. Products of the same input are stacked into one matrix
 // on a GPU; on the CPU they stay in the mapped file, one by one.
 struct LayerWeights {
-  Tensor input_norm;               // [hidden]
-  std::vector<LinearWeights> qkv;  // together [(heads + 2 × kv heads) × head size, hidden]
-  LinearWeights output;            // [hidden, heads × head size]
-  Tensor query_norm;               // [head size]; undefined without q/k norm
-  Tensor key_norm;                 // the same
-  Tensor post_norm;                // [hidden]
-  std::vector<Tensor> gate_up;     // together [2 × intermediate, hidden]
-  Tensor down;                     // [hidden, intermediate]
+  Tensor input_norm;                   // [hidden]
+  std::vector<LinearWeights> qkv;      // together [(heads + 2 × kv heads) × head size, hidden]
+  LinearWeights output;                // [hidden, heads × head size]
+  Tensor query_norm;                   // [head size]; undefined without q/k norm
+  Tensor key_norm;                     // the same
+  Tensor post_norm;                    // [hidden]
+  std::vector<LinearWeights> gate_up;  // together [2 × intermediate, hidden]
+  LinearWeights down;                  // [hidden, intermediate]
 };
 
 struct PlacedWeights {
   Tensor embeddings;  // [vocabulary, hidden]
   std::vector<LayerWeights> layers;
-  Tensor norm;  // [hidden]
-  Tensor head;  // [vocabulary, hidden]
+  Tensor norm;         // [hidden]
+  LinearWeights head;  // [vocabulary, hidden]
 };
 
 // Weights where the context's device computes with them. On a GPU they are moved and fused, in
@@ -48,7 +48,7 @@ struct LayerSpace {
   Tensor wide;  // [tokens, (heads + 2 × kv heads) × head size]: the projections, then the output
   Tensor output;  // [tokens, heads × head size]: of attention, where it must not replace `wide`
   Tensor gated;   // [strip, intermediate]
-  Tensor up;      // [strip, intermediate], where gate and up are two products; with `apart` for both
+  Tensor up;  // [strip, intermediate], where gate and up are two products; with `apart` for both
   const CancelToken* cancel = nullptr;  // looked at between strips of a long group; may be null
 };
 

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "base/error.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora {
 namespace {
-
-// In AWQ a word holds the columns 0, 2, 4, 6, 1, 3, 5, 7 of its eight. Column → place.
-constexpr std::array<int, 8> awq_place = {0, 4, 1, 5, 2, 6, 3, 7};
 
 template <typename Body>
 void with_type(DType type, const Body& body) {
@@ -104,17 +100,6 @@ uint32_t field(int32_t word, int place, int bits) {
 }
 
 }  // namespace
-
-float e4m3_value(uint8_t bits) {
-  const int exponent = (bits >> 3) & 15, fraction = bits & 7;
-  float value = std::numeric_limits<float>::quiet_NaN();
-  if (exponent == 0) {
-    value = static_cast<float>(fraction) * 0x1p-9f;
-  } else if ((bits & 0x7f) != 0x7f) {
-    value = std::ldexp(1.0f + static_cast<float>(fraction) / 8, exponent - 7);
-  }
-  return (bits & 0x80) != 0 ? -value : value;
-}
 
 Tensor widen_e4m3(const ThreadPool& threads, const Tensor& weight, const PartScales& parts,
                   DType type) {

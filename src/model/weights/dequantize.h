@@ -3,24 +3,26 @@
 // model is loaded.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 
 #include "base/tensor.h"
 #include "base/threads.h"
 
 namespace kinora {
 
-// The finite kind of e4m3: 448 is the largest, there is no infinity, 0x7f and 0xff are NaN.
-float e4m3_value(uint8_t bits);
+// In AWQ a word holds the columns 0, 2, 4, 6, 1, 3, 5, 7 of its eight. Column → place.
+inline constexpr std::array<int, 8> awq_place = {0, 4, 1, 5, 2, 6, 3, 7};
 
 // Scales and zero points of parts of a weight: part (n / rows, k / columns), or of column k the
 // group that `column_groups` names.
 struct PartScales {
-  Tensor scales;                          // f32, bf16 or f16 [down, across]
-  Tensor zeros;                           // i32, the same shape; undefined: none
-  int64_t rows = 1;                       // of the weight that share a part
-  int64_t columns = 1;                    // likewise
-  const Tensor* column_groups = nullptr;  // i32 [k]; null: k / columns
+  Tensor scales;                                // f32, bf16 or f16 [down, across]
+  Tensor zeros;                                 // i32, the same shape; undefined: none
+  int64_t rows = 1;                             // of the weight that share a part
+  int64_t columns = 1;                          // likewise
+  std::shared_ptr<const Tensor> column_groups;  // i32 [k]; null: k / columns
 };
 
 // All give [n, k] of `type`: (q − zero) × scale.

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/weights/dequantize.h"
+#include "model/weights/packed_layers.h"
 
 namespace kinora {
 namespace {
@@ -233,6 +234,7 @@ struct Widened {
   Shape shape;
   DType type = DType::bf16;
   Make make;
+  PackedLayer packed;  // the same without widening it
 };
 
 // Which of `count` parts along a side of `size` belongs to what: the number of values in each.
@@ -290,8 +292,11 @@ Widened fp8_layer(Layer& layer, const Scheme& scheme, const char* scale_name) {
   layer.pass_over(".input_scale");
   layer.pass_over(".activation_scale");
   const DType type = parts.scales.dtype() == DType::f32 ? scheme.result : parts.scales.dtype();
-  return {weight.shape(), type,
-          [=](const ThreadPool& threads) { return widen_e4m3(threads, weight, parts, type); }};
+  return {
+      weight.shape(),
+      type,
+      [=](const ThreadPool& threads) { return widen_e4m3(threads, weight, parts, type); },
+      {PackedKind::fp8, weight.size(0), weight.size(1), parts, false, 0, codes_of_bytes(weight)}};
 }
 
 Widened int8_layer(Layer& layer, const Scheme& scheme) {
@@ -310,8 +315,11 @@ Widened int8_layer(Layer& layer, const Scheme& scheme) {
   layer.pass_over(".input_scale");
   layer.pass_over(".input_zero_point");
   const DType type = parts.scales.dtype();
-  return {weight.shape(), type,
-          [=](const ThreadPool& threads) { return widen_int8(threads, weight, parts, type); }};
+  return {
+      weight.shape(),
+      type,
+      [=](const ThreadPool& threads) { return widen_int8(threads, weight, parts, type); },
+      {PackedKind::int8, weight.size(0), weight.size(1), parts, false, 0, codes_of_bytes(weight)}};
 }
 
 Widened packed_layer(Layer& layer, const Scheme& scheme) {
@@ -340,12 +348,16 @@ Widened packed_layer(Layer& layer, const Scheme& scheme) {
     }
   }
   const auto column_groups = take_groups(layer, ".weight_g_idx", k, groups);
+  parts.column_groups = column_groups;
   const DType type = parts.scales.dtype();
-  return {Shape{n, k}, type, [=, bits = scheme.bits](const ThreadPool& threads) {
-            PartScales all = parts;
-            all.column_groups = column_groups.get();
-            return widen_packed_rows(threads, packed, bits, k, all, type);
-          }};
+  const int bits = scheme.bits;
+  return {Shape{n, k},
+          type,
+          [=](const ThreadPool& threads) {
+            return widen_packed_rows(threads, packed, bits, k, parts, type);
+          },
+          {bits == 4 ? PackedKind::int4 : PackedKind::int8, n, k, parts, false,
+           bits == 4 ? 8.0f : 0.0f, codes_of_packed_rows(packed, bits, k)}};
 }
 
 // Zero points of GPTQ and AWQ: [groups, n], packed along n.
@@ -381,13 +393,18 @@ Widened transposed_layer(Layer& layer, const Scheme& scheme) {
   parts.zeros =
       take_zeros(layer, scheme, awq ? PackedAlong::columns_awq : PackedAlong::columns, groups, n);
   const auto column_groups = awq ? nullptr : take_groups(layer, ".g_idx", k, groups);
+  parts.column_groups = column_groups;
   const DType type = parts.scales.dtype();
-  return {Shape{n, k}, type, [=, bits = scheme.bits](const ThreadPool& threads) {
-            PartScales all = parts;
-            all.column_groups = column_groups.get();
-            return awq ? widen_awq(threads, packed, all, type)
-                       : widen_packed_columns(threads, packed, bits, k, all, type);
-          }};
+  const int bits = scheme.bits;
+  return {Shape{n, k},
+          type,
+          [=](const ThreadPool& threads) {
+            return awq ? widen_awq(threads, packed, parts, type)
+                       : widen_packed_columns(threads, packed, bits, k, parts, type);
+          },
+          {bits == 4 ? PackedKind::int4 : PackedKind::int8, n, k, parts, true,
+           bits == 4 ? 0.0f : -128.0f,
+           awq ? codes_of_awq(packed) : codes_of_packed_columns(packed, bits, k)}};
 }
 
 // The layer that a tensor begins, or nothing. Every layer has exactly one such tensor.
@@ -440,9 +457,16 @@ TensorFiles open_weights(const Context& context, const FileSystem& files,
     if (layer_name.empty()) continue;
     Layer layer(result, layer_name);
     Widened widened = widen_layer(layer, result, scheme);
+    TensorFiles::Pack pack;
+    if (context.device.is_cpu() && can_stay_packed(widened.packed)) {
+      pack = [packed = std::move(widened.packed), threads = context.threads] {
+        return pack_layer(*threads, packed);
+      };
+    }
     result.replace(
         layer.parts(), layer_name + ".weight", widened.type, widened.shape,
-        [make = std::move(widened.make), threads = context.threads] { return make(*threads); });
+        [make = std::move(widened.make), threads = context.threads] { return make(*threads); },
+        std::move(pack));
     ++found;
   }
   if (found == 0) {

@@ -1,6 +1,7 @@
 // Weights of a model directory, whatever they are stored in: layers that were published in 8 or 4
-// bits (fp8, compressed-tensors, awq, gptq) are widened to 16 bits when they are taken, by the
-// formulas of their references. What a file leaves in 16 bits stays as it is. Used by the families.
+// bits (fp8, compressed-tensors, awq, gptq) stay so where a product takes them (PackedMatrix, on
+// the CPU) and are widened to 16 bits elsewhere, by the formulas of their references. What a file
+// leaves in 16 bits stays as it is. Used by the families.
 #pragma once
 
 #include <string>

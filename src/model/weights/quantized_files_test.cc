@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "model/weights/dequantize.h"
 #include "model/weights/safetensors_writer.h"
+#include "ops/packed_matrix.h"
 #include "support/temp_dir.h"
 
 namespace kinora {
@@ -106,6 +106,36 @@ TEST_F(QuantizedFilesTest, EveryPackingGivesTheReferencesNumbers) {
     ++compared;
   }
   EXPECT_EQ(compared, 15);
+}
+
+TEST_F(QuantizedFilesTest, WhatStaysPackedGivesTheSameNumbers) {
+  int compared = 0;
+  for (const std::string& name : real_files().list(fixtures)) {
+    SCOPED_TRACE(name);
+    const std::string directory = fixtures + "/" + name;
+    const TensorFiles files = open(directory);
+    const std::shared_ptr<const PackedMatrix> packed = files.packed(layer + ".weight");
+    EXPECT_EQ(packed != nullptr, files.has_packed(layer + ".weight"));
+    if (packed == nullptr) continue;
+    const Tensor expected =
+        SafetensorsFile::open(real_files(), directory + "/expected.safetensors").tensor("weight");
+    ASSERT_EQ((Shape{packed->rows(), packed->columns()}), expected.shape());
+    EXPECT_TRUE(packed->finite());
+    Tensor widened(DType::f32, expected.shape());
+    packed->widen(0, packed->rows(), widened);
+    for (int64_t i = 0; i < expected.elements(); ++i) {
+      const float value = widened.data<float>()[i];
+      if (expected.dtype() == DType::bf16) {
+        ASSERT_EQ(bf16::from_float(value).to_float(), expected.data<bf16>()[i].to_float()) << i;
+      } else if (expected.dtype() == DType::f16) {
+        ASSERT_EQ(f16::from_float(value).to_float(), expected.data<f16>()[i].to_float()) << i;
+      } else {
+        ASSERT_EQ(value, expected.data<float>()[i]) << i;
+      }
+    }
+    ++compared;
+  }
+  EXPECT_GE(compared, 8);  // groups of 16 are widened
 }
 
 TEST_F(QuantizedFilesTest, WhatIsNotPackedStaysAsItIs) {

@@ -84,14 +84,14 @@ DecoderWeights random_decoder(const Context& context, const DecoderConfig& confi
       layer.key_norm = make.vector(config.head_size);
     }
     layer.post_norm = make.vector(config.hidden);
-    layer.gate = make.matrix(config.intermediate, config.hidden);
-    layer.up = make.matrix(config.intermediate, config.hidden);
-    layer.down = make.matrix(config.hidden, config.intermediate);
+    layer.gate.weight = make.matrix(config.intermediate, config.hidden);
+    layer.up.weight = make.matrix(config.intermediate, config.hidden);
+    layer.down.weight = make.matrix(config.hidden, config.intermediate);
     weights.layers.push_back(std::move(layer));
   }
   weights.norm = make.vector(config.hidden);
-  weights.head = config.tied.value_or(false) ? weights.embeddings
-                                             : make.matrix(config.vocabulary, config.hidden);
+  weights.head.weight = config.tied.value_or(false) ? weights.embeddings
+                                                    : make.matrix(config.vocabulary, config.hidden);
   return weights;
 }
 

@@ -306,13 +306,22 @@ TensorFiles TensorFiles::open_shards(const FileSystem& files, const std::string&
 }
 
 void TensorFiles::replace(const std::vector<std::string>& parts, const std::string& name,
-                          DType type, const Shape& shape, std::function<Tensor()> make) {
+                          DType type, const Shape& shape, std::function<Tensor()> make, Pack pack) {
   for (const std::string& part : parts) shard_of_.erase(part);
   TensorEntry entry;
   entry.dtype = type == DType::bf16 ? "BF16" : type == DType::f16 ? "F16" : "F32";
   entry.known = type;
   entry.shape = shape;
-  made_[name] = {std::move(entry), std::move(make)};
+  made_[name] = {std::move(entry), std::move(make), std::move(pack)};
+}
+
+bool TensorFiles::has_packed(std::string_view name) const {
+  const auto made = made_.find(name);
+  return made != made_.end() && made->second.pack != nullptr;
+}
+
+std::shared_ptr<const PackedMatrix> TensorFiles::packed(std::string_view name) const {
+  return has_packed(name) ? made_.find(name)->second.pack() : nullptr;
 }
 
 const TensorEntry* TensorFiles::find(std::string_view name) const {

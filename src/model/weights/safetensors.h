@@ -19,6 +19,8 @@
 
 namespace kinora {
 
+class PackedMatrix;
+
 // What a header says of one tensor.
 struct TensorEntry {
   std::string dtype;           // as the file spells it: "BF16"
@@ -60,9 +62,13 @@ class TensorFiles {
   Tensor tensor(std::string_view name) const;
   Tensor raw(std::string_view name) const;
   // Puts a tensor that is made of others in their place, under a name of its own. It is made when
-  // it is taken.
+  // it is taken. `pack`, if given, makes the matrix that stays in 4 or 8 bits instead.
+  using Pack = std::function<std::shared_ptr<const PackedMatrix>()>;
   void replace(const std::vector<std::string>& parts, const std::string& name, DType type,
-               const Shape& shape, std::function<Tensor()> make);
+               const Shape& shape, std::function<Tensor()> make, Pack pack = nullptr);
+  bool has_packed(std::string_view name) const;
+  // Null where the tensor has no such form.
+  std::shared_ptr<const PackedMatrix> packed(std::string_view name) const;
   // Every name, sorted.
   std::vector<std::string> names() const;
   const std::string& directory() const { return directory_; }
@@ -78,6 +84,7 @@ class TensorFiles {
   struct Made {
     TensorEntry entry;
     std::function<Tensor()> make;
+    Pack pack;
   };
   std::map<std::string, Made, std::less<>> made_;  // in place of what the shards hold
   int64_t bytes_ = 0;

@@ -15,20 +15,20 @@ DecoderLayerWeights take_decoder_layer(WeightsBinder& binder, const DecoderConfi
   const std::string attention = name + "self_attn.";
   DecoderLayerWeights layer;
   layer.input_norm = binder.take(name + "input_layernorm.weight", Shape{config.hidden});
-  layer.query = binder.take_linear(attention + "q_proj", query, config.hidden, config.qkv_bias);
-  layer.key = binder.take_linear(attention + "k_proj", key, config.hidden, config.qkv_bias);
-  layer.value = binder.take_linear(attention + "v_proj", key, config.hidden, config.qkv_bias);
-  layer.output = binder.take_linear(attention + "o_proj", config.hidden, query, config.output_bias);
+  layer.query = binder.take_product(attention + "q_proj", query, config.hidden, config.qkv_bias);
+  layer.key = binder.take_product(attention + "k_proj", key, config.hidden, config.qkv_bias);
+  layer.value = binder.take_product(attention + "v_proj", key, config.hidden, config.qkv_bias);
+  layer.output =
+      binder.take_product(attention + "o_proj", config.hidden, query, config.output_bias);
   if (config.qk_norm) {
     layer.query_norm = binder.take(attention + "q_norm.weight", Shape{config.head_size});
     layer.key_norm = binder.take(attention + "k_norm.weight", Shape{config.head_size});
   }
   layer.post_norm = binder.take(name + "post_attention_layernorm.weight", Shape{config.hidden});
-  const Shape wide{config.intermediate, config.hidden};
-  layer.gate = binder.take(name + "mlp.gate_proj.weight", wide);
-  layer.up = binder.take(name + "mlp.up_proj.weight", wide);
-  layer.down =
-      binder.take(name + "mlp.down_proj.weight", Shape{config.hidden, config.intermediate});
+  const int64_t wide = config.intermediate;
+  layer.gate = binder.take_product(name + "mlp.gate_proj", wide, config.hidden, false);
+  layer.up = binder.take_product(name + "mlp.up_proj", wide, config.hidden, false);
+  layer.down = binder.take_product(name + "mlp.down_proj", config.hidden, wide, false);
   return layer;
 }
 
@@ -46,9 +46,9 @@ DecoderWeights take_decoder(WeightsBinder& binder, const DecoderConfig& config) 
   if (tied) {
     // Some exporters write the shared table a second time.
     binder.pass_over("lm_head.weight");
-    decoder.head = decoder.embeddings;
+    decoder.head.weight = decoder.embeddings;
   } else {
-    decoder.head = binder.take("lm_head.weight", table);
+    decoder.head = binder.take_product("lm_head", config.vocabulary, config.hidden, false);
   }
   return decoder;
 }

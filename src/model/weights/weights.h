@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,14 @@
 
 namespace kinora {
 
+class PackedMatrix;
 class WeightsBinder;
 
 struct LinearWeights {
-  Tensor weight;  // [out, in]
+  Tensor weight;  // [out, in]; undefined where it is packed
   Tensor bias;    // [out]; undefined when there is none
+  // The weight in 4 or 8 bits: decoder layers of quantised directories, on the CPU.
+  std::shared_ptr<const PackedMatrix> packed = nullptr;
 };
 
 struct NormWeights {
@@ -33,16 +37,16 @@ struct DecoderLayerWeights {
   Tensor query_norm;     // [head size]; undefined without q/k norm
   Tensor key_norm;       // the same
   Tensor post_norm;      // [hidden]
-  Tensor gate;           // [intermediate, hidden]
-  Tensor up;             // the same
-  Tensor down;           // [hidden, intermediate]
+  LinearWeights gate;    // [intermediate, hidden]
+  LinearWeights up;      // the same
+  LinearWeights down;    // [hidden, intermediate]
 };
 
 struct DecoderWeights {
   Tensor embeddings;  // [vocabulary, hidden]
   std::vector<DecoderLayerWeights> layers;
-  Tensor norm;  // [hidden]
-  Tensor head;  // [vocabulary, hidden]; the embeddings when tied
+  Tensor norm;         // [hidden]
+  LinearWeights head;  // [vocabulary, hidden]; the embeddings when tied
 };
 
 // Of all tensors of a model.

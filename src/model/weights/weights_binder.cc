@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora {
 namespace {
@@ -115,7 +116,7 @@ std::string WeightsBinder::directory_name(const std::string& common) const {
   return common;
 }
 
-Tensor WeightsBinder::take(const std::string& name, const Shape& shape) {
+std::string WeightsBinder::find(const std::string& name, const Shape& shape) {
   const auto found = sources_.find(name);
   if (found == sources_.end()) {
     missing_.push_back(fmt::format("{} {}", directory_name(name), to_string(shape)));
@@ -131,10 +132,16 @@ Tensor WeightsBinder::take(const std::string& name, const Shape& shape) {
                                      to_string(entry.shape), to_string(shape)));
     return {};
   }
-  Tensor tensor = files_.tensor(found->second);
+  return found->second;
+}
+
+Tensor WeightsBinder::take(const std::string& name, const Shape& shape) {
+  const std::string own = find(name, shape);
+  if (own.empty()) return {};
+  Tensor tensor = files_.tensor(own);
   count_.parameters += tensor.elements();
   count_.bytes += tensor.bytes();
-  taken_.emplace_back(found->second, tensor);
+  taken_.emplace_back(own, tensor);
   return tensor;
 }
 
@@ -142,6 +149,23 @@ LinearWeights WeightsBinder::take_linear(const std::string& name, int64_t out, i
                                          bool bias) {
   LinearWeights linear;
   linear.weight = take(name + ".weight", Shape{out, in});
+  if (bias) linear.bias = take(name + ".bias", Shape{out});
+  return linear;
+}
+
+LinearWeights WeightsBinder::take_product(const std::string& name, int64_t out, int64_t in,
+                                          bool bias) {
+  const auto found = sources_.find(name + ".weight");
+  if (found == sources_.end() || !files_.has_packed(found->second)) {
+    return take_linear(name, out, in, bias);
+  }
+  LinearWeights linear;
+  if (const std::string own = find(name + ".weight", Shape{out, in}); !own.empty()) {
+    linear.packed = files_.packed(own);
+    count_.parameters += out * in;
+    count_.bytes += linear.packed->bytes();
+    taken_packed_.emplace_back(own, linear.packed);
+  }
   if (bias) linear.bias = take(name + ".bias", Shape{out});
   return linear;
 }
@@ -183,12 +207,16 @@ WeightCount WeightsBinder::finish(const Context& context, bool check_finite) con
 }
 
 void WeightsBinder::expect_finite(const Context& context) const {
+  const auto refuse = [&](const std::string& name) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: tensor {} holds a NaN or an infinity; download it again",
+                            files_.directory(), name));
+  };
   for (const auto& [name, tensor] : taken_) {
-    if (!all_finite(context, tensor)) {
-      throw Error(ErrorKind::bad_input,
-                  fmt::format("{}: tensor {} holds a NaN or an infinity; download it again",
-                              files_.directory(), name));
-    }
+    if (!all_finite(context, tensor)) refuse(name);
+  }
+  for (const auto& [name, matrix] : taken_packed_) {
+    if (!matrix->finite()) refuse(name);
   }
 }
 

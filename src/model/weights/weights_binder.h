@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -39,6 +40,8 @@ class WeightsBinder {
   // when it is absent, has another shape or no floating-point type.
   Tensor take(const std::string& name, const Shape& shape);
   LinearWeights take_linear(const std::string& name, int64_t out, int64_t in, bool bias);
+  // The same, but a weight that can stay in 4 or 8 bits does.
+  LinearWeights take_product(const std::string& name, int64_t out, int64_t in, bool bias);
   NormWeights take_norm(const std::string& name, int64_t width);
   // A convolution [out, …] whose stride is its size: a product of flattened patches.
   Tensor take_patches(const std::string& name, const Shape& shape);
@@ -52,6 +55,8 @@ class WeightsBinder {
  private:
   void expect_finite(const Context& context) const;
   std::string directory_name(const std::string& common) const;
+  // The name in the files of a tensor of this shape; empty, and noted, when there is none.
+  std::string find(const std::string& name, const Shape& shape);
 
   TensorFiles files_;
   std::map<std::string, std::string, std::less<>> sources_;  // common name → name in the files
@@ -59,6 +64,7 @@ class WeightsBinder {
   std::map<std::string, std::string, std::less<>> own_prefixes_;
   std::set<std::string, std::less<>> used_;
   std::vector<std::pair<std::string, Tensor>> taken_;
+  std::vector<std::pair<std::string, std::shared_ptr<const PackedMatrix>>> taken_packed_;
   std::vector<std::string> missing_;
   std::vector<std::string> misshapen_;
   std::vector<std::string> repeated_;

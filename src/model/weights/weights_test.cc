@@ -95,13 +95,13 @@ TEST_F(WeightsTest, BindsAndCounts) {
   EXPECT_EQ(count_.parameters, parameters);
   EXPECT_EQ(count_.bytes, 4 * parameters);
   // No head in the files, and a config that does not say: the embeddings serve as head.
-  EXPECT_EQ(weights.head.view().raw(), weights.embeddings.view().raw());
+  EXPECT_EQ(weights.head.weight.view().raw(), weights.embeddings.view().raw());
 }
 
 TEST_F(WeightsTest, AnUntiedHeadIsItsOwn) {
   tensors_.emplace_back("lm_head.weight", Tensor::zeros(DType::f32, {16, 8}));
   const DecoderWeights weights = bind();
-  EXPECT_NE(weights.head.view().raw(), weights.embeddings.view().raw());
+  EXPECT_NE(weights.head.weight.view().raw(), weights.embeddings.view().raw());
 }
 
 TEST_F(WeightsTest, MixedTypesAreFine) {

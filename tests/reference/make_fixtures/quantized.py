@@ -30,7 +30,13 @@ def random_weight(n: int, k: int, seed: int) -> torch.Tensor:
 
 # ---- compressed-tensors
 
-def compressed(weight: torch.Tensor, args: dict, form: str, groups: torch.Tensor | None = None) -> tuple[dict, torch.Tensor]:
+def power_of_two(scale: torch.Tensor) -> torch.Tensor:
+    """The next larger one: weights are then exact in 16 bits, and widened ones compute what packed ones do."""
+    return torch.exp2(torch.ceil(torch.log2(scale)))
+
+
+def compressed(weight: torch.Tensor, args: dict, form: str, groups: torch.Tensor | None = None,
+               exact: bool = False) -> tuple[dict, torch.Tensor]:
     """Packed tensors of one layer and what the package makes of them."""
     args = QuantizationArgs(**args)
     n, k = weight.shape
@@ -43,6 +49,9 @@ def compressed(weight: torch.Tensor, args: dict, form: str, groups: torch.Tensor
     else:
         low, high = parts.amin().reshape(1), parts.amax().reshape(1)
     scale, zero = calculate_qparams(low, high, args)
+    if exact:
+        scale, half = power_of_two(scale), 2 ** (args.num_bits - 1)
+        zero = torch.clamp(torch.round(-low / scale) - half, -half, half - 1).to(torch.int8)
     scale = scale.to(torch.bfloat16)
     zero = None if args.symmetric else zero
     compressor = BaseCompressor.load_from_registry(form)
@@ -75,7 +84,7 @@ def compressed_config(form: str, args: dict) -> dict:
 
 # ---- fp8
 
-def fp8(weight: torch.Tensor, block: tuple[int, int]) -> tuple[dict, torch.Tensor]:
+def fp8(weight: torch.Tensor, block: tuple[int, int], exact: bool = False) -> tuple[dict, torch.Tensor]:
     n, k = weight.shape
     rows, columns = block
     scale = torch.zeros(-(-n // rows), -(-k // columns))
@@ -85,6 +94,8 @@ def fp8(weight: torch.Tensor, block: tuple[int, int]) -> tuple[dict, torch.Tenso
         for j in range(scale.shape[1]):
             part = (slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns))
             scale[i, j] = weight[part].abs().max() / 448
+            if exact:
+                scale[i, j] = power_of_two(scale[i, j])
             stored[part] = (weight[part] / scale[i, j]).to(torch.float8_e4m3fn)
             expected[part] = (stored[part].float() * scale[i, j]).to(torch.bfloat16)
     return {"weight": stored, "weight_scale_inv": scale}, expected
@@ -226,6 +237,6 @@ def make_model(name: str, config: dict, store) -> None:
 
 def make() -> None:
     make_layers()
-    make_model("qwen3_fp8", fp8_config((32, 32)), lambda weight: fp8(weight, (32, 32)))
-    args = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 8, "symmetric": False}
-    make_model("qwen3_w4", compressed_config("pack-quantized", args), lambda weight: compressed(weight, args, "pack-quantized"))
+    make_model("qwen3_fp8", fp8_config((32, 32)), lambda weight: fp8(weight, (32, 32), True))
+    args = {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}
+    make_model("qwen3_w4", compressed_config("pack-quantized", args), lambda weight: compressed(weight, args, "pack-quantized", exact=True))

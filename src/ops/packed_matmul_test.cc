@@ -1,0 +1,289 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "ops/matmul.h"
+#include "ops/op_test_support.h"
+#include "ops/packed_matmul.h"
+
+namespace kinora {
+namespace {
+
+using namespace testing;
+
+constexpr PackedKind kinds[] = {PackedKind::int4, PackedKind::int8, PackedKind::fp8};
+
+// A random packed matrix and the numbers that it stands for.
+struct Weights {
+  std::unique_ptr<PackedMatrix> packed;
+  std::vector<double> values;  // [n, k]
+};
+
+Weights random_weights(Random& random, PackedKind kind, int64_t n, int64_t k, int64_t group,
+                       bool zeros) {
+  const int64_t groups = (k + group - 1) / group;
+  std::vector<uint8_t> codes(static_cast<size_t>(n * k));
+  std::vector<float> scales(static_cast<size_t>(n * groups)), shifts(scales.size());
+  for (uint8_t& code : codes) {
+    code = static_cast<uint8_t>(random.below(kind == PackedKind::int4 ? 16 : 256));
+    if (kind == PackedKind::fp8 && (code & 0x7f) == 0x7f) code = 0x08;
+  }
+  for (float& scale : scales) scale = static_cast<float>(0.01 + 0.02 * random.uniform());
+  for (float& shift : shifts) {
+    const int most = kind == PackedKind::int4 ? 16 : 100;
+    shift = static_cast<float>(random.below(static_cast<uint64_t>(most)));
+  }
+  PackedMatrix::Source source;
+  source.kind = kind;
+  source.rows = n;
+  source.columns = k;
+  source.group = group;
+  source.zero = kind == PackedKind::int4 ? 8.0f : 0.0f;
+  source.codes = [&](int64_t first, int64_t count, uint8_t* to) {
+    std::copy_n(codes.begin() + first * k, count * k, to);
+  };
+  source.scale = [&](int64_t row, int64_t at) {
+    return scales[static_cast<size_t>(row * groups + at)];
+  };
+  if (zeros) {
+    source.zero_of = [&](int64_t row, int64_t at) {
+      return shifts[static_cast<size_t>(row * groups + at)];
+    };
+  }
+  Weights made;
+  const ThreadPool pool(2);
+  made.packed = std::make_unique<PackedMatrix>(pool, source);
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t column = 0; column < k; ++column) {
+      const uint8_t code = codes[static_cast<size_t>(row * k + column)];
+      const auto part = static_cast<size_t>(row * groups + column / group);
+      const double number = kind == PackedKind::int4   ? code
+                            : kind == PackedKind::int8 ? static_cast<int8_t>(code)
+                                                       : e4m3_value(code);
+      const double zero = kind == PackedKind::fp8 ? 0 : zeros ? shifts[part] : source.zero;
+      made.values.push_back((number - zero) * scales[part]);
+    }
+  }
+  return made;
+}
+
+struct Case {
+  int64_t m, n, k, group;
+  bool zeros = false;
+  bool bias = false;
+  bool accumulate = false;
+  int64_t padding = 0;
+};
+
+std::vector<double> reference(const Case& c, const std::vector<double>& a,
+                              const std::vector<double>& weight, const std::vector<double>& bias,
+                              const std::vector<double>& before) {
+  std::vector<double> out;
+  for (int64_t row = 0; row < c.m; ++row) {
+    for (int64_t column = 0; column < c.n; ++column) {
+      double sum = c.accumulate ? before[static_cast<size_t>(row * c.n + column)] : 0;
+      if (c.bias) sum += bias[static_cast<size_t>(column)];
+      for (int64_t j = 0; j < c.k; ++j) {
+        sum +=
+            a[static_cast<size_t>(row * c.k + j)] * weight[static_cast<size_t>(column * c.k + j)];
+      }
+      out.push_back(sum);
+    }
+  }
+  return out;
+}
+
+std::vector<const cpu::PanelKernels*> kernel_sets() {
+  std::vector<const cpu::PanelKernels*> sets = {&cpu::portable_panel_kernels()};
+  for (const auto* set :
+       {cpu::arm_dot_kernels(), cpu::arm_matrix_kernels(), cpu::vnni_panel_kernels()}) {
+    if (set != nullptr) sets.push_back(set);
+  }
+  return sets;
+}
+
+// On every set of kernels and with one and three threads. `whole`: the rows are whole numbers that
+// 8 bits hold, so that nothing is rounded.
+void check(Random& random, const Case& c, PackedKind kind, bool eight_bits, bool whole = false) {
+  SCOPED_TRACE(std::string(packed_kind_name(kind)) + ", m " + std::to_string(c.m) + ", n " +
+               std::to_string(c.n) + ", k " + std::to_string(c.k) + ", group " +
+               std::to_string(c.group) + (c.zeros ? ", zeros" : "") + (c.bias ? ", bias" : "") +
+               (c.accumulate ? ", accumulate" : "") + (eight_bits ? ", 8 bits" : ""));
+  const Weights weights = random_weights(random, kind, c.n, c.k, c.group, c.zeros);
+  auto a = TestTensor::random(random, DType::f32, {c.m, c.k}, c.padding);
+  if (whole) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < c.m * c.k; ++i) {
+      values.push_back(i % c.k % 32 == 0 ? 127.0f : static_cast<float>(random.below(255)) - 127);
+    }
+    a = TestTensor::of(values, {c.m, c.k});
+  }
+  auto bias = TestTensor::random(random, DType::f32, {c.n});
+  const auto before = c.accumulate ? TestTensor::random(random, DType::f32, {c.m, c.n}, c.padding)
+                                   : TestTensor::poisoned(DType::f32, {c.m, c.n}, c.padding);
+  const auto expected =
+      reference(c, a.values(), weights.values, bias.values(), before.copy().values());
+  const double exact = 3e-6 * std::sqrt(static_cast<double>(c.k) + 16) / 4;
+  const double tolerance = !eight_bits || whole ? exact : 1.2e-2;
+  const std::vector<double> biases = bias.values();
+  const std::vector<float> own_bias(biases.begin(), biases.end());
+  const ThreadPool one(1), three(3);
+  for (const ThreadPool* pool : {&one, &three}) {
+    for (const cpu::PanelKernels* kernels : kernel_sets()) {
+      TestTensor out = before.copy();
+      const TensorView rows = a.view(), to = out.view();
+      cpu::PackedWork product;
+      product.work = {c.m,
+                      c.n,
+                      c.k,
+                      rows.data<float>(),
+                      rows.stride(0),
+                      nullptr,
+                      DType::f32,
+                      0,
+                      to.data<float>(),
+                      to.stride(0),
+                      c.bias ? own_bias.data() : nullptr,
+                      c.accumulate};
+      product.matrix = weights.packed.get();
+      cpu::packed_matmul(Context(*pool), {&product, 1}, eight_bits, kernels);
+      expect_close(out, expected, tolerance);
+    }
+  }
+}
+
+TEST(PackedMatrix, WidensToWhatItStandsFor) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : kinds) {
+    for (const int64_t k : {1, 31, 32, 33, 129, 260}) {
+      for (const int64_t group : {int64_t{32}, int64_t{128}, k}) {
+        const int64_t n = 1 + static_cast<int64_t>(random.below(70));
+        const Weights weights = random_weights(random, kind, n, k, group, k % 2 == 0);
+        Tensor out(DType::f32, {n, k});
+        weights.packed->widen(0, n, out);
+        for (int64_t i = 0; i < n * k; ++i) {
+          const double expected = weights.values[static_cast<size_t>(i)];
+          ASSERT_NEAR(out.data<float>()[i], expected, 1e-6 * (1 + std::abs(expected))) << i;
+        }
+        Tensor some(DType::bf16, {1, k});
+        weights.packed->widen(n - 1, 1, some);
+        EXPECT_EQ(some.data<bf16>()[k - 1].bits,
+                  bf16::from_float(out.data<float>()[n * k - 1]).bits);
+      }
+    }
+  }
+}
+
+TEST(PackedMatrix, HoldsLittleMoreThanItsBits) {
+  KINORA_FRESH_RANDOM(random);
+  EXPECT_EQ(random_weights(random, PackedKind::int4, 64, 512, 128, false).packed->bytes(),
+            64 * 512 / 2 + 64 * 4 * 4);
+  EXPECT_EQ(random_weights(random, PackedKind::int8, 64, 512, 512, false).packed->bytes(),
+            64 * 512 + 64 * 4);
+  EXPECT_TRUE(PackedMatrix::takes_group(100, 100));
+  EXPECT_TRUE(PackedMatrix::takes_group(100, 32));
+  EXPECT_FALSE(PackedMatrix::takes_group(100, 16));
+  EXPECT_FALSE(PackedMatrix::takes_group(100, 48));
+}
+
+TEST(PackedMatmul, EqualsTheReferenceAsExactlyAsF32) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : kinds) {
+    for (int64_t m = 1; m <= 17; ++m) {
+      const int64_t group = m % 3 == 0 ? 32 : m % 3 == 1 ? 128 : 131;
+      check(random, {m, 37, 131, group, m % 2 == 0, m % 2 == 1, m % 3 == 0, m % 5}, kind, false);
+    }
+    check(random, {1, 1, 1, 1}, kind, false);
+    check(random, {1, 130, 1030, 128}, kind, false);
+    check(random, {63, 65, 257, 64, true, true}, kind, false);
+    check(random, {530, 9, 65, 32, true, true, true, 3}, kind, false);
+  }
+}
+
+TEST(PackedMatmul, RoundsRowsToEightBitsWhenAsked) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : kinds) {
+    for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
+      check(random, {m, 45, 515, 128, m % 2 == 0, m % 3 == 0, m % 4 == 0, m % 3}, kind, true);
+    }
+  }
+}
+
+TEST(PackedMatmul, LosesNothingOfRowsThatFitEightBits) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : {PackedKind::int4, PackedKind::int8}) {
+    for (const int64_t m : {1, 2, 3, 5, 8, 13}) {
+      check(random, {m, 29, 387, 64, m % 2 == 0}, kind, true, true);
+    }
+  }
+}
+
+TEST(PackedMatmul, SeveralProductsOfOneInputEqualEachAlone) {
+  KINORA_FRESH_RANDOM(random);
+  const int64_t k = 160;
+  for (const int64_t m : {1, 4, 20}) {
+    auto a = TestTensor::random(random, DType::f32, {m, k});
+    auto plain = TestTensor::random(random, DType::bf16, {11, k});
+    std::vector<Weights> weights;
+    for (const PackedKind kind : kinds) {
+      weights.push_back(random_weights(random, kind, 30, k, 32, true));
+      weights.push_back(random_weights(random, kind, 7, k, 160, false));
+      weights.push_back(random_weights(random, kind, 65, k, 160, false));
+    }
+    const ThreadPool pool(3);
+    const Context context(pool);
+    std::vector<TestTensor> together;
+    for (const Weights& one : weights) {
+      together.push_back(TestTensor::poisoned(DType::f32, {m, one.packed->rows()}));
+    }
+    auto plain_out = TestTensor::poisoned(DType::f32, {m, 11});
+    std::vector<MatmulPart> parts = {{plain.view(), {}, plain_out.view()}};
+    for (size_t i = 0; i < weights.size(); ++i) {
+      parts.push_back({{}, {}, together[i].view(), weights[i].packed.get()});
+    }
+    matmul_parts(context, a.view(), parts);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      auto alone = TestTensor::poisoned(DType::f32, {m, weights[i].packed->rows()});
+      matmul(context, a.view(), *weights[i].packed, alone.view());
+      EXPECT_EQ(together[i].values(), alone.values()) << "product " << i << ", m " << m;
+    }
+    auto plain_alone = TestTensor::poisoned(DType::f32, {m, 11});
+    matmul(context, a.view(), plain.view(), plain_alone.view());
+    EXPECT_EQ(plain_out.values(), plain_alone.values());
+  }
+}
+
+TEST(PackedMatmul, NumbersThatAreNoneStaySo) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : kinds) {
+    const Weights weights = random_weights(random, kind, 9, 70, 32, false);
+    for (const float bad : {std::nanf(""), HUGE_VALF}) {
+      Tensor a = Tensor::zeros(DType::f32, {3, 70});
+      a.data<float>()[70 + 33] = bad;
+      a.data<float>()[0] = 1e-42f;  // too small for the reciprocal of a scale
+      Tensor out(DType::f32, {3, 9});
+      const ThreadPool pool(1);
+      MatmulOptions options;
+      options.native_bf16 = true;
+      matmul(Context(pool), a, *weights.packed, out, options);
+      for (int64_t i = 0; i < 27; ++i) {
+        EXPECT_EQ(std::isfinite(out.data<float>()[i]), i / 9 != 1) << i;
+      }
+    }
+  }
+}
+
+TEST(PackedMatmul, RefusesWhatDoesNotFit) {
+  KINORA_FRESH_RANDOM(random);
+  const Weights weights = random_weights(random, PackedKind::int8, 4, 64, 32, false);
+  const ThreadPool pool(1);
+  Tensor narrow(DType::f32, {2, 63}), a(DType::f32, {2, 64}), out(DType::f32, {2, 5});
+  expect_error("as many columns", [&] { matmul(Context(pool), narrow, *weights.packed, out); });
+  expect_error("out has shape [2, 5], expected [2, 4]",
+               [&] { matmul(Context(pool), a, *weights.packed, out); });
+}
+
+}  // namespace
+}  // namespace kinora

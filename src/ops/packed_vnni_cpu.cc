@@ -1,0 +1,126 @@
+#include "ops/packed_cpu.h"
+
+// AVX-512 VNNI multiplies unsigned bytes by signed ones, four pairs a lane: a unit of codes is one
+// register, with two lanes a row. Nothing here may run before the processor has been asked.
+
+#if defined(__x86_64__) && defined(__linux__)
+
+// GCC 12's own headers begin some results with an undefined register, and then warn of it.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <utility>
+
+#define KINORA_VNNI_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vnni")))
+
+namespace kinora::cpu {
+namespace {
+
+constexpr int steps = 4;  // of eight columns in a block
+
+// Eight numbers, each in two neighbouring lanes.
+KINORA_VNNI_TARGET inline __m512 each_twice(const float* eight) {
+  const __m512i index = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  return _mm512_permutexvar_ps(index, _mm512_castps256_ps512(_mm256_loadu_ps(eight)));
+}
+
+template <int rows, bool four_bits>
+KINORA_VNNI_TARGET void vnni_panel(const DigitTile& tile, const PanelWeights& panel,
+                                   float* result) {
+  constexpr int64_t block_bytes = four_bits ? 128 : 256;
+  const __m512i low_half = _mm512_set1_epi8(15), sign = _mm512_set1_epi8(-128);
+  // Signed bytes become unsigned ones by 128 more, which their zero then has too.
+  const float more = four_bits ? 0.0f : 128.0f;
+  __m512 sums[rows];
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) sums[r] = _mm512_setzero_ps();
+  const uint8_t* codes = panel.codes;
+  const int8_t* values = tile.values;
+  const float* scales = panel.scales;
+  const float* own_scales = tile.scales;
+  for (int64_t block = 0, group = 0; block < panel.blocks; ++group, scales += 8) {
+    const __m512 scale = each_twice(scales);
+    for (int64_t span = 0; span < panel.group_spans && block < panel.blocks; ++span) {
+      const int64_t last = block + panel.span_blocks;
+      const int64_t end = last < panel.blocks ? last : panel.blocks;
+      __m512i parts[rows];
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) parts[r] = _mm512_setzero_si512();
+      for (; block < end; ++block, codes += block_bytes, values += steps * rows * 8) {
+#pragma GCC unroll 4
+        for (int step = 0; step < steps; ++step) {
+          __m512i weights;
+          if constexpr (four_bits) {
+            const __m512i both = _mm512_loadu_si512(codes + step / 2 * 64);
+            weights = _mm512_and_si512(step % 2 == 0 ? both : _mm512_srli_epi16(both, 4), low_half);
+          } else {
+            weights = _mm512_xor_si512(_mm512_loadu_si512(codes + step * 64), sign);
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < rows; ++r) {
+            long long eight;
+            __builtin_memcpy(&eight, values + (step * rows + r) * 8, sizeof(eight));
+            parts[r] = _mm512_dpbusd_epi32(parts[r], weights, _mm512_set1_epi64(eight));
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+        const __m512 own = _mm512_mul_ps(scale, _mm512_set1_ps(own_scales[r]));
+        sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(parts[r]), own, sums[r]);
+      }
+      own_scales += rows;
+    }
+    if (!four_bits || panel.zeros != nullptr || panel.zero != 0) {
+      const __m512 zero = _mm512_add_ps(
+          panel.zeros ? each_twice(panel.zeros + group * 8) : _mm512_set1_ps(panel.zero),
+          _mm512_set1_ps(more));
+      const __m512 shift = _mm512_mul_ps(scale, zero);
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {  // half of it in each of a row's two lanes
+        const __m512 half = _mm512_set1_ps(0.5f * tile.sums[group * rows + r]);
+        sums[r] = _mm512_fnmadd_ps(shift, half, sums[r]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) {
+    alignas(64) float lanes[16];
+    _mm512_store_ps(lanes, sums[r]);
+    for (int i = 0; i < 8; ++i) result[r * 8 + i] = lanes[2 * i] + lanes[2 * i + 1];
+  }
+}
+
+template <int... row>
+PanelKernels make_kernels(std::integer_sequence<int, row...>) {
+  PanelKernels kernels;
+  kernels.int4 = {nullptr, vnni_panel<row + 1, true>...};
+  kernels.int8 = {nullptr, vnni_panel<row + 1, false>...};
+  return kernels;
+}
+
+}  // namespace
+
+const PanelKernels* vnni_panel_kernels() {
+  static const PanelKernels kernels =
+      make_kernels(std::make_integer_sequence<int, most_tile_rows>());
+  static const bool there = __builtin_cpu_supports("avx512vnni") != 0 &&
+                            __builtin_cpu_supports("avx512bw") != 0 &&
+                            __builtin_cpu_supports("avx512dq") != 0;
+  return there ? &kernels : nullptr;
+}
+
+}  // namespace kinora::cpu
+
+#else
+
+namespace kinora::cpu {
+
+const PanelKernels* vnni_panel_kernels() { return nullptr; }
+
+}  // namespace kinora::cpu
+
+#endif
