@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace kinora::server {
 
@@ -99,6 +100,50 @@ class TestClient {
                 const std::string& headers = "") {
     request(method, target, body, headers);
     return reply();
+  }
+
+  // Asks for a WebSocket.
+  TestReply upgrade(const std::string& target, const std::string& headers = "") {
+    request("GET", target, "",
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+                headers);
+    return reply();
+  }
+  // The head of a frame from a client: it promises this many bytes, masked with zeros.
+  bool send_frame_head(int opcode, uint64_t size) const {
+    std::string head{static_cast<char>(0x80 | opcode)};
+    const int bytes = size < 126 ? 0 : size < 65536 ? 2 : 8;
+    head += static_cast<char>(0x80 | (bytes == 0 ? size : bytes == 2 ? 126 : 127));
+    for (int i = bytes - 1; i >= 0; --i) head += static_cast<char>(size >> (8 * i));
+    return send(head + std::string(4, '\0'));
+  }
+  bool send_frame(int opcode, std::string_view payload) const {
+    return send_frame_head(opcode, payload.size()) && send(payload);
+  }
+  // Opcode and payload of the next frame; {-1, ""} at the end.
+  std::pair<int, std::string> read_frame() {
+    const std::string head = read_bytes(2);
+    if (head.size() < 2) return {-1, ""};
+    size_t size = static_cast<unsigned char>(head[1]) & 127u;
+    const int bytes = size < 126 ? 0 : size == 126 ? 2 : 8;
+    if (bytes > 0) {
+      size = 0;
+      for (const char c : read_bytes(static_cast<size_t>(bytes))) {
+        size = size << 8 | static_cast<unsigned char>(c);
+      }
+    }
+    return {head[0] & 15, read_bytes(size)};
+  }
+  // The code that the other side closes with; passes over other frames. −1 without one.
+  int read_close() {
+    while (true) {
+      const auto [opcode, payload] = read_frame();
+      if (opcode < 0 || (opcode == 8 && payload.size() < 2)) return -1;
+      if (opcode == 8) {
+        return static_cast<unsigned char>(payload[0]) << 8 | static_cast<unsigned char>(payload[1]);
+      }
+    }
   }
 
  private:

@@ -1,6 +1,6 @@
 // HTTP for the server, without naming the library that speaks it: requests come in whole, replies
-// go out whole, as a file or piece by piece. Only http_server.cc knows Boost.Beast, and it knows
-// nothing of models or videos.
+// go out whole, as a file or piece by piece, or a connection becomes a WebSocket. Only this folder
+// knows Boost.Beast, and it knows nothing of models or videos.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,27 @@ struct HttpRequest {
   std::optional<std::string> parameter(std::string_view name) const;
 };
 
-// What the reply to a request goes out by. Any thread; exactly one of `send`, `send_file` and
-// `begin … end` is used, once. Dropping it unused answers 500.
+// A connection that both sides send messages on. Any thread. Let go of it when it is closed.
+class WebSocket {
+ public:
+  virtual ~WebSocket() = default;
+
+  virtual void send(std::string text) = 0;
+  // Asks for one more message: a sender who is faster than whoever takes them waits.
+  virtual void read() = 0;
+  // By a code of RFC 6455, with a reason of at most 120 bytes.
+  virtual void close(int code, std::string reason) = 0;
+};
+
+// Called on the server's own threads, so all must be quick.
+struct WebSocketEvents {
+  std::function<void(std::shared_ptr<WebSocket> socket)> opened;
+  std::function<void(std::string message, bool text)> message;
+  std::function<void()> closed;  // once, whoever ended it; not where it never opened
+};
+
+// What the reply to a request goes out by. Any thread; exactly one of `send`, `send_file`,
+// `begin … end` and `upgrade` is used, once. Dropping it unused answers 500.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
@@ -48,6 +67,9 @@ class HttpReply {
   virtual void begin(int status, Headers headers) = 0;
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
+  // Messages of more bytes end the WebSocket with code 1009. What is no request for one is
+  // answered 426.
+  virtual void upgrade(int64_t max_message_bytes, WebSocketEvents events) = 0;
 
   // Raised when the other side goes away or reads too slowly, or the server ends.
   virtual const CancelToken& gone() const = 0;
@@ -80,6 +102,7 @@ struct HttpOptions {
   double body_seconds = 20;          // without a byte of a body; it must come at min_body_rate
   double write_seconds = 30;         // without a byte of a reply being taken
   int64_t min_body_rate = 16 << 10;  // bytes per second, after body_seconds
+  double socket_seconds = 60;        // without a sign of life on a WebSocket
 };
 
 class HttpServer {

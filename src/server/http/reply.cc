@@ -67,6 +67,14 @@ class Reply final : public HttpReply {
     });
   }
 
+  void upgrade(int64_t max_message_bytes, WebSocketEvents events) override {
+    if (status_ != 0) return;
+    status_ = 101;
+    post([max_message_bytes, events = std::move(events)](ReplyTarget& target) mutable {
+      target.become_socket(max_message_bytes, std::move(events));
+    });
+  }
+
   const CancelToken& gone() const override { return gone_; }
   int status() const override { return status_; }
 

@@ -1,5 +1,5 @@
 // The reply to one request on its way out: what it says is put on the connection's own thread, and
-// no more is said once the connection has gone on to another request. Used by http_server.cc.
+// no more is said once the connection has gone on to another request. Used by connection.cc.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ class ReplyTarget {
                               std::optional<int64_t> length) const = 0;
   virtual void queue(std::string bytes, bool last) = 0;
   virtual void queue_file(Descriptor file, int64_t offset, int64_t count) = 0;
+  virtual void become_socket(int64_t max_message_bytes, WebSocketEvents events) = 0;
   virtual void cancel() = 0;
 
   virtual bool head_only() const = 0;   // the request wants no body
