@@ -12,6 +12,7 @@ namespace {
 std::vector<DeviceSequence> gather(const Context& context, const Sequence& sequence, int layers) {
   Memory& memory = *sequence.memory;
   std::vector<DeviceSequence> rows;
+  rows.reserve(static_cast<size_t>(layers));
   std::vector<RowSet> sets;
   for (int layer = 0; layer < layers; ++layer) {
     memory.append(layer);
@@ -42,16 +43,20 @@ void write(std::byte* to, std::span<const DeviceSequence> sequences, int64_t pad
 }  // namespace
 
 StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> steps, int layers) {
-  std::vector<std::vector<DeviceSequence>> gathered;
-  for (const DecoderSteps::Step& step : steps) {
-    try {
-      step.sequence->cancel.check();
-      gathered.push_back(gather(context, *step.sequence, layers));
-    } catch (...) {
-      step.result->failure = std::current_exception();
-      gathered.push_back(std::vector<DeviceSequence>(static_cast<size_t>(layers)));
-    }
-  }
+  // The device waits for this: memories are asked side by side, which never share what they change.
+  std::vector<std::vector<DeviceSequence>> gathered(steps.size());
+  context.threads->parallel_for(
+      static_cast<int64_t>(steps.size()), 1, [&](int64_t begin, int64_t end) {
+        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          try {
+            steps[i].sequence->cancel.check();
+            gathered[i] = gather(context, *steps[i].sequence, layers);
+          } catch (...) {
+            steps[i].result->failure = std::current_exception();
+            gathered[i].assign(static_cast<size_t>(layers), DeviceSequence());
+          }
+        }
+      });
   std::vector<size_t> order(steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -59,6 +64,7 @@ StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> s
   });
 
   layers_.resize(static_cast<size_t>(layers));
+  for (auto& layer : layers_) layer.reserve(steps.size());
   for (const size_t index : order) {
     steps_.push_back(steps[index]);
     int64_t longest = 0;

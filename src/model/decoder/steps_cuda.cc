@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "attention/cuda/decode/decode_cuda.h"
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "model/decoder/decode_step.h"
@@ -236,7 +237,7 @@ void CapturedSteps::upload(const Context& context, const StepRows& rows, const K
   const Table place(layers_.count(), kind);
   Staging& staging = *staging_[turn_++ % staging_.size()];
   std::byte* to = staging.begin(place.bytes);
-  rows.write_whole(to, kind.sequences);
+  if (kind.groups == 0 || !kind.mass.empty()) rows.write_whole(to, kind.sequences);
   if (kind.groups > 0) {
     rows.write_rest(to + place.rest, kind.sequences);
     rows.write_groups(to + place.groups, kind.groups);
@@ -255,19 +256,30 @@ void CapturedSteps::upload(const Context& context, const StepRows& rows, const K
   staging.send(context, table_.view().raw(), place.bytes);
 }
 
+// Sequences that bring ids and stand side by side are looked up together.
 void CapturedSteps::embed(const Context& context, std::span<const Step> steps) {
   int64_t first = 0;
+  std::vector<int32_t> ids;
+  const auto look_up = [&] {
+    if (ids.empty()) return;
+    const auto count = static_cast<int64_t>(ids.size());
+    gather_rows(context, layers_.weights().embeddings, ids,
+                space_.hidden.view().rows(first - count, count));
+    ids.clear();
+  };
   for (const Step& step : steps) {
     const Sequence& sequence = *step.sequence;
-    const TensorView rows = space_.hidden.view().rows(first, sequence.count());
     if (sequence.embeddings.defined()) {
+      look_up();
+      const TensorView rows = space_.hidden.view().rows(first, sequence.count());
       const Tensor given = sequence.embeddings.to(context.device);
       copy_async(context, rows.raw(), given.view().raw(), static_cast<size_t>(given.bytes()));
     } else {
-      gather_rows(context, layers_.weights().embeddings, sequence.ids, rows);
+      ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
     }
     first += sequence.count();
   }
+  look_up();
 }
 
 // Memory that runs out in the middle leaves a kind that begins anew.
@@ -384,29 +396,33 @@ std::optional<DecodeAttention> CapturedSteps::attend(const Context& context, con
   return work;
 }
 
+// One copy of all tokens' rows serves all sequences.
 void CapturedSteps::give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
                               const Captured& captured) {
   const int64_t width = layers_.config().hidden;
+  const auto row_bytes = static_cast<size_t>(width) * sizeof(float);
+  const auto copied = [&](const Tensor& from) {
+    const size_t bytes = static_cast<size_t>(kind.tokens) * row_bytes;
+    std::shared_ptr<Buffer> buffer = Buffer::allocate(context.device, bytes);
+    copy_async(context, buffer->data(), from.view().raw(), bytes);
+    return buffer;
+  };
+  const auto part = [&](const std::shared_ptr<Buffer>& rows, int64_t first, int64_t count) {
+    return Tensor(rows, static_cast<size_t>(first) * row_bytes, DType::f32, {count, width});
+  };
+  const std::shared_ptr<Buffer> hidden = copied(last_);
+  std::vector<std::shared_ptr<Buffer>> states;
+  for (const Tensor& state : captured.states) states.push_back(copied(state));
   int64_t first = 0;
   for (const Step& step : steps) {
     const int64_t count = step.sequence->count(), wanted = step.sequence->hidden_rows;
-    if (step.result->failure) {
-      first += count;
-      continue;
-    }
-    const auto copy = [&](const Tensor& from, int64_t row, int64_t rows) {
-      Tensor out(DType::f32, {rows, width}, context.device);
-      if (rows > 0) {
-        copy_async(context, out.view().raw(), from.view().rows(row, rows).raw(),
-                   static_cast<size_t>(out.bytes()));
+    if (!step.result->failure) {
+      step.result->hidden = part(hidden, first + count - wanted, wanted);
+      for (const int state : step.sequence->states) {
+        const auto at = std::lower_bound(kind.states.begin(), kind.states.end(), state);
+        step.result->states.push_back(
+            part(states[static_cast<size_t>(at - kind.states.begin())], first, count));
       }
-      return out;
-    };
-    step.result->hidden = copy(last_, first + count - wanted, wanted);
-    for (const int state : step.sequence->states) {
-      const auto at = std::lower_bound(kind.states.begin(), kind.states.end(), state);
-      step.result->states.push_back(
-          copy(captured.states[static_cast<size_t>(at - kind.states.begin())], first, count));
     }
     first += count;
   }
