@@ -9,6 +9,7 @@
 #include "base/gpu.h"
 #include "bench/median_seconds.h"
 #include "memory/flat_memory.h"
+#include "model/decoder/hidden_rows.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/families/families.h"
 #include "model/weights/random_weights.h"
@@ -196,13 +197,11 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
     }
     began.record(context_);
     const std::vector<Forwarded> results = runner->forward(std::span<const Sequence>(batch));
-    Tensor hidden(DType::f32, {sessions * tokens, d.hidden}, context_.device);
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (results[i].failure) std::rethrow_exception(results[i].failure);
-      copy_async(context_, hidden.view().rows(static_cast<int64_t>(i) * tokens, tokens).raw(),
-                 results[i].hidden.view().raw(), static_cast<size_t>(results[i].hidden.bytes()));
+    for (const Forwarded& result : results) {
+      if (result.failure) std::rethrow_exception(result.failure);
     }
-    const Tensor logits = decoder_->logits(context_, hidden);
+    const HiddenRows hidden(context_, results, d.hidden);
+    const Tensor logits = decoder_->logits(context_, hidden.view());
     ended.record(context_);
     const std::vector<int32_t> best = argmax_rows(context_, logits);
     for (size_t i = 0; i < newest.size(); ++i) {

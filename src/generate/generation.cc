@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/decoder/hidden_rows.h"
 #include "ops/top_k.h"
 
 namespace kinora {
@@ -208,27 +209,12 @@ std::vector<std::exception_ptr> step(const Context& context, DecoderRunner& runn
   }
   if (batch.empty()) return failures;
   const std::vector<Forwarded> results = runner.forward(std::span<const Sequence>(batch));
-  int64_t rows = 0;
-  for (const Forwarded& result : results) {
-    if (!result.failure) rows += result.hidden.size(0);
-  }
-  if (rows == 0) {
+  const HiddenRows hidden(context, results, decoder.hidden_size());
+  if (hidden.count() == 0) {
     for (size_t i = 0; i < who.size(); ++i) failures[who[i]] = results[i].failure;
     return failures;
   }
-  Tensor hidden = results[0].failure ? Tensor() : results[0].hidden;
-  if (results.size() > 1) {
-    hidden = Tensor(DType::f32, {rows, decoder.hidden_size()}, context.device);
-    int64_t at = 0;
-    for (const Forwarded& result : results) {
-      if (result.failure) continue;
-      copy_bytes(hidden.view().rows(at, result.hidden.size(0)).raw(), context.device,
-                 result.hidden.view().raw(), context.device,
-                 static_cast<size_t>(result.hidden.bytes()));
-      at += result.hidden.size(0);
-    }
-  }
-  Tensor logits = decoder.logits(context, hidden);
+  Tensor logits = decoder.logits(context, hidden.view());
   // One look at the device for all who want no more than the largest.
   std::vector<int32_t> largest;
   if (std::any_of(who.begin(), who.end(),

@@ -63,10 +63,12 @@ StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> s
     return std::less<>()(shareable_rows(gathered[a].front()), shareable_rows(gathered[b].front()));
   });
 
+  first_tokens_.resize(steps.size());
   layers_.resize(static_cast<size_t>(layers));
   for (auto& layer : layers_) layer.reserve(steps.size());
   for (const size_t index : order) {
     steps_.push_back(steps[index]);
+    first_tokens_[index] = tokens_;
     int64_t longest = 0;
     for (size_t layer = 0; layer < layers_.size(); ++layer) {
       DeviceSequence& sequence = gathered[index][layer];

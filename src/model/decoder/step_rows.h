@@ -21,6 +21,8 @@ class StepRows {
 
   // In the order of their tokens.
   std::span<const DecoderSteps::Step> steps() const { return steps_; }
+  // Where the tokens of a sequence begin, by its place in what was given.
+  std::span<const int64_t> first_tokens() const { return first_tokens_; }
   int64_t tokens() const { return tokens_; }
   int64_t most_tokens() const { return most_tokens_; }  // of a sequence
   int64_t all_rows() const { return all_rows_; }        // of the longest layer of each, summed up
@@ -37,6 +39,7 @@ class StepRows {
 
  private:
   std::vector<DecoderSteps::Step> steps_;
+  std::vector<int64_t> first_tokens_;
   std::vector<std::vector<DeviceSequence>> layers_;  // [layer][sequence]
   std::vector<SharedRun> runs_;
   std::vector<SharedTables> shared_;  // [layer]

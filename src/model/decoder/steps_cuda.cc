@@ -122,8 +122,8 @@ class CapturedSteps final : public DecoderSteps {
   // Gives back what the mass of rows needs, where the layer's is wanted.
   std::optional<DecodeAttention> attend(const Context& context, const Kind& kind,
                                         Captured& captured, int layer);
-  void give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
-                 const Captured& captured);
+  void give_back(const Context& context, std::span<const Step> steps,
+                 std::span<const int64_t> first_tokens, const Kind& kind, const Captured& captured);
 
   const std::byte* table(size_t offset) const {
     return ConstTensorView(table_.view()).raw() + offset;
@@ -229,7 +229,7 @@ bool CapturedSteps::run(const Context& context, std::span<const Step> steps) {
   embed(context, rows.steps());
   Captured& captured = captured_[kind];
   replay(context, kind, captured);
-  give_back(context, rows.steps(), kind, captured);
+  give_back(context, steps, rows.first_tokens(), kind, captured);
   return true;
 }
 
@@ -396,35 +396,47 @@ std::optional<DecodeAttention> CapturedSteps::attend(const Context& context, con
   return work;
 }
 
-// One copy of all tokens' rows serves all sequences.
-void CapturedSteps::give_back(const Context& context, std::span<const Step> steps, const Kind& kind,
+// The wanted rows of all sequences lie one after another, in the order in which these were given:
+// one copy, and who makes logits of them needs no other.
+void CapturedSteps::give_back(const Context& context, std::span<const Step> steps,
+                              std::span<const int64_t> first_tokens, const Kind& kind,
                               const Captured& captured) {
   const int64_t width = layers_.config().hidden;
   const auto row_bytes = static_cast<size_t>(width) * sizeof(float);
-  const auto copied = [&](const Tensor& from) {
-    const size_t bytes = static_cast<size_t>(kind.tokens) * row_bytes;
-    std::shared_ptr<Buffer> buffer = Buffer::allocate(context.device, bytes);
-    copy_async(context, buffer->data(), from.view().raw(), bytes);
+  const auto rows_of = [&](const Tensor& from, std::span<const int32_t> places) {
+    const auto count = static_cast<int64_t>(places.size());
+    std::shared_ptr<Buffer> buffer = Buffer::allocate(context.device, places.size() * row_bytes);
+    const TensorView to(buffer->data(), DType::f32, {count, width}, context.device);
+    if (count > 0) gather_rows(context, from.view(), places, to);
     return buffer;
   };
   const auto part = [&](const std::shared_ptr<Buffer>& rows, int64_t first, int64_t count) {
     return Tensor(rows, static_cast<size_t>(first) * row_bytes, DType::f32, {count, width});
   };
-  const std::shared_ptr<Buffer> hidden = copied(last_);
-  std::vector<std::shared_ptr<Buffer>> states;
-  for (const Tensor& state : captured.states) states.push_back(copied(state));
-  int64_t first = 0;
-  for (const Step& step : steps) {
-    const int64_t count = step.sequence->count(), wanted = step.sequence->hidden_rows;
-    if (!step.result->failure) {
-      step.result->hidden = part(hidden, first + count - wanted, wanted);
-      for (const int state : step.sequence->states) {
-        const auto at = std::lower_bound(kind.states.begin(), kind.states.end(), state);
-        step.result->states.push_back(
-            part(states[static_cast<size_t>(at - kind.states.begin())], first, count));
-      }
+  std::vector<int32_t> wanted, all;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Sequence& sequence = *steps[i].sequence;
+    if (steps[i].result->failure) continue;
+    for (int64_t k = 0; k < sequence.count(); ++k) {
+      all.push_back(static_cast<int32_t>(first_tokens[i] + k));
+      if (k >= sequence.count() - sequence.hidden_rows) wanted.push_back(all.back());
     }
-    first += count;
+  }
+  const std::shared_ptr<Buffer> hidden = rows_of(last_, wanted);
+  std::vector<std::shared_ptr<Buffer>> states;
+  for (const Tensor& state : captured.states) states.push_back(rows_of(state, all));
+  int64_t row = 0, token = 0;
+  for (const Step& step : steps) {
+    if (step.result->failure) continue;
+    const int64_t count = step.sequence->count();
+    step.result->hidden = part(hidden, row, step.sequence->hidden_rows);
+    for (const int state : step.sequence->states) {
+      const auto at = std::lower_bound(kind.states.begin(), kind.states.end(), state);
+      step.result->states.push_back(
+          part(states[static_cast<size_t>(at - kind.states.begin())], token, count));
+    }
+    row += step.sequence->hidden_rows;
+    token += count;
   }
 }
 
