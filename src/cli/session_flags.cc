@@ -161,6 +161,7 @@ void SessionFlags::add_input(CLI::App& command) {
   const auto option = options_of(command);
   const char* frames = frame_flags_group;
   add_frame_flags(command, input.frames);
+  add_limit_flags(command, input.limits);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));
   option(frames, "--subtitles", subtitles,
          "Subtitles to read along with the video (.srt, .vtt, .ass …); once for every video")
