@@ -19,6 +19,7 @@ pkg_check_modules(SQLITE3 IMPORTED_TARGET sqlite3)  # without it, saved memories
 find_package(CURL)     # without these two there is no command pull
 find_package(OpenSSL)
 find_package(Boost 1.74)  # headers alone; without them there is no command serve
+pkg_check_modules(TURBOJPEG IMPORTED_TARGET libturbojpeg)  # without it, JPEGs differ a little
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavformat libavcodec libavutil libswscale)
 if(KINORA_TESTS)
   find_package(GTest REQUIRED)

@@ -17,6 +17,7 @@ struct Quality {
   std::string summary;  // what it gives up, one line
   std::string attention;
   std::string retain;
+  std::string rows;  // type of keys and values
   double frame_share = 1;
   double pixel_share = 1;
   bool native_bf16 = false;

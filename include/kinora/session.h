@@ -18,8 +18,10 @@
 namespace kinora {
 
 struct SessionOptions {
-  std::string system;             // system prompt; empty: the chat template's own
-  std::string row_type = "auto";  // of keys and values: f32, bf16; auto: as wide as the weights
+  std::string system;  // system prompt; empty: the chat template's own
+  // Of keys and values: exact (as computed), auto (bf16 where the weights are bf16, else f32), f32,
+  // bf16 or f16.
+  std::string row_type = "exact";
   // Attention while prefilling: dense (nothing approximated) or a sparse policy, with settings if
   // need be ("momo:k=64,exact=64"). docs/policies.md lists them.
   std::string attention = "dense";
@@ -59,6 +61,15 @@ struct SessionOptions {
   std::function<void(std::string_view stage, int64_t done, int64_t total)> progress;
 };
 
+// Sources lie about their size, hostile ones on purpose. Those that would cost more than is taken
+// for safe (pixels of a picture, number of pictures, bytes of a pipe) are refused.
+struct InputLimits {
+  double times = 1;          // so many times as much is allowed
+  bool other_hosts = false;  // a remote playlist may lead to other hosts than its own
+  // As people do that with the caller's program; ends the message of a refusal. A literal.
+  const char* how_to_raise = "";
+};
+
 // Which frames of a video, how large, and what is read along with them. A picture is one frame,
 // whatever the choice.
 struct InputOptions {
@@ -72,6 +83,7 @@ struct InputOptions {
   // The index of a large local file is kept in the user's cache, so that opening it again is
   // instant.
   bool keep_index = true;
+  InputLimits limits = {};
   // Of Session::open only. A file is played this many times as fast as it was filmed; 0: as fast as
   // it is taken in.
   double speed = 0;

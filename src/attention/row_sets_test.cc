@@ -36,7 +36,7 @@ using testing::with_parents;
 void check_sets(const Problem& problem, const Dealt& dealt) {
   const ThreadPool pool(2);
   const Expected expected = dealt.expected(problem);
-  for (const Device device : all_devices()) {
+  for (const Device device : all_devices(problem.shape.dtype)) {
     SCOPED_TRACE(to_string(problem.out_shape()) + ", " + std::to_string(problem.rows()) +
                  " rows in " + std::to_string(dealt.sets.size()) + " sets on " + to_string(device));
     const PlacedSets sets(problem, dealt, device);
@@ -75,7 +75,8 @@ TEST_P(DealtRows, MatchTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(RowSets, DealtRows,
                          ::testing::Combine(::testing::Values(16, 37, 64, 128),
-                                            ::testing::Values(DType::f32, DType::bf16)));
+                                            ::testing::Values(DType::f32, DType::bf16,
+                                                              DType::f16)));
 
 // Rows [begin, begin + count) of a set without a list.
 RowSet piece(const RowSet& all, int64_t begin, int64_t count) {

@@ -182,8 +182,9 @@ void check_attention(const Context& context, const QueryView& queries, const Row
   check(rows.keys.rank() == 3 && rows.values.shape() == rows.keys.shape() &&
             rows.values.dtype() == rows.keys.dtype(),
         "keys and values must be [rows, kv heads, d] of one type");
-  check(rows.keys.dtype() == DType::f32 || rows.keys.dtype() == DType::bf16,
-        "keys and values must be f32 or bf16");
+  const DType stored = rows.keys.dtype();
+  check(stored == DType::f32 || stored == DType::bf16 || (device.is_cpu() && stored == DType::f16),
+        "keys and values must be f32, bf16 or, on a CPU, f16");
   check(rows.keys.size(2) == q.size(2),
         fmt::format("queries have head size {}, keys {}", q.size(2), rows.keys.size(2)));
   check(q.size(2) >= 1 && q.size(2) <= max_head_size,

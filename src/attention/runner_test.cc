@@ -60,6 +60,18 @@ const ProblemShape shapes[] = {
      .head_size = 37,
      .dtype = DType::bf16},
     {.queries = 20, .earlier = 90, .heads = 2, .kv_heads = 2, .head_size = 256},
+    {.queries = 3,
+     .earlier = 2300,
+     .heads = 6,
+     .kv_heads = 2,
+     .head_size = 64,
+     .dtype = DType::f16},
+    {.queries = 63,
+     .earlier = 130,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_size = 37,
+     .dtype = DType::f16},
 };
 
 // What may be lost: f32 arithmetic, or what bf16 weights and results lose where a GPU has bf16
@@ -79,7 +91,7 @@ TEST(Runner, DenseMatchesTheDefinition) {
     if (shape.dtype == DType::bf16) testing::narrow_queries(problem);
     const auto expected = reference(
         problem, [&](int64_t q, int64_t, int64_t row) { return testing::causal(problem, q, row); });
-    for (const Device device : all_devices()) {
+    for (const Device device : all_devices(shape.dtype)) {
       PlacedProblem placed(problem, device);
       DenseAttention().attend(placed.context(pool), 0, placed.queries(), placed.memory(),
                               problem.scale, placed.out());
@@ -97,7 +109,7 @@ TEST(Runner, AnyPlanMatchesItsMask) {
     if (shape.dtype == DType::bf16) testing::narrow_queries(problem);
     const Plan plan = random_plan(random, problem);
     const auto expected = testing::reference_of(problem, plan);
-    for (const Device device : all_devices()) {
+    for (const Device device : all_devices(shape.dtype)) {
       SCOPED_TRACE(to_string(problem.out_shape()) + " " + to_string(device));
       PlacedProblem placed(problem, device);
       run_plan(placed.context(pool), plan, placed.queries(), placed.memory(), problem.scale,

@@ -29,7 +29,7 @@ struct ProblemShape {
 struct Problem {
   ProblemShape shape;
   std::vector<float> query_data, key_data, value_data;
-  std::vector<bf16> key_narrow, value_narrow;
+  std::vector<uint16_t> key_narrow, value_narrow;  // bits of bf16 or f16
   std::vector<int32_t> row_ordinals, query_ordinals;
   std::vector<Modality> row_modalities, query_modalities;
   std::vector<float> weights;  // [rows]; empty: all 1
@@ -42,9 +42,10 @@ struct Problem {
   }
   RowSet memory() const {
     const Shape size{rows(), shape.kv_heads, shape.head_size};
-    const auto view = [&](const std::vector<float>& wide, const std::vector<bf16>& narrow) {
-      return shape.dtype == DType::f32 ? ConstTensorView::of(wide.data(), size)
-                                       : ConstTensorView::of(narrow.data(), size);
+    const auto view = [&](const std::vector<float>& wide, const std::vector<uint16_t>& narrow) {
+      if (shape.dtype == DType::f32) return ConstTensorView::of(wide.data(), size);
+      const auto* bits = reinterpret_cast<const std::byte*>(narrow.data());
+      return ConstTensorView(bits, shape.dtype, size);
     };
     RowSet memory{view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
                   row_modalities};
@@ -63,13 +64,17 @@ inline Problem make_problem(Random& random, const ProblemShape& shape) {
   problem.key_data = random_floats(random, rows * row_size);
   problem.value_data = random_floats(random, rows * row_size);
   problem.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-  if (shape.dtype == DType::bf16) {
-    const auto narrow = [](std::vector<float>& wide) {
-      std::vector<bf16> out(wide.size());
-      for (size_t i = 0; i < wide.size(); ++i) {
-        out[i] = bf16::from_float(wide[i]);
-        wide[i] = out[i].to_float();
-      }
+  if (shape.dtype != DType::f32) {
+    const auto narrow = [&](std::vector<float>& wide) {
+      std::vector<uint16_t> out(wide.size());
+      const auto round = [&]<typename T>(T) {
+        for (size_t i = 0; i < wide.size(); ++i) {
+          const T value = T::from_float(wide[i]);
+          out[i] = value.bits;
+          wide[i] = value.to_float();
+        }
+      };
+      shape.dtype == DType::bf16 ? round(bf16()) : round(f16());
       return out;
     };
     problem.key_narrow = narrow(problem.key_data);

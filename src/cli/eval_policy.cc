@@ -3,6 +3,7 @@
 #include <kinora/quality.h>
 
 #include "attention/policies/policy.h"
+#include "engine/row_type.h"
 #include "engine/tokens/tokens.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
@@ -26,7 +27,7 @@ Settings<Choice> settings() {
         [&point](std::string_view text) { in_words(point.name, text, [&] { point.check(text); }); };
   };
   std::vector<std::pair<std::string, std::string>> row_types;
-  for (const char* type : {"auto", "exact", "f32", "bf16"}) row_types.emplace_back(type, type);
+  for (const std::string& type : row_type_names()) row_types.emplace_back(type, type);
 
   Settings<Choice> all;
   all.text("attention", session(&SessionOptions::attention), "an attention policy",

@@ -14,6 +14,7 @@
 #include "cli/model_name.h"
 #include "cli/policies.h"
 #include "cli/video_flags.h"
+#include "engine/row_type.h"
 #include "engine/tokens/tokens.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
@@ -161,6 +162,7 @@ void SessionFlags::add_input(CLI::App& command) {
   const auto option = options_of(command);
   const char* frames = frame_flags_group;
   add_frame_flags(command, input.frames);
+  add_limit_flags(command, input.limits);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));
   option(frames, "--subtitles", subtitles,
          "Subtitles to read along: a file (.srt, .vtt, .ass …), embedded (those inside the video; "
@@ -225,9 +227,9 @@ void SessionFlags::add_memory(CLI::App& command) {
       "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
       ->capture_default_str();
   option(policies, "--rows", rows_,
-         "Type of keys and values: exact (as computed), f32, bf16 or auto (as the weights); "
-         "default: auto")
-      ->check(one_of({"exact", "f32", "bf16", "auto"}));
+         "Type of keys and values: exact (as computed), f32, bf16, f16 (CPUs) or auto (bf16 where "
+         "weights are bf16, else f32); default: as the quality says")
+      ->check(one_of(row_type_names()));
 }
 
 void SessionFlags::add_budgets(CLI::App& command) {

@@ -113,25 +113,19 @@ void add_frame_list_flags(CLI::App& command, FrameChoice& choice) {
   command.add_flag_callback("--all", take_all, "Every frame")->group(frame_flags_group);
 }
 
-void SourceLimits::add_to(CLI::App& command) {
-  command.add_option("--allow-pixels", pixels, "Refuse sources with larger pictures than this")
-      ->group("The machine")
-      ->capture_default_str()
-      ->check(whole(1, INT64_MAX));
-  command.add_option("--allow-side", side, "Refuse sources whose pictures are wider or higher")
-      ->group("The machine")
-      ->capture_default_str()
-      ->check(whole(1));
+void add_limit_flags(CLI::App& command, InputLimits& limits) {
+  limits.how_to_raise = " (--raise-limits 2, or more)";
   command
-      .add_flag("--allow-other-hosts", other_hosts,
+      .add_option("--raise-limits", limits.times,
+                  "Allow sources that cost so many times as much as is taken for safe: pixels of a "
+                  "picture, pictures, bytes of a pipe")
+      ->group("The machine")
+      ->type_name("TIMES")
+      ->check(above_zero());
+  command
+      .add_flag("--allow-other-hosts", limits.other_hosts,
                 "Let a remote playlist lead to other hosts than its own")
       ->group("The machine");
-}
-
-void SourceLimits::apply(VideoLimits& limits) const {
-  limits.other_hosts = other_hosts;
-  limits.max_pixels = pixels;
-  limits.max_side = side;
 }
 
 }  // namespace kinora::cli

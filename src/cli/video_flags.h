@@ -7,8 +7,7 @@
 #include <string>
 
 #include <kinora/frames.h>
-
-#include "video/limits.h"
+#include <kinora/session.h>
 
 namespace kinora::cli {
 
@@ -23,13 +22,7 @@ void add_frame_flags(CLI::App& command, FrameChoice& choice);
 // The other ways to choose: --every, --times, --indices and --all.
 void add_frame_list_flags(CLI::App& command, FrameChoice& choice);
 
-struct SourceLimits {
-  int64_t pixels = VideoLimits{}.max_pixels;
-  int64_t side = VideoLimits{}.max_side;
-  bool other_hosts = VideoLimits{}.other_hosts;
-
-  void add_to(CLI::App& command);
-  void apply(VideoLimits& limits) const;
-};
+// --raise-limits and --allow-other-hosts.
+void add_limit_flags(CLI::App& command, InputLimits& limits);
 
 }  // namespace kinora::cli

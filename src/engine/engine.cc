@@ -1,12 +1,15 @@
 #include <kinora/engine.h>
+#include <kinora/session.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/row_type.h"
 #include "engine/scheduler.h"
 #include "engine/stopwatch.h"
+#include "model/weights/gpu_weights.h"
 #include "ops/matmul.h"
 
 namespace kinora {
@@ -105,6 +108,8 @@ EngineState::EngineState(const EngineOptions& options, const FileSystem& files)
   load_seconds = watch.seconds();
   scheduler = std::make_unique<Scheduler>(context, model->decoder());
   native_bf16 = options.native_bf16;
+  activations = activation_type(context, model->info().weight_dtype,
+                                gpu_precision(options.gpu_exact, options.native_bf16));
   if (options.memory_budget == 0) return;
   const int64_t weights = model->info().weight_bytes;
   if (options.memory_budget <= weights) {
@@ -119,6 +124,8 @@ EngineState::EngineState(const std::string& device, int thread_count, const Make
     : threads(checked_threads(thread_count)), context(threads, choose_device(device)) {
   const Stopwatch watch;
   model = make(context);
+  activations =
+      activation_type(context, model->info().weight_dtype, gpu_precision(false, native_bf16));
   load_seconds = watch.seconds();
   scheduler = std::make_unique<Scheduler>(context, model->decoder());
 }
@@ -153,7 +160,7 @@ ModelDescription Engine::describe() const {
   const Model& model = *state_->model;
   const ModelInfo& info = model.info();
   RowLayout rows = info.rows;
-  rows.dtype = info.weight_dtype == DType::f32 ? DType::f32 : DType::bf16;
+  rows.dtype = row_type_of(*state_, SessionOptions().row_type);
   ModelDescription out;
   out.family = info.family;
   out.name = info.name;

@@ -38,8 +38,9 @@ struct EngineState {
   std::unique_ptr<Scheduler> scheduler;  // shares the model among sessions
   double load_seconds = 0;
   bool native_bf16 = false;
-  mutable MemoryBudget rows;  // of all sessions; has a lock of its own
-  mutable DraftShelf drafts;  // has a lock of its own
+  DType activations = DType::f32;  // of the decoder; on a CPU before `native_bf16` rounds them
+  mutable MemoryBudget rows;       // of all sessions; has a lock of its own
+  mutable DraftShelf drafts;       // has a lock of its own
 
  private:
   mutable std::once_flag measured_;

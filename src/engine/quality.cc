@@ -9,13 +9,14 @@ namespace kinora {
 
 const std::vector<Quality>& qualities() {
   static const std::vector<Quality> known = {
-      {"exact", "nothing is approximated", "dense", "all", 1, 1, false},
+      {"exact", "nothing is approximated; keys and values stay as computed", "dense", "all",
+       "exact", 1, 1, false},
       {"balanced",
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
-       "all", 1, 1, true},
+       "all", "auto", 1, 1, true},
       {"fast",
        "the same, three of four frames, and a fifth of every group's rows is given up (value-norm)",
-       "momo", "value-norm:0.8", 0.75, 1, true},
+       "momo", "value-norm:0.8", "auto", 0.75, 1, true},
   };
   return known;
 }
@@ -36,6 +37,7 @@ void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions
   session.attention = quality.attention;
   session.dense_on_gpu = true;
   session.retain = quality.retain;
+  session.row_type = quality.rows;
   session.frame_share = quality.frame_share;
   session.pixel_share = quality.pixel_share;
 }

@@ -49,6 +49,7 @@ VisualRequest request_of(const std::string& source, const InputOptions& options)
   request.folder_fps = options.folder_fps;
   request.subtitles = options.subtitles;
   request.keep_index = options.keep_index;
+  request.source_limits = video_limits(options.limits);
   request.coming = {options.speed, options.drops, !options.resumes};
   return request;
 }

@@ -10,6 +10,7 @@
 #include "engine/attention_choice.h"
 #include "engine/draft_choice.h"
 #include "engine/evidence/evidence_heads.h"
+#include "engine/row_type.h"
 #include "engine/scheduler.h"
 #include "engine/session_stream.h"
 #include "engine/stopwatch.h"
@@ -17,20 +18,6 @@
 
 namespace kinora {
 namespace {
-
-// "exact" keeps rows as they were computed; "auto" keeps what the weights' own type would: all of an
-// f16 number fits into f32 only.
-DType row_type(const EngineState& engine, const SessionOptions& options) {
-  if (options.row_type == "f32") return DType::f32;
-  if (options.row_type == "bf16") return DType::bf16;
-  if (options.row_type != "auto" && options.row_type != "exact") {
-    throw Error(ErrorKind::usage,
-                "unknown row type '" + options.row_type + "': give auto, exact, f32 or bf16");
-  }
-  const bool computed_in_f32 = engine.context.device.is_cpu() && !engine.native_bf16;
-  if (options.row_type == "exact" && computed_in_f32) return DType::f32;
-  return engine.model->info().weight_dtype == DType::bf16 ? DType::bf16 : DType::f32;
-}
 
 void check_share(const char* name, double share) {
   if (share > 0 && share <= 1) return;
@@ -80,7 +67,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
   check_share("frame_share", options.frame_share);
   check_share("pixel_share", options.pixel_share);
   RowLayout layout = model().info().rows;
-  layout.dtype = row_type(*engine_, options);
+  layout.dtype = row_type_of(*engine_, options.row_type);
   memory_ = make_memory(options.memory, {layout, engine_->context.device, retention_});
   drafter_ = choose_drafter(*engine_, options.draft);    // refuses a wrong name at once
   attention_ = choose_attention(*engine_, options_, 0);  // refuses a wrong name at once
@@ -98,18 +85,55 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   if (request.keep_index) open.index_cache = default_index_cache();
   VisualInput fresh = open_visual(model(), request, open);
   fresh.look_at_less(model(), options_.frame_share, options_.pixel_share);
+  plan_pictures(fresh);
   inputs_.push_back(std::move(fresh));
-  const auto images = std::count_if(inputs_.begin(), inputs_.end(), [](const VisualInput& input) {
-    return input.plan.source.modality == Modality::image;
-  });
-  for (size_t i = asked_.inputs; i < inputs_.size(); ++i) {
-    if (!inputs_[i].read) inputs_[i].plan_among(model(), images);
-  }
   if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input
     attention_ = choose_attention(*engine_, options_,
                                   tokens_.prunes() ? 0 : inputs_[0].plan.tokens_per_unit);
   }
   return inputs_.back();
+}
+
+void SessionState::plan_pictures(VisualInput& fresh) {
+  const auto is_picture = [](const VisualInput& input) {
+    return input.plan.source.modality == Modality::image;
+  };
+  const int64_t images =
+      std::count_if(inputs_.begin(), inputs_.end(), is_picture) + (is_picture(fresh) ? 1 : 0);
+  fresh.plan_among(model(), images);
+  std::vector<VisualPlan> plans;
+  std::optional<size_t> first_changed;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const VisualPlan& before = inputs_[i].plan;
+    plans.push_back(before);
+    if (inputs_[i].read && !is_picture(inputs_[i])) continue;
+    VisualInput among = inputs_[i];
+    among.plan_among(model(), images);
+    const bool changed = among.plan.tokens() != before.tokens() || among.plan.grid != before.grid ||
+                         among.plan.frame_size != before.frame_size;
+    plans.back() = among.plan;
+    if (!inputs_[i].read || !changed) continue;
+    if (inputs_[i].video == nullptr) {
+      throw Error(ErrorKind::unsupported,
+                  inputs_[i].source + " was read as the only picture, and " + model().info().name +
+                      " sees it otherwise beside another one: index both together");
+    }
+    if (!first_changed) first_changed = i;
+  }
+  if (first_changed) {
+    // What stands in memory from there on was read beside the picture as it was.
+    std::vector<VisualSegment> earlier;
+    for (size_t i = 0; i < *first_changed; ++i) {
+      lay_out(inputs_[i], inputs_[i].subtitles, i, earlier);
+    }
+    size_t place = places_.size() - 1;
+    while (places_[place].said.visuals > earlier.size()) --place;  // the first place is empty
+    go_back_to(place);
+  }
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    inputs_[i].plan = plans[i];
+    if (first_changed && i >= *first_changed) inputs_[i].read = false;
+  }
 }
 
 int64_t SessionState::visual_tokens(const VisualLook& look) const {

@@ -154,6 +154,10 @@ class SessionState {
   void replay(const Prompt& prompt, size_t items, bool closed);
   SavedAbout about() const;
 
+  // How many pictures there are decides how some models look at each. Plans one that is about to be
+  // added and, anew, those that are there; what was read of one that changes is given up, and the
+  // next question reads it again.
+  void plan_pictures(VisualInput& fresh);
   // Does what was planned, and leaves everything as it was when `work` throws.
   template <typename Work>
   void carry_out(QuestionPlan& plan, const Work& work);

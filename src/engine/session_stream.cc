@@ -140,6 +140,7 @@ void SessionState::resume(const CancelToken& cancel) {
   open.progress = progress_.get();
   open.live = true;
   open.folder_fps = source.request->folder_fps;
+  open.limits = source.request->source_limits;
   std::unique_ptr<Video> video = open_video(source.request->source, open);
   VisualInput& input = inputs_[0];
   source.ingest = nullptr;  // reads the old one

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/errno_kind.h"
 
 namespace kinora {
 namespace {
@@ -81,16 +82,14 @@ ResultsFile::ResultsFile(const std::string& path) : path_(path) {
     }
     read_lines(content);
   } else if (real_files().is_directory(path)) {
-    throw Error(ErrorKind::usage, path + " is a directory; give the name of a file");
+    throw Error(ErrorKind::bad_input, path + " is a directory; give the name of a file");
   }
   // Only whole lines count; what follows the last line end is the torn end of a crash.
   const size_t whole = content.find_last_of('\n') + 1;  // npos + 1 is 0
   if (whole != content.size()) std::filesystem::resize_file(path, whole);
   file_.reset(std::fopen(path.c_str(), "ab"));
   if (!file_) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
-    throw Error(absent ? ErrorKind::not_found : ErrorKind::resource,
-                "cannot write " + path + ": " + std::strerror(errno));
+    throw Error(kind_of_errno(errno), "cannot write " + path + ": " + std::strerror(errno));
   }
   if (whole == 0) write(std::string(first_line));
 }
@@ -126,7 +125,7 @@ void ResultsFile::append(const std::string& key, const EvalRecord& record) {
 void ResultsFile::write(const std::string& line) {
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fflush(file_.get()) != 0) {
-    throw Error(ErrorKind::resource, "cannot write " + path_ + ": " + std::strerror(errno));
+    throw Error(kind_of_errno(errno), "cannot write " + path_ + ": " + std::strerror(errno));
   }
 }
 

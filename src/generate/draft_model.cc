@@ -81,7 +81,7 @@ DraftModel::DraftModel(const Context& context, const FileSystem& files,
     tokens_ = read_tokens(tensors, own, config.vocabulary);
     config.vocabulary = own;
   }
-  activations_ = activation_type(context, fc.weight.dtype(), false);
+  activations_ = activation_type(context, fc.weight.dtype(), GpuPrecision::bf16);
   fc_ = context.device.is_cpu() ? fc : on_gpu(context, fc, activations_, DType::f32);
   decoder_ = std::make_unique<TransformerDecoder>(context, config, weights,
                                                   DecoderOptions{false, activations_});

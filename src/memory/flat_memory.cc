@@ -1,5 +1,7 @@
 #include "memory/flat_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -35,9 +37,11 @@ FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& 
   if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
     throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
   }
-  if (layout.dtype != DType::f32 && layout.dtype != DType::bf16) {
-    throw Error(ErrorKind::unsupported, "keys and values are kept as f32 or bf16, not as " +
-                                            std::string(dtype_name(layout.dtype)));
+  const bool wide_enough = layout.dtype == DType::f32 || layout.dtype == DType::bf16;
+  if (!wide_enough && !(device.is_cpu() && layout.dtype == DType::f16)) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("keys and values are kept as f32 or bf16{}, not as {}",
+                            device.is_cpu() ? ", f16 too" : " on a GPU", dtype_name(layout.dtype)));
   }
   layers_.resize(static_cast<size_t>(layout.layers));
   for (int layer = 0; layer < layout.layers; ++layer) {

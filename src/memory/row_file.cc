@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files/content_key.h"
+#include "base/files/errno_kind.h"
 
 namespace kinora {
 namespace {
@@ -21,7 +22,7 @@ std::string directory() {
 }
 
 [[noreturn]] void fail(const char* doing, int code) {
-  throw Error(ErrorKind::resource, std::string("cannot ") + doing + " the file of old rows in " +
+  throw Error(kind_of_errno(code), std::string("cannot ") + doing + " the file of old rows in " +
                                        directory() + ": " + std::strerror(code) +
                                        "; make room, or set TMPDIR");
 }

@@ -72,7 +72,8 @@ FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOpt
     : info_(describe(parts)),
       tokenizer_(std::move(parts.tokenizer)),
       chat_(std::move(parts.chat)),
-      activations_(activation_type(context, info_.weight_dtype, options.gpu_exact)) {
+      activations_(activation_type(context, info_.weight_dtype,
+                                   gpu_precision(options.gpu_exact, options.native_bf16))) {
   decoder_ =
       std::make_unique<TransformerDecoder>(context, parts.config.decoder, parts.decoder,
                                            DecoderOptions{options.native_bf16, activations_});

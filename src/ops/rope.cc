@@ -46,6 +46,12 @@ std::span<const int64_t> flat(std::span<const std::array<int64_t, axes>> positio
   return {positions.empty() ? nullptr : positions[0].data(), positions.size() * axes};
 }
 
+// What keys and values are kept in.
+bool is_row_type(const Context& context, DType type) {
+  return type == DType::f32 || type == DType::bf16 ||
+         (context.device.is_cpu() && type == DType::f16);
+}
+
 }  // namespace
 
 std::vector<double> rope_inverse_frequencies(int64_t d, double base) {
@@ -103,7 +109,7 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
               std::span<const std::array<int64_t, 3>> differences, TensorView x) {
   const OpChecks checks(context, "rerotate", {{"x", x}});
   checks.rank("x", x, 3, 3);
-  checks.that(x.dtype() == DType::f32 || x.dtype() == DType::bf16, "keys must be f32 or bf16");
+  checks.that(is_row_type(context, x.dtype()), "keys must be f32, bf16 or, on a CPU, f16");
   checks.that(static_cast<int64_t>(differences.size()) == x.size(0), "one difference for each row");
   checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == x.size(2) &&
                   column_axes.size() == inverse_frequencies.size(),
@@ -136,9 +142,8 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   const int64_t kv_heads = keys.size(1);
   checks.that(d % 2 == 0, "a head must have an even number of dimensions");
   checks.that(queries.dtype() == qkv.dtype(), "queries must have the type of qkv");
-  checks.that(
-      (keys.dtype() == DType::f32 || keys.dtype() == DType::bf16) && values.dtype() == keys.dtype(),
-      "keys and values must both be f32 or bf16");
+  checks.that(is_row_type(context, keys.dtype()) && values.dtype() == keys.dtype(),
+              "keys and values must both be f32, bf16 or, on a CPU, f16");
   checks.shape("qkv", qkv, {rows, (heads + 2 * kv_heads) * d});
   checks.shape("queries", queries, {rows, heads, d});
   checks.shape("keys", keys, {rows, kv_heads, d});

@@ -79,9 +79,13 @@ void for_each_run(const Context& context, const std::array<ConstTensorView, view
   });
 }
 
+inline float widen(float value) { return value; }
+inline float widen(bf16 value) { return value.to_float(); }
+inline float widen(f16 value) { return value.to_float(); }
+
 // Calls body(T()) with the stored type that a floating-point dtype names.
 template <class Body>
-void with_float_type(DType type, const Body& body) {
+auto with_float_type(DType type, const Body& body) {
   switch (type) {
     case DType::bf16:
       return body(bf16());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/errno_kind.h"
 #include "pull/hash.h"
 
 namespace kinora {
@@ -22,8 +23,7 @@ namespace {
 
 [[noreturn]] void refuse_file(const std::string& path) {
   const int problem = errno;
-  const bool full = problem == ENOSPC || problem == EDQUOT;
-  throw Error(full ? ErrorKind::resource : ErrorKind::not_found,
+  throw Error(kind_of_errno(problem),
               fmt::format("cannot write {}: {}", path, std::strerror(problem)));
 }
 

@@ -76,6 +76,7 @@ KINORA_FFMPEG(format, av_frame_alloc);
 KINORA_FFMPEG(format, av_frame_free);
 KINORA_FFMPEG(format, av_frame_get_buffer);
 KINORA_FFMPEG(format, av_frame_get_side_data);
+KINORA_FFMPEG(format, av_frame_new_side_data);
 KINORA_FFMPEG(format, av_frame_ref);
 KINORA_FFMPEG(format, av_frame_unref);
 KINORA_FFMPEG(format, av_free);

@@ -3,7 +3,9 @@
 // raised by the caller; the messages name the number found and the limit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 namespace kinora {
 
@@ -16,6 +18,17 @@ struct VideoLimits {
   int64_t max_spool_bytes = int64_t{16} << 30;    // of a pipe or download kept in a temporary file
   int64_t max_queue_bytes = int64_t{512} << 20;   // of converted frames that wait to be taken
   bool other_hosts = false;                       // a remote playlist may lead to other hosts
+  const char* how_to_raise = "";  // for people, as the caller lets them: " (--flag)"; ends messages
+
+  // So many times as much of everything, but what waits in memory; at least 1 of each.
+  void raise(double times) {
+    for (int64_t* limit : {&max_side, &max_pixels, &max_packets, &max_samples, &max_packet_bytes,
+                           &max_spool_bytes}) {
+      const double raised = static_cast<double>(*limit) * times;
+      *limit = static_cast<int64_t>(std::clamp(raised, 1.0, 4e18));
+    }
+    max_side = std::min<int64_t>(max_side, INT32_MAX);
+  }
 };
 
 }  // namespace kinora

@@ -28,8 +28,8 @@ void check_count(double count, const VideoLimits& limits) {
   if (count > static_cast<double>(limits.max_samples)) {
     throw Error(ErrorKind::resource,
                 fmt::format("the sampling asks for {:.0f} frames, the limit is {}: ask for fewer "
-                            "or raise the limit",
-                            count, limits.max_samples));
+                            "or raise the limits{}",
+                            count, limits.max_samples, limits.how_to_raise));
   }
 }
 

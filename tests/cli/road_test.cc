@@ -198,9 +198,11 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   EXPECT_LT(fast.at("row_bytes").get<int64_t>(), exact.at("row_bytes").get<int64_t>());
   EXPECT_EQ(exact.at("frames"), 40);
   EXPECT_EQ(fast.at("frames"), 30);
-  const auto overruled = ask_json({"--quality", "fast", "--retain", "all", "--fps", "2"});
+  const auto overruled =
+      ask_json({"--quality", "fast", "--retain", "all", "--fps", "2", "--rows", "f32"});
   EXPECT_EQ(overruled.at("frames"), 40);
-  EXPECT_EQ(overruled.at("row_bytes"), exact.at("row_bytes"));
+  EXPECT_EQ(overruled.at("expected").at("row_bytes"),
+            ask_json({"--rows", "f32"}).at("expected").at("row_bytes"));
   expect_error(kinora({"ask", clip(), "What?", "-m", model, "--quality", "best"}), 2, "balanced");
   const Finished help = kinora({"help", "quality"});
   EXPECT_EQ(help.code, 0);
@@ -217,6 +219,25 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   expect_error(kinora({"help", "cooking"}), 2, "cooking");
   EXPECT_NE(kinora({"help", "ask"}).out.find("Usage: kinora ask"), std::string::npos);
   EXPECT_NE(kinora({"eval", "--help"}).out.find("Usage: kinora eval"), std::string::npos);
+}
+
+TEST_F(Road, KeysAndValuesHaveTheTypeThatIsChosen) {
+  const auto bytes = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--device", "cpu"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return ask_json(all).at("expected").at("row_bytes").get<int64_t>();
+  };
+  const int64_t wide = bytes({"--rows", "f32"});
+  EXPECT_EQ(bytes({"--rows", "bf16"}), wide / 2);
+  EXPECT_EQ(bytes({"--rows", "f16"}), wide / 2);
+  EXPECT_EQ(bytes({}), wide) << "what a CPU computes is f32";
+  EXPECT_EQ(bytes({"--quality", "exact"}), wide);
+  EXPECT_EQ(bytes({"--quality", "exact", "--rows", "bf16"}), wide / 2);
+  for (const char* command : {"ask", "chat", "eval", "serve"}) {
+    const Finished refused = kinora({command, "--rows", "f64"});
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_NE(refused.err.find("f16"), std::string::npos) << refused.err;
+  }
 }
 
 TEST_F(Road, PresetsCanBeEvaluatedOneAtATime) {

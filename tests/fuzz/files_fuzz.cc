@@ -1,7 +1,7 @@
 // Hostile bytes in the place of every other file that kinora reads: those of a model's directory,
-// kept indices of videos, sets of questions, subtitles, tables of attention. KINORA_FUZZ names the
-// kind. Any Error but an internal one is fine; a crash, a hang or an exception of another type is
-// not.
+// kept indices of videos, sets of questions, subtitles, tables of attention, saved memories.
+// KINORA_FUZZ names the kind. Any Error but an internal one is fine; a crash, a hang or an
+// exception of another type is not.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,10 +17,12 @@
 #include "base/context.h"
 #include "base/file.h"
 #include "base/files/content_key.h"
+#include "base/random.h"
 #include "engine/evidence/evidence_heads.h"
 #include "eval/dataset.h"
 #include "eval/import.h"
 #include "model/model.h"
+#include "saved_memory_fuzz.h"
 #include "video/decode/interval_plan.h"
 #include "video/index/index_cache.h"
 #include "video/source/subtitles.h"
@@ -90,9 +92,9 @@ void read_model(std::string_view model, const char* name, std::string_view bytes
   loaded->tokenizer().encode("Two words, 3 times: \t東京 <|im_end|>");
 }
 
-// Edits of a whole index, at places that the bytes name; the checksum is made right again, or
-// nothing would be looked at.
-void read_index(std::string_view edits) {
+// Edits of a whole index, which the bytes choose; the checksum is made right again, or nothing
+// would be looked at.
+void read_index(std::string_view chosen) {
   std::vector<PacketFacts> facts(24);
   for (size_t i = 0; i < facts.size(); ++i) {
     facts[i].pts = facts[i].dts = static_cast<int64_t>(40 * i);
@@ -102,10 +104,10 @@ void read_index(std::string_view edits) {
   }
   std::string bytes = pack_index(build_index(facts, {1, 1000}, 25, false), "file");
   bytes.resize(bytes.size() - sizeof(uint64_t));
-  for (size_t i = 0; i + 3 <= std::min<size_t>(edits.size(), 64); i += 3) {
-    const auto at = static_cast<size_t>(static_cast<unsigned char>(edits[i])) << 8 |
-                    static_cast<unsigned char>(edits[i + 1]);
-    bytes[at % bytes.size()] = edits[i + 2];
+  Random random(content_checksum(chosen));
+  for (int64_t edits = 1 + random.below(20); edits > 0; --edits) {
+    const int64_t size = std::ssize(bytes);
+    bytes[static_cast<size_t>(random.below(size))] = static_cast<char>(random.next());
   }
   const uint64_t checksum = content_checksum(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
@@ -143,6 +145,7 @@ const std::map<std::string_view, Read>& kinds() {
          survive([&] { parse_head_table(bytes, "table"); });
          parse_evidence_heads(bytes, "table");
        }},
+      {"memory", read_memory},
   };
   return all;
 }

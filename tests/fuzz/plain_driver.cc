@@ -67,12 +67,14 @@ int main(int count, char** arguments) {
   const auto seconds_since = [](Clock::time_point time) {
     return std::chrono::duration<double>(Clock::now() - time).count();
   };
+  // What a crash was caused by; several kinds run at once in one folder.
+  const char* kind = std::getenv("KINORA_FUZZ");
+  const std::string last = std::string("fuzz-") + (kind != nullptr ? kind : "video") + ".last";
   long runs = 0;
   double slowest = 0;
   while (counted ? static_cast<double>(runs) < most : seconds_since(begin) < most) {
     const std::string bytes = mutate(corpus, random);
-    // What a crash was caused by.
-    std::ofstream("fuzz.last", std::ios::binary) << bytes;
+    std::ofstream(last, std::ios::binary) << bytes;
     const auto started = Clock::now();
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     slowest = std::max(slowest, seconds_since(started));

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "attention/cpu/mass_cpu.h"
+#include "ops/rows.h"
 #include "ops/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -114,11 +115,9 @@ void score_rows_here(DType type, std::span<const std::byte* const> keys,
     const float* from = queries[static_cast<size_t>(p)];
     for (int64_t c = 0; c < head_size; ++c) packed[p * width + c] = from[c] * factor;
   }
-  if (type == DType::f32) {
-    score_typed<float>(keys, packed, pairs, head_size, width, scores, stride);
-  } else {
-    score_typed<bf16>(keys, packed, pairs, head_size, width, scores, stride);
-  }
+  with_float_type(type, [&]<typename T>(T) {
+    score_typed<T>(keys, packed, pairs, head_size, width, scores, stride);
+  });
 }
 
 ScoreState weigh_scores_here(std::span<float> scores) {

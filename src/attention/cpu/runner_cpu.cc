@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "attention/merge.h"
+#include "ops/rows.h"
 #include "ops/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -87,23 +88,27 @@ class Worker {
   void work(const Job& job) {
     start(job);
     KeyCursor cursor(run_.plan, run_.plan.tiles[static_cast<size_t>(job.tile)], job.key_begin);
-    const bool wide = run_.rows.keys.dtype() == DType::f32;
+    with_float_type(run_.rows.keys.dtype(), [&]<typename T>(T) { work_on<T>(job, cursor); });
+    finish(job);
+  }
+
+ private:
+  template <typename T>
+  void work_on(const Job& job, KeyCursor& cursor) {
     const int64_t step = run_.few_rows ? few_block : block_keys;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
       const int64_t keys = std::min(step, job.key_end - begin);
       find_block(cursor, keys);
       if (run_.few_rows) {
-        wide ? run_few<float>(keys) : run_few<bf16>(keys);
+        run_few<T>(keys);
         continue;
       }
-      wide ? load_block<float>(keys) : load_block<bf16>(keys);
+      load_block<T>(keys);
       for (int64_t at = 0; at < row_count_; at += strip) run_strip(at, keys);
       if (run_.options.observer != nullptr) observe(begin, keys);
     }
-    finish(job);
   }
 
- private:
   int64_t scratch_floats() const {
     return rows_ * (std::max(depth_, width_) + width_ + 3) +
            block_keys * (depth_ + width_ + strip + rows_) + 16 * 9;
@@ -195,8 +200,8 @@ class Worker {
 
   template <typename T>
   void run_few(int64_t keys) {
-    const T* key_list[block_keys];
-    const T* value_list[block_keys];
+    const T* key_list[few_block] = {};
+    const T* value_list[few_block] = {};
     for (int64_t i = 0; i < keys; ++i) {
       key_list[i] = key_row<T>(i);
       value_list[i] = value_row<T>(i);

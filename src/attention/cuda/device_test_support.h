@@ -15,9 +15,10 @@
 
 namespace kinora::testing {
 
-// The CPU and every CUDA device.
-inline std::vector<Device> all_devices() {
+// The CPU and every CUDA device that keeps rows of this type.
+inline std::vector<Device> all_devices(DType rows = DType::f32) {
   std::vector<Device> devices{Device::cpu()};
+  if (rows == DType::f16) return devices;
   for (size_t i = 0; i < cuda_devices().size(); ++i) {
     devices.push_back(Device::cuda(static_cast<int>(i)));
   }
@@ -29,6 +30,8 @@ inline Tensor tensor_of(const std::vector<float>& values, const Shape& shape, DT
   Tensor tensor(type, shape);
   if (type == DType::f32) {
     std::copy(values.begin(), values.end(), tensor.data<float>());
+  } else if (type == DType::f16) {
+    std::transform(values.begin(), values.end(), tensor.data<f16>(), f16::from_float);
   } else {
     std::transform(values.begin(), values.end(), tensor.data<bf16>(), bf16::from_float);
   }

@@ -9,6 +9,7 @@
 #include "attention/policies/pattern.h"
 #include "attention/runner.h"
 #include "ops/matmul.h"
+#include "ops/rows.h"
 
 namespace kinora {
 namespace {
@@ -187,9 +188,8 @@ BlockChoice mean_pool_blocks(const Context& context, const QueryView& queries, c
           std::min(layout.block, rows.count() - row / layout.block * layout.block));
       const int64_t at = row * k.stride(0) + kv_head * k.stride(1);
       for (int64_t c = 0; c < head_size; ++c) {
-        const float value =
-            k.dtype() == DType::f32 ? k.data<float>()[at + c] : k.data<bf16>()[at + c].to_float();
-        to[c] += value / size;
+        with_float_type(k.dtype(),
+                        [&]<typename T>(T) { to[c] += widen(k.data<T>()[at + c]) / size; });
       }
     }
     Tensor scores(DType::f32, {tiles, blocks});

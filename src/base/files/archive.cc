@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/files/byte_stream.h"
 #include "base/files/content_key.h"
+#include "base/files/errno_kind.h"
 
 namespace kinora {
 namespace {
@@ -53,11 +54,10 @@ std::string_view view_of(const void* bytes, size_t count) {
 }
 
 [[noreturn]] void fail_on(const std::string& path, const char* doing, int code) {
-  const bool absent = code == ENOENT || code == ENOTDIR;
   const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG;
-  throw Error(absent ? ErrorKind::not_found : (full ? ErrorKind::resource : ErrorKind::bad_input),
-              std::string("cannot ") + doing + " " + path + ": " + std::strerror(code) +
-                  (full ? "; what was there before is as it was" : ""));
+  throw Error(kind_of_errno(code), std::string("cannot ") + doing + " " + path + ": " +
+                                       std::strerror(code) +
+                                       (full ? "; what was there before is as it was" : ""));
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ ArchiveWriter::ArchiveWriter(std::string path, std::function<void(int64_t)> prog
     : path_(std::move(path)), beside_(path_ + ".part"), progress_(std::move(progress)) {
   struct ::stat known {};
   if (::stat(path_.c_str(), &known) == 0 && !S_ISREG(known.st_mode)) {
-    throw Error(ErrorKind::usage, path_ + " is not a file: give the name of one to write");
+    throw Error(ErrorKind::bad_input, path_ + " is not a file: give the name of one to write");
   }
   open_beside();
   try {
@@ -77,10 +77,11 @@ ArchiveWriter::ArchiveWriter(std::string path, std::function<void(int64_t)> prog
   }
 }
 
-// What a crash left is used again. The lock goes with the process that has it.
+// What a crash left is used again. The lock goes with the process that has it. A link that somebody
+// left in its place is not followed.
 void ArchiveWriter::open_beside() {
   for (;;) {
-    file_ = ::open(beside_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    file_ = ::open(beside_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (file_ < 0) fail_on(path_, "write", errno);
     struct ::stat mine {
     }, there{};

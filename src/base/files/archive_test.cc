@@ -167,7 +167,7 @@ TEST(Archive, WhatIsGivenUpLeavesTheOldFile) {
       Error);
   EXPECT_EQ(read(path), old);
   EXPECT_EQ(real_files().list(directory.path()), std::vector<std::string>{"file"});
-  EXPECT_EQ(kind_of([&] { ArchiveWriter out(directory.path()); }), ErrorKind::usage);
+  EXPECT_EQ(kind_of([&] { ArchiveWriter out(directory.path()); }), ErrorKind::bad_input);
   EXPECT_EQ(kind_of([&] { ArchiveWriter out(directory.file("no/file")); }), ErrorKind::not_found);
 }
 

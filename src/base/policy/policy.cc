@@ -23,11 +23,4 @@ size_t find_name(std::string_view name, const std::vector<std::string>& names) {
   throw Error(ErrorKind::usage, "no policy has this name; " + suggest_name(name, names));
 }
 
-void check_described(std::string_view text, const std::vector<PolicyInfo>& policies) {
-  const PolicyText parts = split_policy(text);
-  std::vector<std::string> names;
-  for (const PolicyInfo& policy : policies) names.push_back(policy.name);
-  match_settings(parts.settings, policies[find_name(parts.name, names)].settings);
-}
-
 }  // namespace kinora

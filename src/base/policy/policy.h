@@ -45,9 +45,6 @@ PolicyText split_policy(std::string_view text);
 // The place of a policy's name in a list. Throws a usage error with all names and the nearest.
 size_t find_name(std::string_view name, const std::vector<std::string>& names);
 
-// Checks a choice among policies that are only described.
-void check_described(std::string_view text, const std::vector<PolicyInfo>& policies);
-
 // The policy of that name; each has a PolicyInfo called info.
 template <typename Policy>
 const Policy& find_policy(std::string_view name, const std::vector<Policy>& policies) {

@@ -45,14 +45,6 @@ TEST(Policy, IsTakenApart) {
   EXPECT_NE(problem([] { split_policy("tea:"); }), "");
 }
 
-TEST(Policy, DescribedOnesCanBeChecked) {
-  const std::vector<PolicyInfo> infos = infos_of(drinks);
-  check_described("tea", infos);
-  EXPECT_EQ(problem([&] { check_described("tea:sugar=1", infos); }),
-            "it has no settings, and 'sugar' was given");
-  EXPECT_NE(problem([&] { check_described("juice", infos); }), "");
-}
-
 TEST(Policy, ErrorsNameThePointAndTheChoice) {
   try {
     in_words("drink", "tea:\n",

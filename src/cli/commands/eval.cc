@@ -24,6 +24,7 @@
 #include "cli/video_flags.h"
 #include "draw/canvas.h"
 #include "engine/engine_state.h"
+#include "engine/row_type.h"
 #include "eval/heat_map.h"
 #include "eval/import.h"
 #include "eval/page.h"
@@ -262,9 +263,9 @@ void add_eval(CommandLine& line) {
       ->type_name("MEMORY");
   command
       ->add_option("--rows", flags->rows,
-                   "Type of keys and values, of every policy: exact (as computed), f32, bf16 or "
-                   "auto (as the weights, the default)")
-      ->check(one_of({"exact", "f32", "bf16", "auto"}));
+                   "Type of keys and values, of every policy: exact (as computed, the default), "
+                   "f32, bf16, f16 (CPUs) or auto (bf16 where weights are bf16, else f32)")
+      ->check(one_of(row_type_names()));
   command
       ->add_option("--results", flags->run.results,
                    "Keep every answer in this file, and resume from it after an interruption")

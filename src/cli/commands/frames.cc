@@ -23,6 +23,7 @@
 #include "draw/contact_sheet.h"
 #include "draw/png_file.h"
 #include "draw/text.h"
+#include "engine/ingest/visual_input.h"
 #include "model/families/qwen2_5_vl/frames.h"
 #include "ops/resize.h"
 #include "video/shortfall.h"
@@ -37,7 +38,7 @@ struct FramesFlags {
   std::string source;
   FrameChoice choice;
   std::string rule;  // "time" (the default) or "qwen"
-  SourceLimits limits;
+  InputLimits limits;
   std::string directory;
   std::string sheet;
   std::string size;
@@ -211,7 +212,7 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
 
   TerminalProgress progress(flags.quiet);
   OpenOptions open;
-  flags.limits.apply(open.limits);
+  open.limits = video_limits(flags.limits);
   open.cancel = cancel;
   open.progress = &progress;
   open.index_cache = default_index_cache();
@@ -336,7 +337,7 @@ void add_frames(CommandLine& line) {
       ->group("The machine")
       ->capture_default_str()
       ->check(whole(0));
-  flags->limits.add_to(*command);
+  add_limit_flags(*command, flags->limits);
   command->add_flag("--json", flags->json, "Print index and exact time of every frame");
   command->add_flag("-q,--quiet", flags->quiet, "No progress, no summary");
   command->footer(

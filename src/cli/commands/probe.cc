@@ -17,6 +17,7 @@
 #include "cli/terminal.h"
 #include "cli/video_flags.h"
 #include "draw/text.h"
+#include "engine/ingest/visual_input.h"
 #include "video/shortfall.h"
 #include "video/video.h"
 
@@ -26,7 +27,7 @@ namespace {
 struct ProbeFlags {
   std::string source;
   std::string model;  // empty: published families only
-  SourceLimits limits;
+  InputLimits limits;
   bool json = false;
 };
 
@@ -167,7 +168,7 @@ void print_costs(const std::vector<QuestionCost>& costs) {
 int probe(const ProbeFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
   OpenOptions open;
-  flags.limits.apply(open.limits);
+  open.limits = video_limits(flags.limits);
   open.cancel = cancel;
   open.progress = &progress;
   open.index_cache = default_index_cache();
@@ -207,7 +208,7 @@ void add_probe(CommandLine& line) {
       ->add_option("-m,--model", flags->model,
                    "Say what a question costs this model (a name or directory), not the families")
       ->type_name("MODEL");
-  flags->limits.add_to(*command);
+  add_limit_flags(*command, flags->limits);
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->footer(
       "Examples:\n"

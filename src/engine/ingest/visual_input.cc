@@ -70,11 +70,20 @@ VisualInput open_source(const Model& model, const VisualRequest& request, OpenOp
   input.source = request.source;
   input.limits = request.limits;
   options.folder_fps = request.folder_fps;
+  options.limits = request.source_limits;
   input.video = open_video(request.source, options);
   return input;
 }
 
 }  // namespace
+
+VideoLimits video_limits(const InputLimits& limits) {
+  VideoLimits result;
+  result.raise(limits.times);
+  result.other_hosts = limits.other_hosts;
+  result.how_to_raise = limits.how_to_raise;
+  return result;
+}
 
 VisualLook VisualInput::fewer(int64_t frames) const {
   const auto had = static_cast<int64_t>(samples.size());

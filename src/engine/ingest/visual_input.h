@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <kinora/session.h>
+
 #include "model/model.h"
 #include "video/source/subtitles.h"
 #include "video/video.h"
@@ -30,7 +32,10 @@ struct VisualRequest {
   std::string subtitles;
   bool keep_index = true;
   Coming coming;  // where it is looked at as it comes
+  VideoLimits source_limits = {};
 };
+
+VideoLimits video_limits(const InputLimits& limits);
 
 // Which frames are looked at, and how.
 struct VisualLook {

@@ -3,12 +3,10 @@
 #include <limits>
 
 #include "memory/retention/policies.h"
+#include "ops/rows.h"
 
 namespace kinora {
 namespace {
-
-double widen(float value) { return value; }
-double widen(bf16 value) { return value.to_float(); }
 
 // Adds the softmax of one query over all rows to `mass`.
 //   query: [head size] of a head whose keys begin at `first` in every row
@@ -21,7 +19,7 @@ void add_softmax(ConstTensorView keys, int64_t first, const Q* query, std::vecto
   for (int64_t row = 0; row < rows; ++row) {
     const T* key = keys.row<T>(row) + first;
     double dot = 0;
-    for (int64_t k = 0; k < size; ++k) dot += widen(query[k]) * widen(key[k]);
+    for (int64_t k = 0; k < size; ++k) dot += double{widen(query[k])} * widen(key[k]);
     scores[static_cast<size_t>(row)] = dot * scale;
     highest = std::max(highest, dot * scale);
   }
@@ -61,11 +59,10 @@ class AttentionMass final : public RetentionRule {
   bool needs_question() const override { return true; }
   std::vector<double> scores(const Context& context, ConstTensorView keys, ConstTensorView,
                              ConstTensorView question) const override {
-    const auto of = [&]<typename T>(T) {
-      return question.dtype() == DType::f32 ? masses<T, float>(context, keys, question)
-                                            : masses<T, bf16>(context, keys, question);
-    };
-    return keys.dtype() == DType::f32 ? of(float()) : of(bf16());
+    return with_float_type(keys.dtype(), [&]<typename T>(T) {
+      return with_float_type(question.dtype(),
+                             [&]<typename Q>(Q) { return masses<T, Q>(context, keys, question); });
+    });
   }
 };
 

@@ -2,11 +2,10 @@
 
 #include <span>
 
+#include "ops/rows.h"
+
 namespace kinora {
 namespace {
-
-double widen(float value) { return value; }
-double widen(bf16 value) { return value.to_float(); }
 
 // Adds query rows [rows, heads, head size] to `sum`, [kv heads, head size].
 template <typename T>
@@ -39,11 +38,7 @@ std::vector<double> sum_queries(ConstTensorView queries, int64_t kv_heads) {
     queries = on_host;
   }
   std::vector<double> sum(static_cast<size_t>(kv_heads * queries.size(2)), 0.0);
-  if (queries.dtype() == DType::f32) {
-    add_queries<float>(queries, kv_heads, sum);
-  } else {
-    add_queries<bf16>(queries, kv_heads, sum);
-  }
+  with_float_type(queries.dtype(), [&]<typename T>(T) { add_queries<T>(queries, kv_heads, sum); });
   return sum;
 }
 

@@ -2,11 +2,10 @@
 
 #include <cmath>
 
+#include "ops/rows.h"
+
 namespace kinora {
 namespace {
-
-double widen(float value) { return value; }
-double widen(bf16 value) { return value.to_float(); }
 
 // Σ term(x, place in the row) over each row.
 template <typename T, typename Term>
@@ -26,8 +25,8 @@ std::vector<double> sums_of(const Context& context, ConstTensorView rows, const 
 
 template <typename Term>
 std::vector<double> row_sums(const Context& context, ConstTensorView rows, const Term& term) {
-  return rows.dtype() == DType::f32 ? sums_of<float>(context, rows, term)
-                                    : sums_of<bf16>(context, rows, term);
+  return with_float_type(rows.dtype(),
+                         [&]<typename T>(T) { return sums_of<T>(context, rows, term); });
 }
 
 }  // namespace

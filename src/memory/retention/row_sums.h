@@ -9,7 +9,7 @@
 
 namespace kinora {
 
-// rows: [rows, kv heads, head size] on the CPU, f32 or bf16.
+// rows: [rows, kv heads, head size] on the CPU, f32, bf16 or f16.
 std::vector<double> row_norms(const Context& context, ConstTensorView rows);  // √ Σ x²
 // Σ x · weights over each row.
 std::vector<double> row_products(const Context& context, ConstTensorView rows,

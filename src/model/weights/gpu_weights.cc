@@ -18,8 +18,11 @@ void place(const Context& context, const Tensor& source, TensorView target) {
 
 }  // namespace
 
-DType activation_type(const Context& context, DType weight_type, bool exact) {
-  return context.device.is_cpu() || exact || weight_type == DType::f32 ? DType::f32 : DType::bf16;
+DType activation_type(const Context& context, DType weight_type, GpuPrecision precision) {
+  if (context.device.is_cpu() || precision == GpuPrecision::f32) return DType::f32;
+  const bool narrow =
+      weight_type == DType::bf16 || (weight_type == DType::f16 && precision == GpuPrecision::bf16);
+  return narrow ? DType::bf16 : DType::f32;
 }
 
 Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,

@@ -18,9 +18,15 @@ inline int64_t padded_for_gpu(int64_t columns) {
   return (columns + gpu_row_multiple - 1) / gpu_row_multiple * gpu_row_multiple;
 }
 
-// What activations are on the context's device: bf16 on a GPU whose model has 16-bit weights,
-// unless `exact` asks for f32; f32 elsewhere.
-DType activation_type(const Context& context, DType weight_type, bool exact);
+// What a GPU may round: nothing; activations to the type of bf16 weights, which themselves stay as
+// they are; or f16 weights to bf16 as well.
+enum class GpuPrecision { f32, of_weights, bf16 };
+constexpr GpuPrecision gpu_precision(bool exact, bool round) {
+  return exact ? GpuPrecision::f32 : round ? GpuPrecision::bf16 : GpuPrecision::of_weights;
+}
+
+// What activations are on the context's device; f32 on a CPU.
+DType activation_type(const Context& context, DType weight_type, GpuPrecision precision);
 
 // The matrices one under the other on the context's device, each with its rows and columns padded
 // with zeros to multiples of `row_multiple` and `column_multiple`. Undefined ones are left out.

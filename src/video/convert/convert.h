@@ -9,7 +9,8 @@
 //    swscale has it and with it PyAV, torchvision and decord, which feed the models' references; an
 //    untagged range is limited, but full for the J formats and RGB.
 //  - Subsampled chroma of videos is repeated, not interpolated: again swscale's way. That of still
-//    pictures (`smooth_chroma`) is interpolated as libjpeg does it, and with it Pillow.
+//    pictures (`smooth_chroma`) is interpolated as libjpeg does it, and with it Pillow; 4:2:0 of
+//    BT.601 in limited range, which is what WebP has, as libwebp does it, conversion included.
 //  - Transfer curves and primaries are left alone and alpha is ignored.
 //  - Pixels count as square, and the two fields of an interlaced frame as
 //    one picture.

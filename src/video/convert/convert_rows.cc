@@ -33,8 +33,9 @@ struct LumaWeights {
   double red, blue;
 };
 
+constexpr LumaWeights bt601 = {0.299, 0.114};
+
 LumaWeights luma_weights(const AVFrame& frame) {
-  constexpr LumaWeights bt601 = {0.299, 0.114};
   constexpr LumaWeights bt709 = {0.2126, 0.0722};
   switch (raw_value(frame.colorspace)) {
     case AVCOL_SPC_BT709:
@@ -79,6 +80,20 @@ struct SampleReader {
   }
 };
 
+// BT.601 in limited range as libwebp computes it: factors in 2^-14, sums in 2^-6, cut off at the
+// end instead of rounded.
+void webp_to_rgb(const uint8_t* luma, const uint8_t* u, const uint8_t* v, int width, uint8_t* red,
+                 uint8_t* green, uint8_t* blue) {
+  const auto times = [](int value, int factor) { return (value * factor) >> 8; };
+  const auto level = [](int sum) { return static_cast<uint8_t>(std::clamp(sum >> 6, 0, 255)); };
+  for (int x = 0; x < width; ++x) {
+    const int y = times(luma[x], 19077);
+    red[x] = level(y + times(v[x], 26149) - 14234);
+    green[x] = level(y - times(u[x], 6419) - times(v[x], 13320) + 8708);
+    blue[x] = level(y + times(u[x], 33050) - 17685);
+  }
+}
+
 int chroma_shift(int component, int log2_chroma) {
   return component == 1 || component == 2 ? log2_chroma : 0;
 }
@@ -120,6 +135,8 @@ void RgbRowReader::start(const AVFrame& frame, bool smooth_chroma) {
             description_->log2_chroma_w <= 1 && description_->log2_chroma_h <= 1 &&
             description_->log2_chroma_w + description_->log2_chroma_h > 0;
   const LumaWeights weights = luma_weights(frame);
+  webp_ = smooth_ && !is_full_range(frame, false) && weights.red == bt601.red &&
+          description_->log2_chroma_w == 1 && description_->log2_chroma_h == 1;
   const Setup setup = {frame.format, is_full_range(frame, kind_ == Kind::gray), weights.red,
                        weights.blue};
   if (setup != setup_) prepare(setup);
@@ -189,17 +206,21 @@ const Sample* RgbRowReader::component_row(int component, int y, int log2_repeat,
   return scratch.data();
 }
 
+std::pair<const uint8_t*, const uint8_t*> RgbRowReader::chroma_rows(int component, int y) {
+  const int tall = description_->log2_chroma_h;
+  const int height = (frame_->height + tall) >> tall;
+  const int own = y >> tall;
+  const int other = tall == 0 ? own : std::clamp((y & 1) == 0 ? own - 1 : own + 1, 0, height - 1);
+  return {component_row(component, own, 0, near_), component_row(component, other, 0, far_)};
+}
+
 // libjpeg's fancy upsampling, to the last bit: each sample lies in the middle of its pixels, and a
 // pixel takes three quarters of the nearest one and a quarter of the next, in each direction.
 const uint8_t* RgbRowReader::smooth_row(int component, int y, std::vector<uint8_t>& scratch) {
   const int wide = description_->log2_chroma_w, tall = description_->log2_chroma_h;
   const int width = (frame_->width + wide) >> wide;
-  const int height = (frame_->height + tall) >> tall;
-  const int own = y >> tall;
   const bool upper = (y & 1) == 0;
-  const int other = tall == 0 ? own : std::clamp(upper ? own - 1 : own + 1, 0, height - 1);
-  const uint8_t* near = component_row(component, own, 0, near_);
-  const uint8_t* far = component_row(component, other, 0, far_);
+  const auto [near, far] = chroma_rows(component, y);
   scratch.resize(2 * static_cast<size_t>(width));
   uint8_t* out = scratch.data();
   if (wide == 0) {
@@ -227,9 +248,35 @@ const uint8_t* RgbRowReader::smooth_row(int component, int y, std::vector<uint8_
   return out;
 }
 
+// Weights of 9, 3, 3 and 1 sixteenths as libwebp has them, to the last bit.
+const uint8_t* RgbRowReader::webp_row(int component, int y, std::vector<uint8_t>& scratch) {
+  const int width = (frame_->width + 1) / 2;
+  const auto [near, far] = chroma_rows(component, y);
+  scratch.resize(2 * static_cast<size_t>(width));
+  uint8_t* out = scratch.data();
+  const auto at_edge = [&](int x) { return static_cast<uint8_t>((3 * near[x] + far[x] + 2) >> 2); };
+  const auto between = [&](int x, int next) {
+    const int a = near[x], b = near[next], c = far[x], d = far[next];
+    return static_cast<uint8_t>((((a + 3 * b + 3 * c + d + 8) >> 3) + a) >> 1);
+  };
+  out[0] = at_edge(0);
+  for (int x = 1; x < width; ++x) {
+    out[2 * x - 1] = between(x - 1, x);
+    out[2 * x] = between(x, x - 1);
+  }
+  out[2 * width - 1] = at_edge(width - 1);
+  return out;
+}
+
 void RgbRowReader::read_yuv(int y, uint8_t* red, uint8_t* green, uint8_t* blue) {
   if (smooth_) {
     const uint8_t* luma = component_row(0, y, 0, bytes_[0]);
+    if (webp_) {
+      const uint8_t* u = webp_row(1, y, bytes_[1]);
+      const uint8_t* v = webp_row(2, y, bytes_[2]);
+      webp_to_rgb(luma, u, v, frame_->width, red, green, blue);
+      return;
+    }
     const uint8_t* u = smooth_row(1, y, bytes_[1]);
     const uint8_t* v = smooth_row(2, y, bytes_[2]);
     yuv_row_to_rgb(factors_, luma, u, v, false, frame_->width, red, green, blue);

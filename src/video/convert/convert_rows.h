@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "video/convert/convert_kernels.h"
@@ -42,8 +43,12 @@ class RgbRowReader {
   void read_yuv(int y, uint8_t* red, uint8_t* green, uint8_t* blue);
   template <typename Sample>
   const Sample* component_row(int component, int y, int log2_repeat, std::vector<Sample>& scratch);
-  // Row y of a chroma component at full width, with the triangle filter of libjpeg.
+  // Row y of a chroma component at full width, with the triangle filter of libjpeg …
   const uint8_t* smooth_row(int component, int y, std::vector<uint8_t>& scratch);
+  // … and with that of libwebp, which rounds twice.
+  const uint8_t* webp_row(int component, int y, std::vector<uint8_t>& scratch);
+  // The row of chroma that row y lies in, and the next one on the side that it is nearer to.
+  std::pair<const uint8_t*, const uint8_t*> chroma_rows(int component, int y);
   // Row y of a component through table_.
   void look_up(int component, int y, uint8_t* out);
 
@@ -52,6 +57,7 @@ class RgbRowReader {
   Setup setup_;
   Kind kind_ = Kind::yuv;
   bool smooth_ = false;
+  bool webp_ = false;  // as well
   YuvToRgb factors_;
   std::vector<uint8_t> table_;  // of a sample: its level
   std::vector<uint8_t> bytes_[3];

@@ -48,6 +48,7 @@ struct ParallelRead {
   MakeConvertFrame make_convert;
   VideoLimits limits;
   ReadOptions options;
+  bool stills = false;  // every packet is a picture of its own
 };
 
 std::unique_ptr<FrameStream::Job> start_parallel_read(ParallelRead read);

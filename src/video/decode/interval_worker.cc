@@ -86,7 +86,7 @@ void IntervalWorker::begin(size_t number, const AVCodecParameters& parameters) {
   }
   decoder_.reset();
   decoder_ = std::make_unique<PictureDecoder>(parameters, threads, shared_.index.reorder_depth,
-                                              true, shared_.limits);
+                                              true, shared_.limits, shared_.stills);
   parameters_ = &parameters;
   threads_ = threads;
 }

@@ -23,6 +23,7 @@ struct SharedWork {
   const VideoIndex& index;
   const ReadPlan& plan;
   const VideoLimits& limits;
+  bool stills;  // every packet is a picture of its own
   const ReadOptions& options;
   FrameQueue& queue;
   CancelToken stop;

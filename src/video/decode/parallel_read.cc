@@ -35,8 +35,8 @@ class ParallelJob final : public FrameStream::Job {
                         read_.options.frames_per_group)),
         queue_(read_.samples, read_.size, read_.options.frames_per_group,
                choose_window(read_, plan_)),
-        shared_{*read_.index, plan_, read_.limits, read_.options, queue_,
-                {},           {},    {},           plan_.packets} {
+        shared_{*read_.index, plan_, read_.limits, read_.stills, read_.options,
+                queue_,       {},    {},           {},           plan_.packets} {
     shared_.source.emplace(plan_, read_.open_feed(shared_.stop));
     report_.intervals = static_cast<int64_t>(plan_.intervals.size());
     report_.workers = plan_.workers;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "video/decode/jpeg_picture.h"
+
 namespace kinora {
 
 namespace {
@@ -18,8 +20,8 @@ const AVCodec* find_decoder(AVCodecID id) {
 }  // namespace
 
 PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, int threads, int reorder_depth,
-                               bool show_all, const VideoLimits& limits)
-    : frame_(make_frame()) {
+                               bool show_all, const VideoLimits& limits, bool stills)
+    : frame_(make_frame()), limits_(limits), stills_(stills) {
   const AVCodec* decoder = find_decoder(parameters.codec_id);
   if (decoder == nullptr) {
     throw Error(ErrorKind::unsupported,
@@ -44,6 +46,12 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, int threads,
 }
 
 PictureDecoder::Result PictureDecoder::send(AVPacket& packet, int64_t number, const Take& take) {
+  if (stills_ && codec_->codec_id == AV_CODEC_ID_MJPEG) {
+    if (const FramePtr picture = decode_jpeg(packet, limits_)) {
+      picture->pts = number;
+      return take(number, *picture) ? Result::more : Result::enough;
+    }
+  }
   packet.pts = number;
   packet.dts = AV_NOPTS_VALUE;
   packet.duration = 0;

@@ -15,9 +15,9 @@ class PictureDecoder {
   // `threads` above 1 decodes several pictures of one interval at once. `reorder_depth` comes from
   // the index, so that the decoder need not discover it by dropping a picture. With
   // `show_all`, a decoder that begins at an open GOP does not hold back pictures that it cannot
-  // vouch for; the index knows better which are good.
+  // vouch for; the index knows better which are good. `stills`: packets are pictures of their own.
   PictureDecoder(const AVCodecParameters& parameters, int threads, int reorder_depth, bool show_all,
-                 const VideoLimits& limits);
+                 const VideoLimits& limits, bool stills = false);
 
   // Called for each picture that comes out, with the number of its packet. Returns false when no
   // more are wanted.
@@ -39,6 +39,8 @@ class PictureDecoder {
 
   CodecPtr codec_;
   FramePtr frame_;
+  VideoLimits limits_;
+  bool stills_;
 };
 
 }  // namespace kinora

@@ -83,8 +83,8 @@ std::vector<PacketFacts> collect_facts(Demuxer& demuxer, OrderReader* order,
     options.cancel.check();
     if (static_cast<int64_t>(facts.size()) >= options.limits.max_packets) {
       throw Error(ErrorKind::resource,
-                  fmt::format("more than {} pictures: raise the limit or cut the video",
-                              options.limits.max_packets));
+                  fmt::format("more than {} pictures: cut the video or raise the limits{}",
+                              options.limits.max_packets, options.limits.how_to_raise));
     }
     PacketFacts fact;
     fact.pts = packet->pts;

@@ -264,11 +264,11 @@ void Demuxer::check_size() {
     size = *declared;
   }
   if (is_too_large(size, limits)) {
-    throw Error(
-        ErrorKind::resource,
-        fmt::format("{}: pictures of {} × {}, but the limit is {} a side and {} pixels: "
-                    "scale it down or raise the limit",
-                    origin_.name, size.width, size.height, limits.max_side, limits.max_pixels));
+    throw Error(ErrorKind::resource,
+                fmt::format("{}: pictures of {} × {}, but the limit is {} a side and {} pixels: "
+                            "scale it down or raise the limits{}",
+                            origin_.name, size.width, size.height, limits.max_side,
+                            limits.max_pixels, limits.how_to_raise));
   }
 }
 
@@ -341,8 +341,9 @@ bool Demuxer::read_unfiltered(AVPacket& packet) {
     }
     if (packet.size > options_.limits.max_packet_bytes) {
       throw Error(ErrorKind::resource,
-                  fmt::format("{}: a packet of {} bytes, but the limit is {}", origin_.name,
-                              packet.size, options_.limits.max_packet_bytes));
+                  fmt::format("{}: a packet of {} bytes, but the limit is {}: raise the limits{}",
+                              origin_.name, packet.size, options_.limits.max_packet_bytes,
+                              options_.limits.how_to_raise));
     }
     return true;
   }

@@ -171,6 +171,7 @@ class IndexedVideo : public Video {
       return open_feed(cancel, stop);
     };
     read.limits = options_.limits;
+    read.stills = pictures_turn_themselves_ || info_.still;
     read.options = options;
     return FrameStream(start_parallel_read(std::move(read)));
   }

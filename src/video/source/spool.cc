@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/files/errno_kind.h"
 #include "video/source/fence.h"
 #include "video/source/pipe_input.h"
 
@@ -33,8 +34,8 @@ class SpoolFile {
     std::string path = join_path(directory, "kinora-video-XXXXXX");
     descriptor_ = mkostemp(path.data(), O_CLOEXEC);
     if (descriptor_ < 0) {
-      throw Error(ErrorKind::resource, fmt::format("{}: no temporary file can be made there ({})",
-                                                   directory, std::strerror(errno)));
+      throw Error(kind_of_errno(errno), fmt::format("{}: no temporary file can be made there ({})",
+                                                    directory, std::strerror(errno)));
     }
     unlink(path.c_str());
   }
@@ -89,8 +90,8 @@ std::shared_ptr<SpoolFile> keep(const std::string& name, const OpenOptions& opti
     total += got;
     if (total > options.limits.max_spool_bytes) {
       throw Error(ErrorKind::resource,
-                  fmt::format("{}: longer than {} bytes: raise the limit, or read it live", name,
-                              options.limits.max_spool_bytes));
+                  fmt::format("{}: longer than {} bytes: read it live, or raise the limits{}", name,
+                              options.limits.max_spool_bytes, options.limits.how_to_raise));
     }
     file->write(block.data(), static_cast<size_t>(got));
     if (options.progress != nullptr) options.progress->update("download", total, expected);

@@ -43,6 +43,14 @@ def qwen2_tied():
     return Qwen2ForCausalLM(config), "qwen", QWEN2
 
 
+def llama_f16():
+    config = LlamaConfig(
+        **SHAPE, vocab_size=1008, num_attention_heads=4, num_key_value_heads=2, head_dim=16, rope_theta=500000.0,
+        rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=BASE, eos_token_id=[BASE + 1, BASE + 4],
+    )
+    return LlamaForCausalLM(config), "llama", LLAMA3
+
+
 def qwen3():
     config = Qwen3Config(
         **SHAPE, vocab_size=1024, num_attention_heads=4, num_key_value_heads=2, head_dim=24, rope_theta=1000000.0,
@@ -64,7 +72,7 @@ def cases(variant: int) -> dict:
     }
 
 
-def run_case(model, tokenizer, name: str, case_name: str, messages: list) -> float:
+def run_case(model, tokenizer, name: str, case_name: str, messages: list, half=None) -> float:
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     inputs = dict(tokenizer(text, add_special_tokens=False, return_tensors="pt"))
     inputs.pop("token_type_ids", None)
@@ -75,6 +83,10 @@ def run_case(model, tokenizer, name: str, case_name: str, messages: list) -> flo
     kept = measure.prefill(model, model.model, inputs)
     tensors = {"input_ids": ids[0].to(torch.int32).numpy(), "position_ids": np.arange(ids.shape[1], dtype=np.int32)}
     tensors.update(measure.to_numpy(kept))
+    if half is not None:
+        # What the class itself makes of f16 weights in f16: kinora must lose less than that.
+        lossy = measure.to_numpy(measure.prefill(half, half.model, inputs))
+        tensors.update({f"half.{key}": lossy[key] for key in ("hidden.final", "logits")})
     write_tensors(CASES / name / f"{case_name}.safetensors", tensors)
     write_json(
         CASES / name / f"{case_name}.json",
@@ -88,20 +100,21 @@ def run_case(model, tokenizer, name: str, case_name: str, messages: list) -> flo
 
 
 def make(chosen) -> None:
-    for seed, maker in enumerate((llama3, qwen2_tied, qwen3), start=21):
+    for seed, maker in enumerate((llama3, qwen2_tied, qwen3, llama_f16), start=21):
         name = maker.__name__
+        stored = torch.float16 if name.endswith("_f16") else torch.bfloat16
         if not chosen(f"models/{name}"):
             continue
         folder = MODELS / name
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(CASES / name, ignore_errors=True)
         model, tokenizer_name, template = maker()
-        weights.randomise(model, seed, list(range(BASE, model.config.vocab_size)), torch.bfloat16)
+        weights.randomise(model, seed, list(range(BASE, model.config.vocab_size)), stored)
         tied = model.config.tie_word_embeddings
         if tied:
             model.tie_weights()
-        weights.save(model, folder, torch.bfloat16, tied, None, 1)
-        model.config.dtype = "bfloat16"
+        weights.save(model, folder, stored, tied, None, 1)
+        model.config.dtype = str(stored).removeprefix("torch.")
         model.config.architectures = [type(model).__name__]
         model.config.save_pretrained(folder)
         source = FIXTURES / "tokenizers" / tokenizer_name
@@ -112,10 +125,13 @@ def make(chosen) -> None:
         write_json(folder / "generation_config.json", {"bos_token_id": BASE, "eos_token_id": eos, "do_sample": False,
                                                        "transformers_version": "4.57.6"})
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        half = None
+        if stored == torch.float16:
+            half = AutoModelForCausalLM.from_pretrained(folder, dtype=stored, attn_implementation="eager").eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
         for case_name in cases(0):
             for variant in range(20):
-                margin = run_case(model, tokenizer, name, case_name, cases(variant)[case_name])
+                margin = run_case(model, tokenizer, name, case_name, cases(variant)[case_name], half)
                 if margin >= measure.MARGIN:
                     print(f"{name}/{case_name}: margin {margin:.4f} (variant {variant})", flush=True)
                     break

@@ -38,6 +38,7 @@ def make() -> None:
     _store("gray.jpg", lambda path: gray.save(path, quality=90))
     image = _smooth(61, 47, seed=5)
     _store("lossy.webp", lambda path: image.save(path, quality=90))
+    _store("photo.avif", lambda path: image.save(path, quality=90, subsampling="4:4:4"))
     for number in range(2, 9):
         exif = Image.Exif()
         exif[274] = number

@@ -1,0 +1,195 @@
+// What is refused, and how: one cause has one exit code on every path, what files say stays on one
+// line, the flag that raises a limit is named and works, and signals end the program at any time.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/cli.h"
+#include "support/png_bomb.h"
+#include "support/random_data.h"
+#include "support/temp_dir.h"
+
+namespace kinora::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string tiny = KINORA_SOURCE "/models/kinora-tiny";
+const std::string demo = KINORA_SOURCE "/models/demo.mp4";
+
+std::string read_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class Refusals : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return directory_.file(name); }
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream(file(name), std::ios::binary) << content;
+  }
+  // A copy of the bundled model with one file changed.
+  std::string model_with(const std::string& name, const std::string& content) const {
+    const std::string model = file("model");
+    fs::remove_all(model);
+    fs::create_directory(model);
+    for (const auto& entry : fs::directory_iterator(tiny)) {
+      if (entry.path().filename() == name) continue;
+      fs::create_symlink(fs::canonical(entry.path()),
+                         model + "/" + entry.path().filename().string());
+    }
+    write("model/" + name, content);
+    return model;
+  }
+
+  TempDir directory_;
+};
+
+TEST_F(Refusals, WhatMayNotBeOpenedIsNotFound) {
+  // Nothing is forbidden to root: nobody runs the program then.
+  std::string nobody;
+  if (::geteuid() == 0) nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups ";
+  fs::permissions(directory_.path(), fs::perms(0755));
+  const std::string settings =
+      "HOME=" + directory_.path() + " XDG_CACHE_HOME=" + file("cache") + " ";
+  if (kinora_shell(settings + nobody + "$KINORA info -m " + tiny).code != 0) {
+    GTEST_SKIP() << "nobody may not run the program here";
+  }
+  for (const char* name : {"video.mp4", "subtitles.srt", "set.jsonl"}) {
+    fs::copy_file(demo, file(name));
+    fs::permissions(file(name), fs::perms::none);
+  }
+  write("open.jsonl", R"({"question": "What?", "answer": "nothing"})");
+  fs::create_directory(file("cache"));
+  fs::permissions(file("cache"), fs::perms(0777));
+  fs::create_directory(file("closed"));
+  fs::permissions(file("closed"), fs::perms(0555));
+  const std::string weights = model_with("model.safetensors", "");
+  fs::permissions(weights + "/model.safetensors", fs::perms::none);
+  const std::string brief = " --frames 2 --max-tokens 2 -q";
+  const std::pair<std::string, std::string> cases[] = {
+      {"probe " + file("video.mp4"), "video.mp4"},
+      {"frames " + file("video.mp4") + " --frames 1 --json", "video.mp4"},
+      {"ask " + file("video.mp4") + " 'What?'" + brief, "video.mp4"},
+      {"ask demo 'What?' --subtitles " + file("subtitles.srt") + brief, "subtitles.srt"},
+      {"info -m " + weights, "model.safetensors"},
+      {"ask demo 'What?' -m " + weights + brief, "model.safetensors"},
+      {"eval " + file("set.jsonl"), "set.jsonl"},
+      {"eval " + file("open.jsonl") + " --results " + file("closed/results"), "closed/results"},
+      {"frames demo --frames 1 -o " + file("closed/frames"), "closed/frames"},
+      {"index demo --frames 2 -q -o " + file("closed/demo.kinora"), "closed/demo.kinora"},
+      {"ask demo 'What?' --trace " + file("closed/trace.json") + brief, "closed/trace.json"},
+  };
+  for (const auto& [command, about] : cases) {
+    SCOPED_TRACE(command);
+    const Finished finished = kinora_shell(settings + nobody + "$KINORA " + command);
+    EXPECT_EQ(finished.code, 3) << finished.err;
+    EXPECT_NE(finished.err.find(about + ": Permission denied"), std::string::npos) << finished.err;
+  }
+  fs::permissions(file("closed"), fs::perms(0755));
+}
+
+TEST_F(Refusals, ADirectoryInThePlaceOfAFileIsBadInput) {
+  fs::create_directory(file("folder"));
+  write("open.jsonl", R"({"question": "What?", "answer": "nothing"})");
+  const std::string folder = file("folder");
+  const std::vector<std::string> cases[] = {
+      {"probe", folder},
+      {"eval", folder},
+      {"eval", file("open.jsonl"), "--results", folder},
+      {"ask", demo, "What?", "--subtitles", folder},
+      {"ask", demo, "What?", "--trace", folder, "--frames", "2", "--max-tokens", "2"},
+      {"index", demo, "--frames", "2", "-o", folder},
+  };
+  for (const std::vector<std::string>& command : cases) {
+    const Finished finished = kinora(command);
+    EXPECT_EQ(finished.code, 4) << command[0] << ": " << finished.err;
+    EXPECT_NE(finished.err.find(folder), std::string::npos) << finished.err;
+  }
+}
+
+TEST_F(Refusals, TheFlagThatRaisesALimitIsNamedAndWorks) {
+  write_white_png(file("wide.png"), 20000, 2);
+  const std::string wide = file("wide.png");
+  const std::vector<std::string> commands[] = {
+      {"probe", wide},
+      {"frames", wide, "--json"},
+      {"ask", wide, "What?", "-q", "--max-tokens", "2", "--dry-run"},
+  };
+  for (std::vector<std::string> command : commands) {
+    SCOPED_TRACE(command[0]);
+    expect_error(kinora(command), 6, "--raise-limits 2");
+    command.insert(command.end(), {"--raise-limits", "2"});
+    const Finished raised = kinora(command);
+    EXPECT_EQ(raised.code, 0) << raised.err;
+  }
+  expect_error(kinora({"probe", wide, "--raise-limits", "0"}), 2, "--raise-limits");
+  expect_error(kinora({"frames", demo, "--fps", "1e9", "--json"}), 6, "--raise-limits 2");
+}
+
+// A file of every kind with bytes that would clear a terminal, or pass for another message.
+TEST_F(Refusals, WhatFilesSayStaysOnOneLine) {
+  const std::string hostile = "\n\x1b[2J\rkinora: all is well\x07\xff";
+  const std::string escaped = json(hostile).dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto ask_with = [&](const std::string& name, const std::string& content) {
+    return kinora({"ask", demo, "What?", "-q", "--frames", "2", "--max-tokens", "2", "--attention",
+                   "mminference", "-m", model_with(name, content)});
+  };
+  write("set.jsonl", "{\"question\": " + escaped + "}");
+  json config = json::parse(read_text(tiny + "/config.json"));
+  config["model_type"] = "qwen" + hostile;
+  const std::string with_type = config.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string table = read_text(tiny + "/kinora-attention.json");
+  const size_t pattern = table.find("a-shape");
+  ASSERT_NE(pattern, std::string::npos);
+  json tokenizer = json::parse(read_text(tiny + "/tokenizer.json"));
+  tokenizer["normalizer"] = {{"type", "N\n\x1b[2J"}};
+  const Finished cases[] = {
+      ask_with("kinora-attention.json", table.substr(0, pattern) +
+                                            escaped.substr(1, escaped.size() - 2) +
+                                            table.substr(pattern + 7)),
+      ask_with("kinora-attention.json", hostile + table),
+      ask_with("kinora-attention.json", table.substr(0, pattern) + hostile + table.substr(pattern)),
+      ask_with("config.json", with_type),
+      ask_with("config.json", hostile),
+      ask_with("tokenizer.json", tokenizer.dump()),
+      ask_with("chat_template.json",
+               "{\"chat_template\": \"{{ raise_exception('a\\u001b[2J\\nb') }}\"}"),
+      ask_with("chat_template.json", "{\"chat_template\": \"{% \\u001b[2J\\n %}\"}"),
+      ask_with("generation_config.json", hostile),
+      kinora({"eval", file("set.jsonl")}),
+  };
+  for (const Finished& finished : cases) {
+    EXPECT_GE(finished.code, 2) << finished.err;
+    EXPECT_LE(finished.code, 5) << finished.err;
+    for (size_t begin = 0; begin < finished.err.size();) {
+      const size_t end = finished.err.find('\n', begin);
+      const std::string line = finished.err.substr(begin, end - begin);
+      EXPECT_FALSE(line.starts_with("kinora: all is well")) << line;
+      for (const char byte : line) EXPECT_FALSE(byte >= 0 && byte < ' ') << line;
+      begin = end == std::string::npos ? finished.err.size() : end + 1;
+    }
+  }
+}
+
+TEST_F(Refusals, SignalsInTheFirstMillisecondsEndTheProgram) {
+  for (int delay = 0; delay <= 20'000; delay += 500) {
+    RunningProgram program({KINORA_PROGRAM, "ask", demo, "What?", "-q", "--max-tokens", "100"});
+    ::usleep(static_cast<useconds_t>(delay));
+    program.signal(SIGINT);
+    const Finished finished = program.wait(20);
+    EXPECT_EQ(finished.code, 130) << delay << " µs: " << finished.err;
+    EXPECT_EQ(finished.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace kinora::testing
