@@ -16,9 +16,11 @@ constexpr int64_t block = PackedMatrix::block;
 constexpr int64_t panel_rows = PackedMatrix::panel_rows;
 constexpr int64_t row_chunk = 512;           // rows that are written in digits at once
 constexpr int64_t strip_bytes = 256 * 1024;  // of weights that stay in cache while rows pass
-constexpr int64_t fp8_rows = 8;              // up to here fp8 is widened in registers
+constexpr int64_t fp8_rows = 8;              // up to here fp8 can be widened in registers
+constexpr int64_t exact_fp8_rows = 4;        // and to here where rows count as f32
 constexpr int64_t plain_few_rows = 20;       // up to here widened ones go to matmul_rows
-constexpr int64_t widened_bytes = 1 << 18;   // of weights widened at once, for each thread
+// Of weights widened at once, for each thread: rows are packed anew for every such strip.
+constexpr int64_t widened_bytes = 1 << 22;
 constexpr float digit = 127, next_digit = 254;
 
 const PanelKernels& best_kernels() {
@@ -377,7 +379,7 @@ void packed_matmul(const Context& context, std::span<const PackedWork> products,
     begin = end;
     if (same[0].matrix->kind() != PackedKind::fp8) {
       whole_numbers(context, same, eight_bits ? 1 : 3, kernels ? *kernels : best_kernels());
-    } else if (same[0].work.m <= fp8_rows) {
+    } else if (same[0].work.m <= (eight_bits ? fp8_rows : exact_fp8_rows)) {
       const bool f16_rows = kernels == nullptr && fp8_f16_instructions();
       f16_rows ? few_f16_rows_of_fp8(context, same, eight_bits ? 1 : 2)
                : few_rows_of_fp8(context, same);
