@@ -10,6 +10,7 @@
 #include <sys/auxv.h>
 
 #define KINORA_DOT_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#define KINORA_F16_TARGET __attribute__((target("arch=armv8.2-a+fp16fml")))
 #define KINORA_I8MM_TARGET __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 
 namespace kinora::cpu {
@@ -184,6 +185,68 @@ KINORA_I8MM_TARGET void matrix_panel(const DigitTile& tile, const PanelWeights& 
   }
 }
 
+// Eight e4m3 as f16 of 1/256 of them: shifted to where f16 has exponent and fraction, with the bit
+// cleared that the sign has spread to.
+KINORA_F16_TARGET inline float16x8_t as_f16(int8x8_t codes) {
+  return vreinterpretq_f16_s16(vandq_s16(vshll_n_s8(codes, 7), vdupq_n_s16(-0x4001)));
+}
+
+template <int rows>
+KINORA_F16_TARGET void f16_panel(const uint16_t* values, const PanelWeights& panel, float* result) {
+  constexpr int at_once = rows == 1 ? 8 : 4;  // weight rows, so that the sums stay in registers
+  for (int top = 0; top < 8; top += at_once) {
+    float32x4_t sums[rows][at_once];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < at_once; ++i) sums[r][i] = vdupq_n_f32(0);
+    }
+    const uint8_t* codes = panel.codes + top * 8;
+    const uint16_t* own = values;
+    for (int64_t block = 0, group = 0; block < panel.blocks; ++group) {
+      const int64_t last = block + panel.span_blocks * panel.group_spans;
+      const int64_t end = last < panel.blocks ? last : panel.blocks;
+      float32x4_t parts[rows][at_once];
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+        for (int i = 0; i < at_once; ++i) parts[r][i] = vdupq_n_f32(0);
+      }
+      for (int64_t step = 0; step < (end - block) * steps; ++step) {
+        float16x8_t a[rows];
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) a[r] = vreinterpretq_f16_u16(vld1q_u16(own + r * 8));
+#pragma GCC unroll 4
+        for (int i = 0; i < at_once; i += 2) {
+          const int8x16_t both = vreinterpretq_s8_u8(vld1q_u8(codes + i * 8));
+          const float16x8_t first = as_f16(vget_low_s8(both)), second = as_f16(vget_high_s8(both));
+#pragma GCC unroll 4
+          for (int r = 0; r < rows; ++r) {
+            parts[r][i] = vfmlalq_low_f16(parts[r][i], first, a[r]);
+            parts[r][i + 1] = vfmlalq_low_f16(parts[r][i + 1], second, a[r]);
+            parts[r][i] = vfmlalq_high_f16(parts[r][i], first, a[r]);
+            parts[r][i + 1] = vfmlalq_high_f16(parts[r][i + 1], second, a[r]);
+          }
+        }
+        codes += 64;
+        own += rows * 8;
+      }
+      block = end;
+#pragma GCC unroll 8
+      for (int i = 0; i < at_once; ++i) {
+        const float scale = 256.0f * panel.scales[group * 8 + top + i];
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) sums[r][i] = vfmaq_n_f32(sums[r][i], parts[r][i], scale);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 8
+      for (int i = 0; i < at_once; ++i) result[r * 8 + top + i] = vaddvq_f32(sums[r][i]);
+    }
+  }
+}
+
 PanelKernels make_kernels(bool matrices) {
   PanelKernels kernels;
   kernels.int4 = {nullptr, dot_panel<1, true>, dot_panel<2, true>, dot_panel<3, true>,
@@ -200,6 +263,14 @@ PanelKernels make_kernels(bool matrices) {
 }
 
 }  // namespace
+
+bool fp8_f16_instructions() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDFHM) != 0; }
+
+void fp8_f16_panel(const uint16_t* values, int rows, const PanelWeights& panel, float* result) {
+  using Run = void (*)(const uint16_t*, const PanelWeights&, float*);
+  static constexpr Run runs[] = {f16_panel<1>, f16_panel<2>, f16_panel<3>, f16_panel<4>};
+  runs[rows - 1](values, panel, result);
+}
 
 const PanelKernels* arm_dot_kernels() {
   static const PanelKernels kernels = make_kernels(false);
@@ -218,6 +289,8 @@ const PanelKernels* arm_matrix_kernels() {
 
 namespace kinora::cpu {
 
+bool fp8_f16_instructions() { return false; }
+void fp8_f16_panel(const uint16_t*, int, const PanelWeights&, float*) {}
 const PanelKernels* arm_dot_kernels() { return nullptr; }
 const PanelKernels* arm_matrix_kernels() { return nullptr; }
 

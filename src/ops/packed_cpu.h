@@ -52,6 +52,13 @@ const PanelKernels& portable_panel_kernels();
 
 // A few rows in f32 times a panel of e4m3: rows [columns / 8][rows][8], rows ≤ 2.
 void fp8_panel(const float* values, int rows, const PanelWeights& panel, float* result);
+// Arm's FMLAL adds exact products of f16 in f32, and e4m3 becomes f16 by a shift. Rows are written
+// as f16 times a scale, and what that leaves over as a second row with a scale 2048 times smaller.
+bool fp8_f16_instructions();
+constexpr int most_f16_rows = 4;
+// values [columns / 8][rows][8] as bits of f16; result[rows][8], without the rows' scales.
+void fp8_f16_panel(const uint16_t* values, int rows, const PanelWeights& panel, float* result);
+
 // A panel of e4m3 as numbers: [8, padded columns], rows `stride` elements apart.
 void widen_fp8_panel(const PanelWeights& panel, float* out, int64_t stride);
 void widen_fp8_panel(const PanelWeights& panel, bf16* out, int64_t stride);

@@ -16,9 +16,11 @@ constexpr int64_t block = PackedMatrix::block;
 constexpr int64_t panel_rows = PackedMatrix::panel_rows;
 constexpr int64_t row_chunk = 512;           // rows that are written in digits at once
 constexpr int64_t strip_bytes = 256 * 1024;  // of weights that stay in cache while rows pass
-constexpr int64_t fp8_rows = 4;              // up to here fp8 is widened in registers
+constexpr int64_t fp8_rows = 8;              // up to here fp8 can be widened in registers
+constexpr int64_t exact_fp8_rows = 4;        // and to here where rows count as f32
 constexpr int64_t plain_few_rows = 20;       // up to here widened ones go to matmul_rows
-constexpr int64_t widened_bytes = 1 << 18;   // of weights widened at once, for each thread
+// Of weights widened at once, for each thread: rows are packed anew for every such strip.
+constexpr int64_t widened_bytes = 1 << 22;
 constexpr float digit = 127, next_digit = 254;
 
 const PanelKernels& best_kernels() {
@@ -279,6 +281,53 @@ void few_rows_of_fp8(const Context& context, std::span<const PackedWork> product
   });
 }
 
+// The same where the CPU multiplies f16: a row is one row of f16, or two that are as exact as f32
+// needs, both for a largest value of 1024.
+void few_f16_rows_of_fp8(const Context& context, std::span<const PackedWork> products, int parts) {
+  const MatmulWork& work = products[0].work;
+  const int64_t padded = products[0].matrix->padded_columns();
+  const int64_t own = most_f16_rows / parts, tiles = divide_up(work.m, own);
+  const ScratchLease lease(static_cast<size_t>(work.m * parts * padded) * sizeof(uint16_t));
+  auto* values = lease.as<uint16_t>();  // tiles of [padded / 8][rows of the tile][8]
+  float scales[fp8_rows];
+  std::fill_n(values, work.m * parts * padded, uint16_t{0});
+  for (int64_t row = 0; row < work.m; ++row) {
+    const float* from = work.a + row * work.a_stride;
+    const uint32_t bits = largest_of(from, work.k);
+    const bool finite = bits < 0x7f800000u;
+    const float inverse = 1024.0f / std::bit_cast<float>(bits);
+    const bool some = finite && inverse < std::numeric_limits<float>::infinity();
+    scales[row] =
+        finite ? std::bit_cast<float>(bits) / 1024.0f : std::numeric_limits<float>::quiet_NaN();
+    if (!some) continue;
+    const int64_t tile = row / own, rows = std::min(own, work.m - tile * own) * parts;
+    uint16_t* to = values + tile * own * parts * padded + row % own * parts * 8;
+    for (int64_t j = 0; j < work.k; ++j) {
+      float left = from[j] * inverse;
+      for (int part = 0; part < parts; ++part) {
+        const f16 digit_of = f16::from_float(left);
+        to[j / 8 * rows * 8 + part * 8 + j % 8] = digit_of.bits;
+        left = (left - digit_of.to_float()) * 2048.0f;
+      }
+    }
+  }
+  for_panels(context, products, true, [&](const PackedWork& product, int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t count = std::min(own, work.m - tile * own);
+        alignas(64) float result[most_f16_rows * panel_rows];
+        fp8_f16_panel(values + tile * own * parts * padded, static_cast<int>(count * parts),
+                      panel_of(*product.matrix, panel), result);
+        for (int64_t i = 0; i < count * parts; ++i) {
+          const float scale = scales[tile * own + i / parts] / (i % parts == 0 ? 1.0f : 2048.0f);
+          for (int64_t c = 0; c < panel_rows; ++c) result[i * panel_rows + c] *= scale;
+        }
+        write_result(product, tile * own, count, panel, result, parts);
+      }
+    }
+  });
+}
+
 // Strips of fp8 weights become plain ones, which the plain products read from cache.
 template <typename T>
 void widened_fp8(const Context& context, const PackedWork& product) {
@@ -330,8 +379,10 @@ void packed_matmul(const Context& context, std::span<const PackedWork> products,
     begin = end;
     if (same[0].matrix->kind() != PackedKind::fp8) {
       whole_numbers(context, same, eight_bits ? 1 : 3, kernels ? *kernels : best_kernels());
-    } else if (same[0].work.m <= fp8_rows) {
-      few_rows_of_fp8(context, same);
+    } else if (same[0].work.m <= (eight_bits ? fp8_rows : exact_fp8_rows)) {
+      const bool f16_rows = kernels == nullptr && fp8_f16_instructions();
+      f16_rows ? few_f16_rows_of_fp8(context, same, eight_bits ? 1 : 2)
+               : few_rows_of_fp8(context, same);
     } else {
       const bool narrow = eight_bits && bf16_instructions();
       for (const PackedWork& product : same) {

@@ -96,7 +96,7 @@ std::vector<double> reference(const Case& c, const std::vector<double>& a,
 }
 
 std::vector<const cpu::PanelKernels*> kernel_sets() {
-  std::vector<const cpu::PanelKernels*> sets = {&cpu::portable_panel_kernels()};
+  std::vector<const cpu::PanelKernels*> sets = {nullptr, &cpu::portable_panel_kernels()};
   for (const auto* set :
        {cpu::arm_dot_kernels(), cpu::arm_matrix_kernels(), cpu::vnni_panel_kernels()}) {
     if (set != nullptr) sets.push_back(set);

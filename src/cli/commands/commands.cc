@@ -34,6 +34,7 @@ constexpr Command commands[] = {
 #ifdef KINORA_HAS_PULL
     {"pull", add_pull},
 #endif
+    {"quantize", add_quantize},
 #ifdef KINORA_HAS_SERVER
     {"serve", add_serve},
 #endif

@@ -91,11 +91,17 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
 }
 
 DecoderLayers::DecoderLayers(const DecoderConfig& config, PlacedWeights weights, DType activations,
-                             bool native_bf16)
+                             bool native_bf16, ProductObserver* observer)
     : config_(config),
       weights_(std::move(weights)),
       type_(activations),
-      native_bf16_(native_bf16) {}
+      native_bf16_(native_bf16),
+      observer_(observer) {}
+
+void DecoderLayers::show(const LayerWeights& layer, Product product, ConstTensorView rows) const {
+  if (observer_ == nullptr) return;
+  observer_->look(static_cast<int>(&layer - weights_.layers.data()), product, rows);
+}
 
 float DecoderLayers::scale() const {
   return 1.0f / std::sqrt(static_cast<float>(config_.head_size));
@@ -155,6 +161,7 @@ void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
                 weights.qkv[0].weight, bias_of(weights.qkv[0]), out);
   } else {
     rms_norm(context, hidden, weights.input_norm, config_.norm_epsilon, input);
+    show(weights, Product::qkv, input);
     std::vector<MatmulPart> parts;
     int64_t column = 0;
     for (const LinearWeights& part : weights.qkv) {
@@ -185,6 +192,7 @@ void DecoderLayers::norm_heads(const Context& context, const LayerWeights& layer
 void DecoderLayers::finish(const Context& context, int layer, ConstTensorView mixed,
                            TensorView hidden, LayerSpace& space) const {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  show(weights, Product::output, mixed);
   apply_linear(context, mixed, weights.output, hidden, true, native_bf16_);
   feed_forward(context, weights, hidden, space);
 }
@@ -211,11 +219,13 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
     } else {
       const TensorView up = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
+      show(weights, Product::gate_up, input);
       const MatmulPart parts[] = {part_of(weights.gate_up[0], gated),
                                   part_of(weights.gate_up[1], up)};
       matmul_parts(context, input, parts, native_bf16_);
       silu_mul(context, gated, up, gated);
     }
+    show(weights, Product::down, gated);
     apply_linear(context, gated, weights.down, rows, true, native_bf16_);
   }
 }

@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/tensor.h"
 #include "model/config.h"
+#include "model/decoder/product_observer.h"
 #include "model/weights/weights.h"
 
 namespace kinora {
@@ -57,7 +58,7 @@ class DecoderLayers {
   // `activations` is what goes through products: f32, or bf16 on a GPU. `native_bf16` rounds them
   // to bf16 where weights are bf16 and the CPU has instructions for it.
   DecoderLayers(const DecoderConfig& config, PlacedWeights weights, DType activations,
-                bool native_bf16);
+                bool native_bf16, ProductObserver* observer = nullptr);
 
   const DecoderConfig& config() const { return config_; }
   const PlacedWeights& weights() const { return weights_; }
@@ -91,6 +92,7 @@ class DecoderLayers {
 
  private:
   TensorView part(Tensor& tensor, const Shape& shape) const;
+  void show(const LayerWeights& layer, Product product, ConstTensorView rows) const;
   void norm_heads(const Context& context, const LayerWeights& layer, TensorView qkv) const;
   void feed_forward(const Context& context, const LayerWeights& layer, TensorView hidden,
                     LayerSpace& space) const;
@@ -99,6 +101,7 @@ class DecoderLayers {
   PlacedWeights weights_;
   DType type_;
   bool native_bf16_;
+  ProductObserver* observer_;
 };
 
 }  // namespace kinora

@@ -17,7 +17,8 @@ TransformerDecoder::TransformerDecoder(const Context& context, const DecoderConf
 
 TransformerDecoder::TransformerDecoder(const DecoderConfig& config, PlacedWeights weights,
                                        const DecoderOptions& options)
-    : layers_(config, std::move(weights), options.activations, options.native_bf16),
+    : layers_(config, std::move(weights), options.activations, options.native_bf16,
+              options.observer),
       frequencies_(rotary_frequencies(config.rope, config.head_size)) {}
 
 void check_tokens(std::span<const int32_t> ids, int64_t vocabulary) {

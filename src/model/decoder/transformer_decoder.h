@@ -19,7 +19,8 @@ struct DecoderOptions {
   // Rounds activations to bf16 where weights are bf16 and the CPU has instructions for it: faster
   // prefill, no longer equal to f32. Off unless asked for.
   bool native_bf16 = false;
-  DType activations = DType::f32;  // bf16 on a GPU
+  DType activations = DType::f32;       // bf16 on a GPU
+  ProductObserver* observer = nullptr;  // null: nobody looks on
 };
 
 // Throws bad_input for an id that is not in the vocabulary.
