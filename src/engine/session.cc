@@ -42,7 +42,7 @@ VisualRequest request_of(const std::string& source, const InputOptions& options)
   request.folder_fps = options.folder_fps;
   request.subtitles = options.subtitles;
   request.keep_index = options.keep_index;
-  request.coming = {options.speed, options.drops, !options.resumes};
+  request.coming = {options.speed, options.drops, !options.resumes, nullptr};
   return request;
 }
 

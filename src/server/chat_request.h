@@ -32,6 +32,8 @@ struct LookWish {
   std::vector<int64_t> frame_indices;  // in it
   std::optional<double> duration;      // of it, seconds
   bool sample_frames = false;          // choose among them as from any video
+
+  bool operator==(const LookWish&) const = default;
 };
 
 struct AnswerWish {
