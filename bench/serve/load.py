@@ -35,7 +35,8 @@ def rate(server, video, conversations):
     """Tokens per second of so many conversations at once, from the first token of all to the last."""
     said = []
     def one(number):
-        said.append(server.ask(video, f"Tell me all, in {number} ways.", 4 * arguments.tokens, arguments.frames))
+        said.append(server.ask(video, f"Tell me all, in {number} ways.", 4 * arguments.tokens, arguments.frames,
+                               ignore_eos=True, evidence=False))
     threads = [threading.Thread(target=one, args=(i,)) for i in range(conversations)]
     for thread in threads:
         thread.start()

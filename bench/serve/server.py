@@ -60,12 +60,12 @@ class Server:
     def kv_bytes(self):
         return sum(self.metric(f'kinora_kv_bytes{{tier="{tier}"}}') for tier in ("device", "host", "disk"))
 
-    def ask(self, video, question, tokens, frames):
+    def ask(self, video, question, tokens, frames, **more):
         """{status, retry, begin, first, end, tokens}: seconds of a clock that stands still for nobody."""
         body = {"messages": [{"role": "user", "content": [{"type": "video_url", "uuid": video},
                                                           {"type": "text", "text": question}]}],
                 "max_tokens": tokens, "stream": True, "stream_options": {"include_usage": True},
-                "mm_processor_kwargs": {"num_frames": frames}}
+                "mm_processor_kwargs": {"num_frames": frames}, **more}
         said = {"begin": time.monotonic(), "tokens": 0}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})

@@ -121,6 +121,7 @@ Question Service::question_of(const AnswerWish& wish, const CancelToken& cancel)
   generate.sampling.seed =
       wish.seed ? *wish.seed : (uint64_t{std::random_device()()} << 32 | std::random_device()());
   generate.stop = wish.stop;
+  generate.ignore_stop_tokens = wish.ignore_end;
   generate.cancel = cancel;
   return question;
 }

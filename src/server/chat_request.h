@@ -53,6 +53,7 @@ struct AnswerWish {
   bool logprobs = false;
   int64_t top_logprobs = 0;
   bool evidence = true;
+  bool ignore_end = false;  // go on past the end of the turn
 };
 
 // Throws ApiError.

@@ -148,7 +148,7 @@ TEST_F(StreamsOfAService, SayWhatIsWrongWithAMessage) {
   std::string large = picture_bytes(1);
   large[17] = 1;  // 65536 and more wide
   EXPECT_EQ(refused({{2, large}}), 1008);
-  EXPECT_EQ(refused({{2, std::string(100000, 'x')}}), 1011) << "no container";
+  EXPECT_EQ(refused({{2, std::string(3 << 20, 'x')}}), 1011) << "no container";
 }
 
 TEST_F(StreamsOfAService, RefuseAMessageOfAGigabyte) {

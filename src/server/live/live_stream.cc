@@ -226,9 +226,9 @@ Told LiveStream::ask(const Question& question, const OnPiece& on_piece) {
     try {
       if (status().state == "live") take_in(cancel);
     } catch (const Error& error) {
-      // The thread tells what ended it; what came before can be asked about.
+      // What came before can be asked about; what may come back the thread opens again.
       if (error.kind() == ErrorKind::cancelled) throw;
-      fail(std::current_exception());
+      if (!source_.comes_back) fail(std::current_exception());
     }
     Told told;
     const Turn asked = turns.back();
