@@ -1,4 +1,4 @@
-// Enters a file in the list of saved memories. Used by `index` and `watch`.
+// Enters a file in the list of saved memories. Used by `index`, `watch` and `serve`.
 #pragma once
 
 #include <kinora/memory_file.h>

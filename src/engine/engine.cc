@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "engine/engine_state.h"
 #include "engine/row_type.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "engine/stopwatch.h"
 #include "model/weights/gpu_weights.h"
 #include "ops/matmul.h"

@@ -8,7 +8,7 @@
 #include "attention/observer.h"
 #include "attention/planner.h"
 #include "base/error.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "model/decoder/input_rows.h"
 #include "ops/gather.h"
 

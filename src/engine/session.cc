@@ -50,7 +50,7 @@ VisualRequest request_of(const std::string& source, const InputOptions& options)
   request.subtitles = options.subtitles;
   request.keep_index = options.keep_index;
   request.source_limits = video_limits(options.limits);
-  request.coming = {options.speed, options.drops, !options.resumes};
+  request.coming = {options.speed, options.drops, !options.resumes, nullptr};
   return request;
 }
 

@@ -5,11 +5,12 @@
 #include "base/error.h"
 #include "engine/attention_choice.h"
 #include "engine/session_state.h"
+#include "engine/session_stream.h"
 
 namespace kinora {
 
 std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progress) progress) {
-  if (source_) {
+  if (source_ && !source_->ended) {
     throw Error(ErrorKind::unsupported,
                 inputs_[0].source + " is still being taken in: it cannot be shared yet");
   }
@@ -30,6 +31,14 @@ std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progre
   }
   if (!inputs_.empty()) {
     other->attention_ = choose_attention(*engine_, options_, frame_tokens());
+  }
+  if (source_) {
+    other->source_ = std::make_unique<OpenSource>();
+    other->source_->as_it_came = source_->as_it_came;
+    other->source_->before = source_->before;
+    other->source_->place = source_->place;
+    other->source_->ended = true;
+    other->source_->closed = source_->closed;
   }
   other->share_.set_counted_elsewhere(other->memory_->bytes().total());
   return other;

@@ -75,6 +75,34 @@ TEST_P(ForkedSession, AnswersAsASessionOfItsOwn) {
   }
 }
 
+TEST_P(ForkedSession, GoesOnFromASavedMemory) {
+  auto base = with_film();
+  base->save(directory_.file("film.kinora"), {});
+  const Answer expected = ask(*base->fork(), {{film, ""}, {text, "What is it?"}});
+  auto again = reopen_session(EngineAccess::state(engine_), directory_.file("film.kinora"), {}, {});
+  for (int i = 0; i < 2; ++i) {
+    auto fork = again->fork();
+    const Answer answer = ask(*fork, {{film, ""}, {text, "What is it?"}});
+    EXPECT_EQ(answer.ids, expected.ids);
+    EXPECT_EQ(answer.frames, 0);
+    fork->adopt(
+        {{"user", {{film, ""}, {text, "What is it?"}}}, {"assistant", {{text, answer.text}}}});
+    EXPECT_FALSE(ask(*fork, {{text, "And then?"}}).ids.empty());
+  }
+}
+
+TEST_P(ForkedSession, WaitsForTheEndOfWhatIsBeingTakenIn) {
+  auto base = session();
+  base->open({film_, FrameChoice::all(), 1, {}, "", false, {}}, {});
+  EXPECT_THROW(base->fork(), Error);
+  while (!base->take_in(1000, {}, 0).ended) {
+  }
+  const Answer expected = ask(*base, {{film, ""}, {text, "What is it?"}});
+  base->clear();
+  auto fork = base->fork();
+  EXPECT_EQ(ask(*fork, {{film, ""}, {text, "What is it?"}}).ids, expected.ids);
+}
+
 TEST_P(ForkedSession, TakesUpAConversation) {
   auto whole = with_film();
   const Answer first = ask(*whole, {{film, ""}, {text, "What is it?"}});

@@ -11,7 +11,7 @@
 #include "engine/draft_choice.h"
 #include "engine/evidence/evidence_heads.h"
 #include "engine/row_type.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "engine/session_stream.h"
 #include "engine/stopwatch.h"
 #include "memory/policies.h"

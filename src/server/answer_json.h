@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "generate/token_scores.h"
-#include "server/shelf.h"
+#include "server/shelf/shelf.h"
 #include "text/tokenizer.h"
 
 namespace kinora::server {

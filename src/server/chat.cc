@@ -51,6 +51,28 @@ MediaPtr Service::known_media(const std::string& name) {
   return media != nullptr ? media : videos_.media(name);
 }
 
+bool Service::find_special(const std::string& name, const AnswerWish& wish, Question& question) {
+  const bool stream = name.starts_with("stream-"), memory = name.starts_with("memory-");
+  if (!stream && !memory) return false;
+  if (wish.look != LookWish()) {
+    throw bad_request("mm_processor_kwargs",
+                      stream ? "how a stream is looked at is said when it is started"
+                             : "a memory was looked at already, when it was saved");
+  }
+  Look look;
+  if (stream) question.stream = streams_.find(name).stream;
+  if (memory) {
+    look.media = memories_.media(name);
+    // What was read began with this.
+    const std::string system = memories_.find(name).file.system;
+    if (!system.empty() && question.turns.front().role != "system") {
+      question.turns.insert(question.turns.begin(), {"system", {{Modality::text, system}}});
+    }
+  }
+  question.looks.push_back(std::move(look));
+  return true;
+}
+
 Question Service::question_of(const AnswerWish& wish, const CancelToken& cancel) {
   check_model(wish.model);
   Question question;
@@ -58,6 +80,7 @@ Question Service::question_of(const AnswerWish& wish, const CancelToken& cancel)
   question.evidence = wish.evidence;
   for (const MediaPart& part : wish.media) {
     MediaPtr media;
+    if (find_special(part.url.empty() ? part.uuid : part.url, wish, question)) continue;
     if (part.url.starts_with("video-")) {  // an id, for clients that can only send addresses
       media = known_media(part.url);
     }
@@ -98,13 +121,15 @@ Question Service::question_of(const AnswerWish& wish, const CancelToken& cancel)
   generate.sampling.seed =
       wish.seed ? *wish.seed : (uint64_t{std::random_device()()} << 32 | std::random_device()());
   generate.stop = wish.stop;
+  generate.ignore_stop_tokens = wish.ignore_end;
   generate.cancel = cancel;
   return question;
 }
 
 Told Service::tell(const Question& question, const OnPiece& on_piece,
                    const OnProgress& on_progress) {
-  Told told = shelf_.ask(question, on_piece, on_progress);
+  Told told = question.stream != nullptr ? question.stream->ask(question, on_piece)
+                                         : shelf_.ask(question, on_piece, on_progress);
   const Timings& t = told.answer.timings;
   const auto tokens = static_cast<double>(told.answer.ids.size());
   metrics_.observe("kinora_first_token_seconds", t.first_token + told.read_seconds,
@@ -119,7 +144,11 @@ Told Service::tell(const Question& question, const OnPiece& on_piece,
   metrics_.count("kinora_decoded_frames_total", "", static_cast<double>(told.frames_read));
   metrics_.count("kinora_decode_seconds_total", "", told.decode_seconds);
   if (told.answer.draft) {
-    metrics_.count("kinora_draft_passes_total", "", static_cast<double>(told.answer.draft->passes));
+    const auto passes = static_cast<double>(told.answer.draft->passes);
+    if (passes > 0) {
+      metrics_.observe("kinora_accepted_length", tokens / passes, {1, 1.5, 2, 3, 4, 6, 8, 16});
+    }
+    metrics_.count("kinora_draft_passes_total", "", passes);
     metrics_.count("kinora_draft_tokens_total", "", tokens);
   }
   return told;

@@ -281,6 +281,7 @@ AnswerWish read_chat_request(const json& json_body) {
   if (top && !wish.logprobs) throw bad_request("top_logprobs", "needs logprobs: true");
   wish.top_logprobs = top.value_or(0);
   wish.evidence = body.flag("evidence").value_or(true);
+  wish.ignore_end = body.flag("ignore_eos").value_or(false);
   // Known to OpenAI's API; nothing else than their standing values can be honoured here.
   body.only("presence_penalty", 0);
   body.only("frequency_penalty", 0);

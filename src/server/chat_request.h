@@ -32,6 +32,8 @@ struct LookWish {
   std::vector<int64_t> frame_indices;  // in it
   std::optional<double> duration;      // of it, seconds
   bool sample_frames = false;          // choose among them as from any video
+
+  bool operator==(const LookWish&) const = default;
 };
 
 struct AnswerWish {
@@ -51,6 +53,7 @@ struct AnswerWish {
   bool logprobs = false;
   int64_t top_logprobs = 0;
   bool evidence = true;
+  bool ignore_end = false;  // go on past the end of the turn
 };
 
 // Throws ApiError.

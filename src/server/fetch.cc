@@ -27,11 +27,12 @@ void start_curl() {
 struct Exchange {
   const FetchOptions& options;
   const CancelToken& cancel;
-  int file = -1;
+  std::function<bool(std::string_view)> take;
+  int64_t max_bytes = 0;
   int64_t bytes = 0;
   bool refused = false;  // an address that may not be reached
   bool too_large = false;
-  bool full = false;  // the disk
+  bool ended = false;  // by whoever takes it
 };
 
 std::string text_of(const sockaddr& address) {
@@ -63,23 +64,21 @@ curl_socket_t open_socket(void* user, curlsocktype, curl_sockaddr* address) {
 
 size_t take_body(char* data, size_t size, size_t count, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
-  size_t left = size * count;
-  exchange.bytes += static_cast<int64_t>(left);
-  if (exchange.bytes > exchange.options.max_bytes) {
-    exchange.too_large = true;
-    return 0;
-  }
-  while (left > 0) {
-    const ssize_t done = ::write(exchange.file, data, left);
+  exchange.bytes += static_cast<int64_t>(size * count);
+  exchange.too_large = exchange.bytes > exchange.max_bytes;
+  if (exchange.too_large) return 0;
+  exchange.ended = !exchange.take({data, size * count});
+  return exchange.ended ? 0 : size * count;
+}
+
+bool write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(file, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) {
-      exchange.full = true;
-      return 0;
-    }
-    data += done;
-    left -= static_cast<size_t>(done);
+    if (done < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(done));
   }
-  return size * count;
+  return true;
 }
 
 int go_on(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -91,13 +90,37 @@ class CurlFetcher final : public MediaFetcher {
   explicit CurlFetcher(const FetchOptions& options) : options_(options) { start_curl(); }
 
   void fetch(const std::string& url, const std::string& path, const CancelToken& cancel) override {
+    const int file = ::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    const std::shared_ptr<void> closing(nullptr, [file](void*) { ::close(file); });
+    Exchange exchange{options_, cancel,
+                      [file](std::string_view bytes) { return write_all(file, bytes); },
+                      options_.max_bytes};
+    perform(url, exchange, options_.total_seconds);
+    if (exchange.ended) {
+      throw ApiError(507, "no_space", "what comes cannot be kept: the disk is full");
+    }
+  }
+
+  void stream(const std::string& url, const std::function<bool(std::string_view)>& take,
+              const CancelToken& cancel) override {
+    Exchange exchange{options_, cancel, take, INT64_MAX};
+    perform(url, exchange, 0);
+  }
+
+ private:
+  // Returns at the end, or when whoever takes it wants no more.
+  void perform(const std::string& url, Exchange& exchange, double total_seconds) const {
+    const CancelToken& cancel = exchange.cancel;
     const std::shared_ptr<CURL> handle(curl_easy_init(), curl_easy_cleanup);
     CURL* const curl = handle.get();
     if (curl == nullptr) throw ApiError(500, "internal_error", "libcurl cannot be started");
-    Exchange exchange{options_, cancel};
-    exchange.file = ::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
-    const std::shared_ptr<void> closing(nullptr, [&](void*) { ::close(exchange.file); });
     const auto milliseconds = [](double seconds) { return static_cast<long>(seconds * 1000); };
+    curl_slist* known = nullptr;
+    for (const std::string& entry : options_.resolve) {
+      known = curl_slist_append(known, entry.c_str());
+    }
+    const std::shared_ptr<curl_slist> names(known, curl_slist_free_all);
+    curl_easy_setopt(curl, CURLOPT_RESOLVE, known);
     curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_PROXY, "");  // a proxy would open the socket elsewhere
@@ -107,10 +130,10 @@ class CurlFetcher final : public MediaFetcher {
     curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 5L);
     curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(options_.connect_seconds));
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, milliseconds(options_.total_seconds));
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, milliseconds(total_seconds));
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stalled_seconds));
-    curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, curl_off_t{options_.max_bytes});
+    curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, curl_off_t{exchange.max_bytes});
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "kinora");
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, &open_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, &exchange);
@@ -121,6 +144,7 @@ class CurlFetcher final : public MediaFetcher {
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     const CURLcode result = curl_easy_perform(curl);
     cancel.check();
+    if (exchange.ended) return;
     if (result == CURLE_OK) {
       if (exchange.bytes > 0) return;
       throw ApiError(400, "invalid_media", url + ": nothing came from there");
@@ -133,13 +157,10 @@ class CurlFetcher final : public MediaFetcher {
       throw ApiError(413, "media_too_large",
                      fmt::format("{}: larger than {} bytes", url, options_.max_bytes));
     }
-    if (exchange.full)
-      throw ApiError(507, "no_space", "what comes cannot be kept: the disk is full");
     throw ApiError(400, "media_unreachable",
                    fmt::format("{}: {}", url, curl_easy_strerror(result)));
   }
 
- private:
   FetchOptions options_;
 };
 

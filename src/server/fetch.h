@@ -16,6 +16,7 @@ namespace kinora::server {
 
 struct FetchOptions {
   std::vector<std::string> allowed;  // "10.0.0.5:9000": private addresses that may be reached
+  std::vector<std::string> resolve;  // "HOST:PORT:ADDRESS,…": known without asking DNS
   int64_t max_bytes = int64_t{8} << 30;
   double connect_seconds = 10;
   double stalled_seconds = 20;  // without a kilobyte a second

@@ -136,6 +136,46 @@ TEST_F(Fetching, ChecksEveryHopOfARedirect) {
   EXPECT_EQ(fetch(address("/?to=/?to=/?to=/?to=/?to=/?to=/?to=/")), "media_unreachable");
 }
 
+// Whatever a name stood for when it was checked, or a moment ago, the address is looked at when a
+// socket is opened for it.
+TEST_F(Fetching, DoesNotTrustWhatNamesResolveTo) {
+  const std::string open = std::to_string(server_->port()), shut = std::to_string(other_->port());
+  const auto film_at = [](const std::string& host, const std::string& port) {
+    return "http://" + host + ":" + port + "/film";
+  };
+  options_.resolve = {"a.example:" + open + ":127.0.0.1", "a.example:" + shut + ":127.0.0.1"};
+  EXPECT_EQ(fetch(film_at("a.example", open)), std::string(5000, 'x'));
+  EXPECT_EQ(fetch(film_at("a.example", shut)), "media_not_allowed");
+  // The answer changes between two requests, …
+  options_.resolve = {"a.example:" + open + ":127.0.0.2"};
+  EXPECT_EQ(fetch(film_at("a.example", open)), "media_not_allowed");
+  // … between two hops of one, …
+  options_.resolve = {"a.example:" + open + ":127.0.0.1", "b.example:" + open + ":127.0.0.3"};
+  EXPECT_EQ(fetch("http://a.example:" + open + "/?to=" + film_at("b.example", open)),
+            "media_not_allowed");
+  // … or has several addresses, of which some may not be reached.
+  asked_ = 0;
+  options_.resolve = {"a.example:" + shut + ":169.254.169.254,[::1],127.0.0.1"};
+  EXPECT_EQ(fetch(film_at("a.example", shut)), "media_not_allowed");
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(Fetching, HandsOnWhatComesUntilNobodyWantsMore) {
+  std::string got;
+  make_fetcher(options_)->stream(address("/film"),
+                                 [&](std::string_view bytes) {
+                                   got += bytes;
+                                   return true;
+                                 },
+                                 {});
+  EXPECT_EQ(got.size(), 5000u);
+  EXPECT_NO_THROW(
+      make_fetcher(options_)->stream(address("/film"), [](std::string_view) { return false; }, {}));
+  EXPECT_THROW(make_fetcher(options_)->stream(address("/film", true),
+                                              [](std::string_view) { return true; }, {}),
+               ApiError);
+}
+
 TEST_F(Fetching, StopsAtTheLimit) {
   options_.max_bytes = 1000;
   EXPECT_EQ(fetch(address("/film")), "media_too_large");

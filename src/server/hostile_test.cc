@@ -1,6 +1,7 @@
 // Hostile requests: each gets a clear refusal, and the next one is answered as if nothing had been.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -22,6 +23,7 @@ class HostileRequests : public ::testing::Test {
     options.model = "tiny";
     options.http.spool_directory = options.media.directory = directory_.path();
     options.library = directory_.file("library");
+    options.memories = directory_.file("memories");
     options.max_row_bytes = 64 << 20;
     options.max_body_bytes = 8 << 20;
     options.max_upload_bytes = 8 << 20;
@@ -77,6 +79,99 @@ TEST_F(HostileRequests, PicturesTooLargeToDecode) {
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   ASSERT_LT(bytes.size(), 1 << 20);
   expect_refused(bytes, "image/png");
+}
+
+// 56 × 56 pixels that call themselves a picture wall.
+TEST_F(HostileRequests, VideosTooLargeToDecode) {
+  expect_refused(film_head({PictureKind::png, 30000, 30000}) + film_picture(picture_bytes(1), 0),
+                 "video/x-matroska");
+  testing::write_white_png(directory_.file("bomb.png"), 30000, 30000);
+  std::ifstream file(directory_.file("bomb.png"), std::ios::binary);
+  const std::string bomb{std::istreambuf_iterator<char>(file), {}};
+  std::string film = film_head({PictureKind::png, 56, 56});
+  for (int i = 0; i < 3; ++i) film += film_picture(bomb, 40 * i);
+  expect_refused(film, "video/x-matroska");
+}
+
+// A megabyte that says it is a million frames. It may be kept, since nothing is decoded for that,
+// but it is not a video that one could ask about.
+TEST_F(HostileRequests, VideosOfAMillionFrames) {
+  std::string film = film_head({PictureKind::png, 56, 56});
+  std::string laces = std::string(1, '\xff') + std::string(256, 'x');  // 256 frames of a byte
+  for (int block = 0; block < 4000; ++block) {
+    std::string cluster = film_picture(laces, 40 * block);
+    cluster[cluster.size() - laces.size() - 1] = '\x84';  // a keyframe with laces of equal sizes
+    film += cluster;
+  }
+  ASSERT_LT(film.size(), 2u << 20);
+  const json body = {
+      {"max_tokens", 2},
+      {"messages",
+       {{{"role", "user"},
+         {"content",
+          {{{"type", "video_url"},
+            {"video_url", {{"url", "data:video/x-matroska;base64," + encode_base64(film)}}}},
+           {{"type", "text"}, {"text", "?"}}}}}}}};
+  for (const json& look : {json(), json{{"fps", 240}}, json{{"num_frames", 1 << 20}}}) {
+    json asked = body;
+    if (!look.is_null()) asked["mm_processor_kwargs"] = look;
+    TestClient client(service_->port());
+    const TestReply reply = client.ask("POST", "/v1/chat/completions", asked.dump());
+    EXPECT_EQ(reply.status, 400) << reply.body.substr(0, 300);
+  }
+}
+
+TEST_F(HostileRequests, BodiesOfAGigabyte) {
+  TestClient announced(service_->port());
+  announced.send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+      "1073741824\r\n\r\n");
+  EXPECT_EQ(announced.reply().status, 413);
+  TestClient upload(service_->port());
+  upload.send("POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n");
+  EXPECT_EQ(upload.reply().status, 413);
+  // Without a word about its length: it is cut off where the limit is, not at the end.
+  TestClient chunks(service_->port());
+  chunks.send("POST /v1/videos HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "100000\r\n" + std::string(1 << 20, 'x') + "\r\n";
+  int sent = 0;
+  while (sent < 1024 && chunks.send(chunk)) ++sent;
+  EXPECT_LT(sent, 64);
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
+    EXPECT_EQ(entry.path().filename().string().find("kinora-body"), std::string::npos)
+        << "a body was left behind";
+  }
+}
+
+TEST_F(HostileRequests, PathsThatLeadElsewhere) {
+  for (const char* target : {"/page/../../../../etc/passwd", "/page/%2e%2e/%2e%2e/etc/passwd",
+                             "/page/..%2f..%2fetc%2fpasswd", "/v1/videos/../../etc/passwd",
+                             "/v1/videos/..%2f..%2f..%2fetc%2fpasswd/content",
+                             "/v1/videos/%2e%2e/content", "/v1/memories/..%2fvideos/content",
+                             "/v1/streams/..%2f/picture", "//etc/passwd", "/page//etc/passwd"}) {
+    TestClient client(service_->port());
+    EXPECT_EQ(client.ask("GET", target).status, 404) << target;
+  }
+  TestClient null(service_->port());
+  EXPECT_EQ(null.ask("GET", "/page/index.html%00.css").status, 400);
+  TestClient remove(service_->port());
+  EXPECT_EQ(remove.ask("DELETE", "/v1/videos/..%2f..").status, 404);
+  EXPECT_TRUE(std::filesystem::exists(directory_.path()));
+}
+
+TEST_F(HostileRequests, DeepOrBrokenJsonEverywhere) {
+  const std::string deep = std::string(10000, '[') + std::string(10000, ']');
+  const std::string nested = R"({"messages": )" + deep + "}";
+  for (const char* target :
+       {"/v1/chat/completions", "/v1/responses", "/v1/streams", "/v1/memories"}) {
+    for (const std::string& body :
+         {deep, nested, std::string("{\"url\": \"\xff\xfe\"}"), std::string("{\"url\": 1e999}"),
+          std::string("{"), std::string(1 << 20, '{')}) {
+      TestClient client(service_->port());
+      const TestReply reply = client.ask("POST", target, body);
+      EXPECT_EQ(reply.status, 400) << target << " " << body.substr(0, 40);
+    }
+  }
 }
 
 TEST_F(HostileRequests, BytesThatAreNothing) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@ struct Media {
   int64_t frames = 0;  // of a folder of ready frames; else 0
   int64_t bytes = 0;
   std::shared_ptr<void> keep;  // removes temporary files, closes descriptors
+  bool memory = false;         // a saved memory, not a video
 };
 using MediaPtr = std::shared_ptr<const Media>;
 
@@ -43,6 +45,9 @@ class MediaFetcher {
   // Writes the body to `path`; throws ApiError.
   virtual void fetch(const std::string& url, const std::string& path,
                      const CancelToken& cancel) = 0;
+  // Hands on the body as it comes, without an end if need be; `take` returns false to end it.
+  virtual void stream(const std::string& url, const std::function<bool(std::string_view)>& take,
+                      const CancelToken& cancel) = 0;
 };
 
 class MediaStore {

@@ -23,12 +23,22 @@ void Metrics::observe(std::string_view name, double value, const std::vector<dou
   ++histogram.count;
 }
 
+double Metrics::total(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = counters_.find(name);
+  double sum = 0;
+  if (found == counters_.end()) return sum;
+  for (const auto& [labels, value] : found->second) sum += value;
+  return sum;
+}
+
 std::string Metrics::text(const std::vector<std::pair<std::string, double>>& gauges) const {
   std::string out;
   std::string last;
   for (const auto& [name, value] : gauges) {
     const std::string plain = name.substr(0, name.find('{'));
-    if (plain != last) out += fmt::format("# TYPE {} gauge\n", plain);
+    const bool counts = plain.ends_with("_total");
+    if (plain != last) out += fmt::format("# TYPE {} {}\n", plain, counts ? "counter" : "gauge");
     last = plain;
     out += fmt::format("{} {}\n", name, value);
   }

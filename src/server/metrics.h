@@ -17,7 +17,11 @@ class Metrics {
   // Into a histogram of seconds, rates or sizes; each name has the buckets of its first use.
   void observe(std::string_view name, double value, const std::vector<double>& buckets);
 
-  // Everything so far. `gauges` are read just now: name (with labels) and value.
+  // Of a counter, whatever its labels.
+  double total(const std::string& name) const;
+
+  // Everything so far. Names of `gauges` that end in _total are counters. `gauges` are read just
+  // now: name (with labels) and value.
   std::string text(const std::vector<std::pair<std::string, double>>& gauges) const;
 
  private:

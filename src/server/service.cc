@@ -81,16 +81,31 @@ std::vector<Service::Route> Service::routes(const ServiceOptions& options) {
       {"GET", "/v1/videos/*/picture", none, false, true, &Service::video_picture},
       {"GET", "/v1/videos/*/scenes", none, false, true, &Service::video_scenes},
       {"POST", "/v1/videos/*/index", body, false, true, &Service::index_video},
+      {"GET", "/v1/memories", none, false, false, &Service::list_memories},
+      {"POST", "/v1/memories", body, false, true, &Service::save_memory},
+      {"GET", "/v1/memories/*", none, false, false, &Service::show_memory},
+      {"DELETE", "/v1/memories/*", none, false, true, &Service::delete_memory},
+      {"GET", "/v1/memories/*/content", none, false, false, &Service::memory_content},
+      {"GET", "/v1/streams", none, false, false, &Service::list_streams},
+      {"POST", "/v1/streams", body, false, true, &Service::start_stream},
+      {"GET", "/v1/streams/*", none, false, false, &Service::show_stream},
+      {"DELETE", "/v1/streams/*", none, false, true, &Service::stop_stream},
+      {"GET", "/v1/streams/*/picture", none, false, true, &Service::stream_picture},
+      {"GET", "/v1/streams/*/frames", none, false, false, &Service::push_frames},
   };
 }
 
 Service::Service(const Engine& engine, const SessionOptions& session, const ServiceOptions& options)
     : options_(options),
       engine_(engine),
+      session_(session),
+      fetcher_(options.fetch ? make_fetcher(options.fetching) : nullptr),
       routes_(routes(options)),
-      media_(options.media, options.fetch ? make_fetcher(options.fetching) : nullptr),
+      media_(options.media, fetcher_),
       videos_(options.library),
+      memories_(options.memories),
       shelf_(engine, session, options.max_row_bytes),
+      streams_(options.max_streams),
       queue_(std::make_unique<WorkQueue>(options.max_running, options.max_waiting)) {
   HttpServer::Callbacks callbacks;
   callbacks.rule = [this](const HttpRequest& head) { return check(head); };
@@ -105,7 +120,8 @@ Service::Service(const Engine& engine, const SessionOptions& session, const Serv
 
 Service::~Service() {
   http_->drain(0);
-  queue_.reset();  // no reply outlives the server that sends it
+  queue_.reset();    // no reply outlives the server that sends it, …
+  streams_.clear();  // … and no socket
   http_.reset();
 }
 
@@ -214,7 +230,10 @@ void Service::handle(HttpRequest request, const Reply& reply) {
   work.cancel = reply->gone();
   work.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                      std::chrono::duration<double>(options_.request_seconds));
-  work.run = [this, route, shared, reply, deadline = work.deadline] {
+  work.run = [this, route, shared, reply, deadline = work.deadline, came = Clock::now()] {
+    metrics_.observe("kinora_queue_seconds",
+                     std::chrono::duration<double>(Clock::now() - came).count(),
+                     {0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100});
     run(*route, *shared, reply);
     if (reply->status() == 0 && Clock::now() >= deadline) {
       ApiError late(503, "deadline_exceeded", "this took longer than the server allows");

@@ -19,9 +19,11 @@
 #include "server/chat_request.h"
 #include "server/fetch.h"
 #include "server/http/http.h"
+#include "server/live/streams.h"
 #include "server/media.h"
+#include "server/memory_library.h"
 #include "server/metrics.h"
-#include "server/shelf.h"
+#include "server/shelf/shelf.h"
 #include "server/video_library.h"
 #include "server/work_queue.h"
 
@@ -30,8 +32,10 @@ namespace kinora::server {
 struct ServiceOptions {
   HttpOptions http;
   MediaOptions media;
-  std::string library;             // folder of uploaded videos; empty: none are taken
-  std::string model;               // the name that clients call it by
+  std::string library;   // folder of uploaded videos; empty: none are taken
+  std::string memories;  // folder of saved memories; empty: none are kept
+  std::function<void(const MemoryFile& file)> on_saved;  // told of every memory; null: nobody
+  std::string model;                                     // the name that clients call it by
   std::vector<std::string> keys;   // bearer keys, one of which a request must bring; none: all may
   std::vector<std::string> hosts;  // names this server goes by, besides those of the loopback
   int64_t max_body_bytes = int64_t{256} << 20;
@@ -44,6 +48,10 @@ struct ServiceOptions {
   double request_seconds = 600;
   bool fetch = false;  // media from http(s) addresses
   FetchOptions fetching;
+  // Addresses of any kind that may be watched, written exactly so; FFmpeg itself reaches them.
+  std::vector<std::string> stream_from;
+  int64_t max_streams = 8;
+  int64_t max_message_bytes = int64_t{32} << 20;     // of a WebSocket
   std::function<void(const std::string& line)> log;  // one JSON object a line; null: nobody
 };
 
@@ -94,9 +102,28 @@ class Service {
   void video_scenes(const HttpRequest& request, const Reply& reply);
   void index_video(const HttpRequest& request, const Reply& reply);
 
+  // service_streams.cc
+  void start_stream(const HttpRequest& request, const Reply& reply);
+  void list_streams(const HttpRequest& request, const Reply& reply);
+  void show_stream(const HttpRequest& request, const Reply& reply);
+  void stop_stream(const HttpRequest& request, const Reply& reply);
+  void stream_picture(const HttpRequest& request, const Reply& reply);
+  void push_frames(const HttpRequest& request, const Reply& reply);
+  StreamSource stream_source(const std::string& url, std::optional<double> speed,
+                             const CancelToken& cancel);
+
+  // service_memories.cc
+  void save_memory(const HttpRequest& request, const Reply& reply);
+  void list_memories(const HttpRequest& request, const Reply& reply);
+  void show_memory(const HttpRequest& request, const Reply& reply);
+  void delete_memory(const HttpRequest& request, const Reply& reply);
+  void memory_content(const HttpRequest& request, const Reply& reply);
+
   // chat.cc
   void chat(const HttpRequest& request, const Reply& reply);
   Question question_of(const AnswerWish& wish, const CancelToken& cancel);
+  // The stream or memory that a part names, which then is all that the question is about.
+  bool find_special(const std::string& name, const AnswerWish& wish, Question& question);
   MediaPtr known_media(const std::string& name);  // by uuid or id; may be null
   void check_model(const std::string& name) const;
   // Asks and counts.
@@ -109,11 +136,15 @@ class Service {
 
   ServiceOptions options_;
   Engine engine_;
+  SessionOptions session_;
+  std::shared_ptr<MediaFetcher> fetcher_;  // null: nothing is fetched
   std::vector<Route> routes_;
   Metrics metrics_;
   MediaStore media_;
   VideoLibrary videos_;
+  MemoryLibrary memories_;
   Shelf shelf_;
+  Streams streams_;
   std::atomic<bool> ready_ = true;
   std::unique_ptr<WorkQueue> queue_;
   std::unique_ptr<HttpServer> http_;  // last: it calls into all of the above

@@ -1,7 +1,7 @@
 // What is answered at once: whether the server lives, how it does, what model it has.
 #include <fmt/format.h>
 
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "server/api_error.h"
 #include "server/page/embedded_files.h"
 #include "server/service.h"
@@ -57,31 +57,50 @@ void Service::page(const HttpRequest& request, const Reply& reply) {
 
 void Service::metrics(const HttpRequest&, const Reply& reply) {
   const Shelf::Report shelf = shelf_.report();
-  const EngineState& engine = *EngineAccess::state(engine_);
-  const Scheduler::Report steps = engine.scheduler->report();
-  const bool on_cpu = engine.context.device.is_cpu();
-  const auto bytes = static_cast<double>(shelf.bytes);
+  MemoryBytes tiers = shelf.tiers;
+  int64_t stream_frames = 0, dropped = 0;
+  const std::vector<WatchedStream> streams = streams_.list();
+  for (const WatchedStream& watched : streams) {
+    const StreamStatus status = watched.stream->status();
+    tiers.device += status.bytes.device;
+    tiers.host += status.bytes.host;
+    tiers.disk += status.bytes.disk;
+    stream_frames += status.frames;
+    dropped += status.dropped;
+  }
+  const Scheduler::Report steps = EngineAccess::state(engine_)->scheduler->report();
   const auto number = [](int64_t value) { return static_cast<double>(value); };
-  reply->send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-              metrics_.text({
-                  {"kinora_connections", number(http_->connections())},
-                  {"kinora_queue_waiting", number(queue_->waiting())},
-                  {"kinora_queue_running", number(queue_->running())},
-                  {"kinora_kv_bytes{tier=\"device\"}", on_cpu ? 0 : bytes},
-                  {"kinora_kv_bytes{tier=\"host\"}", on_cpu ? bytes : 0},
-                  {"kinora_kv_bytes{tier=\"disk\"}", 0},
-                  {"kinora_kv_bytes_limit", number(shelf.max_bytes)},
-                  {"kinora_videos_in_memory", number(shelf.videos)},
-                  {"kinora_conversations_in_memory", number(shelf.talks)},
-                  {"kinora_memory_hits", number(shelf.hits)},
-                  {"kinora_memory_misses", number(shelf.misses)},
-                  {"kinora_prefill_groups", number(steps.prefills)},
-                  {"kinora_decode_rounds", number(steps.rounds)},
-                  {"kinora_decode_steps", number(steps.steps)},
-                  {"kinora_decode_batch_largest", number(steps.largest)},
-                  {"kinora_decode_batch_mean",
-                   steps.rounds > 0 ? number(steps.steps) / number(steps.rounds) : 0},
-              }));
+  const auto share = [](double part, double all) { return all > 0 ? part / all : 0; };
+  reply->send(
+      200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+      metrics_.text({
+          {"kinora_connections", number(http_->connections())},
+          {"kinora_queue_waiting", number(queue_->waiting())},
+          {"kinora_queue_running", number(queue_->running())},
+          {"kinora_kv_bytes{tier=\"device\"}", number(tiers.device)},
+          {"kinora_kv_bytes{tier=\"host\"}", number(tiers.host)},
+          {"kinora_kv_bytes{tier=\"disk\"}", number(tiers.disk)},
+          {"kinora_kv_bytes_reserved", number(shelf.bytes)},
+          {"kinora_kv_bytes_limit", number(shelf.max_bytes)},
+          {"kinora_videos_in_memory", number(shelf.videos)},
+          {"kinora_conversations_in_memory", number(shelf.talks)},
+          {"kinora_streams", number(std::ssize(streams))},
+          {"kinora_stream_frames", number(stream_frames)},
+          {"kinora_stream_frames_dropped", number(dropped)},
+          {"kinora_retrieval_hits_total", number(shelf.hits)},
+          {"kinora_retrieval_misses_total", number(shelf.misses)},
+          {"kinora_retrieval_hit_rate",
+           share(number(shelf.hits), number(shelf.hits + shelf.misses))},
+          {"kinora_prefill_groups_total", number(steps.prefills)},
+          {"kinora_decode_rounds_total", number(steps.rounds)},
+          {"kinora_decode_steps_total", number(steps.steps)},
+          {"kinora_decode_batch_largest", number(steps.largest)},
+          {"kinora_decode_batch_mean", share(number(steps.steps), number(steps.rounds))},
+          {"kinora_accepted_length_mean", share(metrics_.total("kinora_draft_tokens_total"),
+                                                metrics_.total("kinora_draft_passes_total"))},
+          {"kinora_video_decode_fps", share(metrics_.total("kinora_decoded_frames_total"),
+                                            metrics_.total("kinora_decode_seconds_total"))},
+      }));
 }
 
 nlohmann::json Service::model_json() const {

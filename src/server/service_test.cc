@@ -458,7 +458,7 @@ TEST_F(ServiceOnALoopback, GivesUpOldVideosWhenMemoryIsShort) {
     return std::stod(metrics.substr(metrics.find("\n" + name + " ") + name.size() + 2));
   };
   EXPECT_LE(value("kinora_kv_bytes{tier=\"host\"}"), value("kinora_kv_bytes_limit"));
-  EXPECT_GT(value("kinora_memory_misses"), 6) << "nothing was given up";
+  EXPECT_GT(value("kinora_retrieval_misses_total"), 6) << "nothing was given up";
 }
 
 TEST_F(ServiceOnALoopback, LogsEveryRequestWithItsId) {

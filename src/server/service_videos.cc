@@ -171,7 +171,7 @@ void Service::video_picture(const HttpRequest& request, const Reply& reply) {
 void Service::video_scenes(const HttpRequest& request, const Reply& reply) {
   json scenes = json::array();
   for (const Scene& scene : videos_.scenes(id_of(request), reply->gone())) {
-    scenes.push_back({{"start", scene.start}, {"end", scene.end}});
+    scenes.push_back({{"start", scene.start}, {"end", scene.end}, {"cluster", scene.cluster}});
   }
   reply->send(200, json_type, dump({{"object", "list"}, {"data", scenes}}));
 }

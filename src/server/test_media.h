@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "draw/png_file.h"
+#include "server/live/picture_film.h"
 
 namespace kinora::server {
 
@@ -33,6 +34,13 @@ inline std::string picture_bytes(int seed) {
     }
   }
   return encode_png(image);
+}
+
+// A film of such pictures, two a second.
+inline std::string film_bytes(int pictures, int seed = 0) {
+  std::string bytes = film_head(*picture_head(picture_bytes(seed)));
+  for (int i = 0; i < pictures; ++i) bytes += film_picture(picture_bytes(seed + i), 500 * i);
+  return bytes;
 }
 
 inline std::string picture_url(int seed) {

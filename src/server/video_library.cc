@@ -40,23 +40,6 @@ LibraryVideo from_json(const json& value) {
   return video;
 }
 
-// Where consecutive frames differ by more than their neighbours usually do. `change[i]` is between
-// frames i − 1 and i.
-std::vector<size_t> cuts_of(const std::vector<double>& change) {
-  double mean = 0, square = 0;
-  for (const double value : change) {
-    mean += value / static_cast<double>(change.size());
-    square += value * value / static_cast<double>(change.size());
-  }
-  const double spread = std::sqrt(std::max(0.0, square - mean * mean));
-  const double limit = std::max(0.06, mean + 1.5 * spread);
-  std::vector<size_t> cuts;
-  for (size_t i = 1; i < change.size(); ++i) {
-    if (change[i] > limit) cuts.push_back(i);
-  }
-  return cuts;
-}
-
 }  // namespace
 
 // Held by the library and by every MediaPtr of the video; the last one removes what was deleted.
@@ -280,34 +263,22 @@ std::string VideoLibrary::picture(const std::string& id, double time, int64_t si
 std::vector<Scene> VideoLibrary::scenes(const std::string& id, const CancelToken& cancel) {
   const std::shared_ptr<Video> video = open(id);
   const VideoInfo& info = video->info();
-  if (info.still) return {{0, 0}};
+  if (info.still) return {{0, 0, 0}};
   constexpr int64_t most_frames = 240, width = 32, height = 18;
   ReadOptions options;
   options.cancel = cancel;
   options.target_size = [](FrameSize, int64_t) { return FrameSize{width, height}; };
   FrameStream stream =
       video->read(video->sample(FrameChoice::evenly(std::min(most_frames, info.frames))), options);
-  std::vector<double> times, change;
-  std::vector<uint8_t> before;
+  std::vector<SmallFrame> frames;
   while (const auto group = stream.next()) {
     const int64_t size = width * height * 3;
     for (int64_t i = 0; i < group->pixels.size(0); ++i) {
       const uint8_t* pixels = group->pixels.data<uint8_t>() + i * size;
-      double sum = 0;
-      for (int64_t k = 0; k < size && !before.empty(); ++k) {
-        sum += std::abs(int{pixels[k]} - int{before[static_cast<size_t>(k)]});
-      }
-      change.push_back(sum / (255.0 * static_cast<double>(size)));
-      times.push_back(group->times[static_cast<size_t>(i)]);
-      before.assign(pixels, pixels + size);
+      frames.push_back({group->times[static_cast<size_t>(i)], {pixels, pixels + size}});
     }
   }
-  std::vector<Scene> scenes{{0, info.duration}};
-  for (const size_t cut : cuts_of(change)) {
-    scenes.back().end = times[cut];
-    scenes.push_back({times[cut], info.duration});
-  }
-  return scenes;
+  return find_scenes(frames, info.duration);
 }
 
 }  // namespace kinora::server

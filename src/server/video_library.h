@@ -15,6 +15,7 @@
 
 #include "base/cancel.h"
 #include "server/media.h"
+#include "server/scenes.h"
 #include "video/video.h"
 
 namespace kinora::server {
@@ -32,12 +33,6 @@ struct LibraryVideo {
   std::string codec;
   std::string container;
   bool picture = false;
-};
-
-// A stretch of a video that looks alike.
-struct Scene {
-  double start = 0;
-  double end = 0;
 };
 
 class VideoLibrary {

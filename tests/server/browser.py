@@ -49,7 +49,8 @@ class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.data = tempfile.TemporaryDirectory()
-        cls.serving = Serving(program, "-m", "kinora-tiny", "--data", cls.data.name)
+        cls.serving = Serving(program, "-m", "kinora-tiny", "--data", cls.data.name, "--media-root",
+                              str(source / "models"))
         cls.page = browser(1280, 860)
         cls.page.get(cls.serving.url + "/")
 
@@ -85,6 +86,36 @@ class Page(unittest.TestCase):
         self.wait(lambda: len(self.all(".message.assistant")) == answers + 1 and self.find("#send").is_displayed(),
                   "no answer")
         return self.all(".message.assistant")[-1]
+
+    def check_streams_and_memories(self):
+        self.find("#remember").click()
+        self.wait(lambda: self.all("#videos .sign.memory"), "no memory was saved")
+        self.find("#address").send_keys("ftp://nowhere/film", Keys.ENTER)
+        self.wait(lambda: self.find("#problem").is_displayed(), "no message about an address that is not allowed")
+        self.find("#address").clear()
+        self.find("#address").send_keys(f"file://{clip}", Keys.ENTER)
+        self.wait(lambda: self.find("#halt").is_displayed(), "no stream is shown")
+        self.wait(lambda: self.page.execute_script("return document.getElementById('picture').naturalWidth > 0"),
+                  "nothing is seen of the stream")
+        before = self.find("#about").text
+        answer = self.ask("What is there now?")
+        self.assertNotIn("failed", answer.get_attribute("class"), answer.text)
+        self.assertTrue(answer.find_element(By.CSS_SELECTOR, ".text").text)
+        self.wait(lambda: self.find("#about").text != before, "the stream does not go on")
+        self.shot("7-stream")
+        self.check_accessibility("stream")
+        self.find("#halt").click()
+        self.page.switch_to.alert.accept()
+        self.wait(lambda: not self.all("#videos .sign.stream"), "the stream does not stop")
+        self.find("#videos .sign.memory").find_element(By.XPATH, "..").click()
+        self.wait(lambda: self.find("#memory").is_displayed(), "the memory is not opened")
+        answer = self.ask("What was there?")
+        self.assertNotIn("failed", answer.get_attribute("class"), answer.text)
+        self.assertTrue(self.all("#timeline .seen"), "the timeline does not show what was looked at")
+        self.shot("8-memory")
+        self.all("#videos li")[-1].find_element(By.CSS_SELECTOR, ".delete").click()
+        self.page.switch_to.alert.accept()
+        self.wait(lambda: not self.all("#videos .sign.memory"), "the memory is not deleted")
 
     def test_everything_a_person_does(self):
         self.wait(lambda: self.find("#model").text == "kinora-tiny", "the page does not come up")
@@ -146,6 +177,7 @@ class Page(unittest.TestCase):
             dark.save_screenshot(str(shots / "6-dark.png"))
         finally:
             dark.quit()
+        self.check_streams_and_memories()
         self.all("#videos .delete")[0].click()
         self.page.switch_to.alert.dismiss()
         self.assertEqual(len(self.all("#videos .open")), 1, "deleted without being asked to")
@@ -155,7 +187,8 @@ class Page(unittest.TestCase):
 
         # A policy that forbids what the page needs, or a script that fails, shows up here.
         errors = [entry["message"] for entry in self.page.get_log("browser")
-                  if entry["level"] == "SEVERE" and "/v1/videos?name=broken" not in entry["message"]]
+                  if entry["level"] == "SEVERE" and "/v1/videos?name=broken" not in entry["message"]
+                  and "/v1/streams - " not in entry["message"]]
         self.assertEqual(errors, [])
 
 

@@ -34,3 +34,4 @@ class Serving:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self.process.stdout.close()

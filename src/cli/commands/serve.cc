@@ -17,6 +17,7 @@
 #include "cli/bundled.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
+#include "cli/library_entry.h"
 #include "cli/model_name.h"
 #include "cli/session_flags.h"
 #include "cli/terminal.h"
@@ -131,6 +132,8 @@ int serve(ServeFlags& serve_flags, const CancelToken& cancel) {
   }
   if (!serve_flags.data.empty()) {
     options.library = serve_flags.data + "/videos";
+    options.memories = serve_flags.data + "/memories";
+    options.on_saved = [](const MemoryFile& file) { enter_in_library(file); };
     std::error_code error;
     std::filesystem::create_directories(options.library, error);
     if (error) {
@@ -204,8 +207,16 @@ void add_serve(CommandLine& line) {
       ->type_name("ADDRESS:PORT")
       ->expected(1)
       ->take_all();
+  option(limits, "--stream-from", service.stream_from,
+         "An address that may be watched as a stream, written as clients will (may be repeated)")
+      ->type_name("ADDRESS")
+      ->expected(1)
+      ->take_all();
+  option(limits, "--max-streams", service.max_streams, "Streams that are watched at a time")
+      ->capture_default_str()
+      ->check(whole(1, 1024));
   option(limits, "--data", flags->data,
-         "Folder where uploaded videos stay; default: in the user's data folder")
+         "Folder where uploaded videos and saved memories stay; default: in the user's data folder")
       ->type_name("DIR");
   option(limits, "--scratch", service.http.spool_directory, "Folder for temporary files")
       ->type_name("DIR");

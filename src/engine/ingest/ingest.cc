@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/core_gate.h"
+#include "engine/scheduler/core_gate.h"
 #include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
 #include "engine/ingest/paced_units.h"
@@ -307,6 +307,24 @@ class SequentialIngest final : public Ingest {
   double wait_seconds_ = 0;
 };
 
+// Shows frames to someone before they go on.
+class ShownUnits final : public UnitSource {
+ public:
+  ShownUnits(std::unique_ptr<UnitSource> units, decltype(Coming::show) show)
+      : units_(std::move(units)), show_(std::move(show)) {}
+
+  std::optional<Units> next() override {
+    std::optional<Units> units = units_->next();
+    if (units && units->frames.frames() > 0) show_(units->frames);
+    return units;
+  }
+  ReadReport report() const override { return units_->report(); }
+
+ private:
+  std::unique_ptr<UnitSource> units_;
+  decltype(Coming::show) show_;
+};
+
 }  // namespace
 
 IngestItem ingest_item(VisualInput& input, int64_t frames_per_group, const TokenChoice& tokens) {
@@ -323,10 +341,13 @@ IngestItem ingest_item(VisualInput& input, int64_t frames_per_group, const Token
     options.target_size = [size](FrameSize, int64_t) { return size; };
     options.filter = plan.filter;
     options.frames_per_group = whole_units(frames_per_group, plan.frames_per_unit);
-    auto units = std::make_unique<OpenUnitStream>(video.read(choice, options), plan,
-                                                  options.frames_per_group, coming.closes);
-    if (coming.speed == 0) return units;
-    return std::make_unique<PacedUnits>(std::move(units), coming.speed, options.cancel);
+    std::unique_ptr<UnitSource> units = std::make_unique<OpenUnitStream>(
+        video.read(choice, options), plan, options.frames_per_group, coming.closes);
+    if (coming.speed > 0) {
+      units = std::make_unique<PacedUnits>(std::move(units), coming.speed, options.cancel);
+    }
+    if (coming.show) units = std::make_unique<ShownUnits>(std::move(units), coming.show);
+    return units;
   };
   return {plan, 0, tokens, open, input.coming.drops};
 }

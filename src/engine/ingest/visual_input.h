@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct Coming {
   double speed = 0;    // times as fast as it was filmed; 0: as fast as it is taken
   bool drops = false;  // leave out what waits longest, instead of letting the source wait
   bool closes = true;  // the video ends with the source
+  // Shown every frame, as the model sees it, on the thread that decodes; null: nobody.
+  std::function<void(const FrameGroup& frames)> show = nullptr;
 };
 
 struct VisualRequest {

@@ -27,11 +27,15 @@ class SocketConnection final : public WebSocket, public OpenConnection {
     limits.idle_timeout = in_seconds(options().socket_seconds);
     limits.keep_alive_pings = true;
     stream_.set_option(limits);
+    // What was said last is not waited for until the other side has let go of the connection, too.
+    stream_.control_callback([this](websocket::frame_type kind, beast::string_view) {
+      if (kind == websocket::frame_type::close) end();
+    });
   }
 
   void accept(const Request& request) {
     stream_.async_accept(request.get(), [self = self()](beast::error_code error) {
-      if (error) return;
+      if (error || self->ended_) return;
       self->open_ = true;
       self->events_.opened(self);
       if (self->closing_) self->write_next();
@@ -59,7 +63,7 @@ class SocketConnection final : public WebSocket, public OpenConnection {
     post([this] {
       if (ended_ || closing_) return;
       stream_.async_read(buffer_, [self = self()](beast::error_code error, size_t) {
-        if (error) return self->end();
+        if (error || self->ended_) return self->end();
         std::string message = beast::buffers_to_string(self->buffer_.data());
         self->buffer_.consume(self->buffer_.size());
         self->events_.message(std::move(message), self->stream_.got_text());

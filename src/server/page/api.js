@@ -27,6 +27,12 @@ export const get = async (path) => (await call(path)).json();
 export const text = async (path) => (await call(path)).text();
 export const remove = async (path) => (await call(path, { method: "DELETE" })).json();
 
+export const post = async (path, body) => (await call(path, {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify(body),
+})).json();
+
 // Sends a file and tells how much of it has gone (0 to 1).
 export function upload(file, onShare) {
   return new Promise((resolve, reject) => {

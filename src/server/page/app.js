@@ -1,6 +1,7 @@
 // The page: videos on the left, the conversation on the right.
 import * as api from "./api.js";
 import * as figures from "./figures.js";
+import * as library from "./library.js";
 import * as stage from "./stage.js";
 import * as talks from "./talks.js";
 
@@ -62,40 +63,48 @@ async function add(file) {
   }
 }
 
-async function listVideos() {
-  videos = (await api.get("/v1/videos")).data;
-  $("library").hidden = videos.length === 0;
-  $("videos").replaceChildren(...videos.map((one) => {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    button.className = "open";
-    if (video?.id === one.id) button.setAttribute("aria-current", "true");
-    const image = document.createElement("img");
+function card(one) {
+  const item = document.createElement("li");
+  const button = document.createElement("button");
+  button.className = "open";
+  if (video?.id === one.id) button.setAttribute("aria-current", "true");
+  const pictured = one.kind === "video" || one.kind === "image";
+  const image = document.createElement(pictured ? "img" : "span");
+  if (pictured) {
     image.loading = "lazy";
     image.alt = "";
     image.src = stage.still(one.id, one.duration / 3, 320);
-    const name = document.createElement("span");
-    name.className = "name";
-    name.textContent = one.name;
-    const length = document.createElement("span");
-    length.className = "length";
-    length.textContent = one.kind === "video" ? stage.clock(one.duration) : "picture";
-    button.append(image, name, length);
-    button.addEventListener("click", () => open(one));
-    const remove = document.createElement("button");
-    remove.className = "delete";
-    remove.textContent = "×";
-    remove.setAttribute("aria-label", `Delete ${one.name}`);
-    remove.addEventListener("click", () => removeVideo(one));
-    item.append(button, remove);
-    return item;
-  }));
+  } else {
+    image.className = `sign ${one.kind}`;
+    image.setAttribute("aria-hidden", "true");
+  }
+  const name = document.createElement("span");
+  name.className = "name";
+  name.textContent = one.name;
+  const length = document.createElement("span");
+  length.className = "length";
+  length.textContent = one.kind === "image" ? "picture" : [stage.clock(one.duration), one.detail].filter(Boolean).join(" · ");
+  button.append(image, name, length);
+  button.addEventListener("click", () => open(one));
+  const remove = document.createElement("button");
+  remove.className = "delete";
+  remove.textContent = "×";
+  remove.setAttribute("aria-label", `Delete ${one.name}`);
+  remove.addEventListener("click", () => removeVideo(one));
+  item.append(button, remove);
+  return item;
+}
+
+async function listVideos() {
+  videos = await library.list();
+  $("library").hidden = videos.length === 0;
+  $("videos").replaceChildren(...videos.map(card));
 }
 
 async function removeVideo(of) {
   if (!confirm(`Delete ${of.name} and what was said about it?`)) return;
   try {
-    await api.remove(`/v1/videos/${of.id}`);
+    await library.remove(of);
     talks.forget(of.id);
     if (video?.id === of.id) close();
     await listVideos();
@@ -112,6 +121,58 @@ function close() {
   showTalk();
 }
 
+function describe(of) {
+  const size = of.width ? `${of.width} × ${of.height}` : "";
+  const length = of.kind === "image" ? "" : stage.clock(of.duration);
+  $("about").textContent = [of.name, length, size, of.detail, of.error].filter(Boolean).join(" · ");
+  $("remember").hidden = of.kind !== "video" && !(of.kind === "stream" && of.frames > 0);
+  $("halt").hidden = of.kind !== "stream";
+}
+
+// A stream that is shown goes on.
+async function follow() {
+  const of = video;
+  if (of?.kind !== "stream" || document.hidden) return;
+  if (of.state === "ended" || of.state === "failed") return;
+  try {
+    const later = await library.look(of.id);
+    if (video !== of) return;
+    video = later;
+    describe(later);
+    stage.grow(later);
+  } catch { /* the next look may succeed */ }
+}
+setInterval(follow, 1000);
+
+async function watch(url) {
+  calm();
+  try {
+    progress("Waiting for the stream", null);
+    const started = await library.watch(url);
+    $("address").value = "";
+    await listVideos();
+    open(started);
+  } catch (error) {
+    problem(error);
+  } finally {
+    progress(null);
+  }
+}
+
+async function remember() {
+  const of = video;
+  calm();
+  try {
+    progress("Saving what was seen", null);
+    await library.remember(of);
+    await listVideos();
+  } catch (error) {
+    problem(error);
+  } finally {
+    progress(null);
+  }
+}
+
 function open(of) {
   if (asking) asking.abort();
   calm();
@@ -120,8 +181,7 @@ function open(of) {
   $("drop").hidden = true;
   $("stage").hidden = false;
   stage.show(of);
-  const size = `${of.width} × ${of.height}`;
-  $("about").textContent = of.kind === "video" ? `${of.name} · ${stage.clock(of.duration)} · ${size}` : `${of.name} · ${size}`;
+  describe(of);
   document.querySelectorAll("#videos .open").forEach((button, i) => {
     if (videos[i]?.id === of.id) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
@@ -147,7 +207,7 @@ function listTalks() {
 }
 
 function showEvidence(element, spans) {
-  if (!spans?.length || !video || video.kind !== "video") return;
+  if (!spans?.length || !video || video.kind === "image") return;
   const of = video;
   const list = document.createElement("div");
   list.className = "evidence";
@@ -156,14 +216,17 @@ function showEvidence(element, spans) {
   for (const span of spans) {
     const button = document.createElement("button");
     button.dataset.start = span.start;
-    const image = document.createElement("img");
-    image.loading = "lazy";
-    image.alt = "";
-    image.src = stage.still(of.id, (span.start + span.end) / 2, 240);
+    if (of.kind === "video") {
+      const image = document.createElement("img");
+      image.loading = "lazy";
+      image.alt = "";
+      image.src = stage.still(of.id, (span.start + span.end) / 2, 240);
+      button.append(image);
+      button.setAttribute("aria-label", `Play from ${stage.clock(span.start)}`);
+    }
     const time = document.createElement("span");
     time.textContent = `${stage.clock(span.start)} – ${stage.clock(span.end)}`;
-    button.setAttribute("aria-label", `Play from ${stage.clock(span.start)}`);
-    button.append(image, time);
+    button.append(time);
     button.addEventListener("click", () => stage.seek(span.start));
     list.append(button);
   }
@@ -209,7 +272,7 @@ function request() {
   const messages = talk.messages.map(({ role, content }, i) => ({
     role,
     content: i > 0 ? content : [
-      video.kind === "video" ? { type: "video_url", uuid: video.id } : { type: "image_url", uuid: video.id },
+      { type: video.kind === "image" ? "image_url" : "video_url", uuid: video.id },
       { type: "text", text: content },
     ],
   }));
@@ -295,6 +358,13 @@ $("question").addEventListener("keydown", (event) => {
   $("ask").requestSubmit();
 });
 $("stop").addEventListener("click", () => asking?.abort());
+$("watch-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const address = $("address").value.trim();
+  if (address) watch(address);
+});
+$("remember").addEventListener("click", remember);
+$("halt").addEventListener("click", () => removeVideo(video));
 $("new-talk").addEventListener("click", () => {
   talk = talks.fresh(video.id);
   showTalk();

@@ -28,6 +28,7 @@ async function look() {
     const value = (label) => Number(metrics.split("\n").find((line) => line.startsWith(`${label} `))?.split(" ").pop() ?? 0);
     set("device", bytes(value('kinora_kv_bytes{tier="device"}')));
     set("host", bytes(value('kinora_kv_bytes{tier="host"}')));
+    set("disk", bytes(value('kinora_kv_bytes{tier="disk"}')));
     set("queue", String(value("kinora_queue_waiting")));
   } catch { /* the next look may succeed */ }
 }

@@ -1,9 +1,11 @@
-// The player and the timeline under it.
+// What is shown, and the timeline under it: a player, a picture, the newest frame of a stream, or
+// a few words about a memory.
 import { get } from "./api.js";
 
-const player = document.getElementById("player");
-const picture = document.getElementById("picture");
-const timeline = document.getElementById("timeline");
+const $ = (id) => document.getElementById(id);
+const player = $("player");
+const picture = $("picture");
+const timeline = $("timeline");
 
 export function clock(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
@@ -16,10 +18,14 @@ export const still = (id, time, side) => `/v1/videos/${id}/picture?time=${time.t
 
 let video = null;
 let now = null;
+let spans = [];  // that the last answer looked at
+
+const moves = () => video && video.kind !== "image";
 
 function place(element, start, end) {
-  element.style.left = `${(100 * start) / video.duration}%`;
-  element.style.width = `${(100 * Math.max(0, end - start)) / video.duration}%`;
+  const length = Math.max(video.duration, 0.001);
+  element.style.left = `${(100 * start) / length}%`;
+  element.style.width = `${(100 * Math.max(0, Math.min(length, end) - start)) / length}%`;
 }
 
 export function seek(time) {
@@ -30,56 +36,84 @@ export function seek(time) {
 }
 
 // Marks what an answer looked at.
-export function mark(spans) {
+export function mark(seen) {
+  spans = seen;
   timeline.querySelectorAll(".seen").forEach((one) => one.remove());
-  if (!video || video.kind !== "video") return;
+  if (!moves()) return;
   for (const span of spans) {
     const seen = document.createElement("div");
     seen.className = "seen";
-    place(seen, span.start, Math.min(video.duration, span.end));
+    place(seen, span.start, span.end);
     timeline.append(seen);
   }
 }
 
-async function showScenes(of) {
+function showScenes(scenes) {
+  timeline.querySelectorAll("button, .stretch").forEach((one) => one.remove());
+  const shown = scenes.map((scene, i) => {
+    const playable = video.kind === "video";
+    const element = document.createElement(playable ? "button" : "div");
+    element.classList.add("stretch");
+    element.dataset.cluster = String((scene.cluster ?? 0) % 6);
+    const name = `Scene ${i + 1}, ${clock(scene.start)} to ${clock(scene.end)}`;
+    element.title = name;
+    if (playable) {
+      element.setAttribute("aria-label", name);
+      element.addEventListener("click", () => seek(scene.start));
+    }
+    place(element, scene.start, scene.end);
+    return element;
+  });
+  timeline.prepend(...shown);
+}
+
+async function loadScenes(of) {
   let scenes = [];
   try {
     scenes = (await get(`/v1/videos/${of.id}/scenes`)).data;
   } catch { /* a timeline without scenes is one scene */ }
   if (video !== of) return;
-  if (scenes.length === 0) scenes = [{ start: 0, end: of.duration }];
-  timeline.querySelectorAll("button").forEach((one) => one.remove());
-  scenes.forEach((scene, i) => {
-    const button = document.createElement("button");
-    const name = `Scene ${i + 1}, ${clock(scene.start)} to ${clock(scene.end)}`;
-    button.title = name;
-    button.setAttribute("aria-label", name);
-    button.addEventListener("click", () => seek(scene.start));
-    place(button, scene.start, scene.end);
-    timeline.prepend(button);
-  });
-  // In the order of time, for those who tab through them.
-  [...timeline.querySelectorAll("button")].reverse().forEach((button) => timeline.append(button));
-  timeline.append(now, ...timeline.querySelectorAll(".seen"));
+  showScenes(scenes.length > 0 ? scenes : [{ start: 0, end: of.duration }]);
+}
+
+// A stream has come further.
+export function grow(of) {
+  if (video?.id !== of.id) return;
+  video = of;
+  if (of.frames > 0) picture.src = `/v1/streams/${of.id}/picture?frame=${of.frames}`;
+  showScenes([{ start: 0, end: of.duration }]);
+  mark(spans);
 }
 
 export function show(of) {
   video = of;
-  const moving = of.kind === "video";
-  player.hidden = timeline.hidden = !moving;
-  picture.hidden = moving;
+  spans = [];
+  player.hidden = of.kind !== "video";
+  picture.hidden = of.kind !== "image" && of.kind !== "stream";
+  $("memory").hidden = of.kind !== "memory";
+  timeline.hidden = of.kind === "image";
   timeline.replaceChildren();
-  if (!moving) {
-    player.removeAttribute("src");
+  if (of.kind !== "video") player.removeAttribute("src");
+  if (of.kind === "image") {
+    picture.alt = "The picture that is asked about";
     picture.src = `/v1/videos/${of.id}/content`;
     return;
+  }
+  if (of.kind === "stream") {
+    picture.removeAttribute("src");
+    picture.alt = "The newest frame of the stream";
+    return grow(of);
+  }
+  if (of.kind === "memory") {
+    $("memory").textContent = "A memory of what was seen. The video itself is not needed to ask about it.";
+    return showScenes([{ start: 0, end: of.duration }]);
   }
   player.src = `/v1/videos/${of.id}/content`;
   player.setAttribute("aria-label", of.name);
   now = document.createElement("div");
   now.className = "now";
   timeline.append(now);
-  showScenes(of);
+  loadScenes(of);
 }
 
 player.addEventListener("timeupdate", () => {

@@ -137,7 +137,10 @@ void Demuxer::open(bool probe) {
   if (format == nullptr) throw Error(ErrorKind::resource, "not enough memory to open a video");
   format->interrupt_callback = {&Watch::ask, &watch_};
   fence_.guard(*format);
-  if (pipe_) format->pb = pipe_->context();
+  if (pipe_) {
+    format->pb = pipe_->context();
+    format->fps_probe_size = 1;  // what comes slowly is not waited for to know its rate
+  }
   if (file_) format->pb = file_->context();
   // On failure FFmpeg frees the context.
   const int opened = avformat_open_input(&format, url.c_str(), known, &settings);

@@ -30,11 +30,14 @@ struct Look {
   InputOptions options;
 };
 
+class LiveStream;
+
 struct Question {
   std::vector<Turn> turns;  // the last one is the user's; parts that are not text stand for …
   std::vector<Look> looks;  // … these, in order
   GenerateOptions generate;
   bool evidence = true;
+  std::shared_ptr<LiveStream> stream;  // that it is about, instead of what is on the shelf
 };
 
 struct Told {
@@ -48,6 +51,9 @@ struct Told {
   double decode_seconds = 0;  // of the threads that decoded
   int64_t frames_read = 0;
 };
+
+// What was looked at, and how much of it was computed, from the session that answered.
+void describe_inputs(const SessionState& session, Told& told);
 
 using OnPiece = std::function<void(std::string_view)>;
 using OnProgress = std::function<void(std::string_view stage, int64_t done, int64_t total)>;
@@ -63,18 +69,25 @@ class Shelf {
   Told ask(const Question& question, const OnPiece& on_piece, const OnProgress& on_progress);
   // Reads the videos of a question, so that asking is fast.
   void prepare(const Question& question, const OnProgress& on_progress);
+  // Keeps this much memory free for someone else, for as long as it is held.
+  std::shared_ptr<void> hold(int64_t bytes, const CancelToken& cancel);
+  // Reads the video of a question that is about nothing else, if it was not read yet, and writes
+  // what was read to a file.
+  MemoryFile save(const Question& question, const std::string& path);
   // Forgets every session about this content that is not in use.
   void forget(const std::string& media_key);
 
   struct Report {
     int64_t videos = 0;  // sessions that others fork
     int64_t talks = 0;
-    int64_t bytes = 0;  // rows, each once
+    int64_t bytes = 0;  // rows, each once, and what is taken for questions in work
+    MemoryBytes tiers;  // of rows on the shelf: where they are
     int64_t max_bytes = 0;
     int64_t hits = 0;  // questions about a video that had been read
     int64_t misses = 0;
   };
   Report report() const;
+  int64_t token_bytes() const { return token_bytes_; }  // keys and values of one token
 
  private:
   struct Base;
@@ -87,13 +100,14 @@ class Shelf {
   static std::vector<Place> places_of(const Question& question);
   std::shared_ptr<Base> base_for(const Question& question, const std::vector<Place>& places,
                                  const OnProgress& on_progress, Told& told);
+  void reopen_base(Base& base, const Question& question, const Place& place);
   void read_base(Base& base, const Question& question, const Place& place,
                  const OnProgress& on_progress, Told& told);
   std::unique_ptr<Talk> take_talk(const std::string& key);
   void keep_talk(std::unique_ptr<Talk> talk, const Question& question, const Answer& answer);
   // With the lock held. False when there is nothing left to give up.
   bool evict_one();
-  int64_t own_bytes(const Talk& talk) const;
+  static MemoryBytes own_bytes(const Talk& talk);
 
   Engine engine_;
   SessionOptions options_;

@@ -1,6 +1,6 @@
 // Conversations on many threads that share one decoder: each gets what it gets alone, whatever
 // happens to the others. The model is one whose every row depends on all rows before it.
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
 

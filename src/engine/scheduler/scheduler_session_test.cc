@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "engine/engine_state.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "support/film.h"
 #include "support/random_data.h"
 #include "support/temp_dir.h"
