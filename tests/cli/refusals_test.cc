@@ -61,7 +61,7 @@ TEST_F(Refusals, WhatMayNotBeOpenedIsNotFound) {
   fs::permissions(directory_.path(), fs::perms(0755));
   const std::string settings =
       "HOME=" + directory_.path() + " XDG_CACHE_HOME=" + file("cache") + " ";
-  if (kinora_shell(settings + nobody + "$KINORA info -m " + tiny).code != 0) {
+  if (kinora_shell(settings + nobody + "$KINORA info " + tiny).code != 0) {
     GTEST_SKIP() << "nobody may not run the program here";
   }
   for (const char* name : {"video.mp4", "subtitles.srt", "set.jsonl"}) {
@@ -81,7 +81,7 @@ TEST_F(Refusals, WhatMayNotBeOpenedIsNotFound) {
       {"frames " + file("video.mp4") + " --frames 1 --json", "video.mp4"},
       {"ask " + file("video.mp4") + " 'What?'" + brief, "video.mp4"},
       {"ask demo 'What?' --subtitles " + file("subtitles.srt") + brief, "subtitles.srt"},
-      {"info -m " + weights, "model.safetensors"},
+      {"info " + weights, "model.safetensors"},
       {"ask demo 'What?' -m " + weights + brief, "model.safetensors"},
       {"eval " + file("set.jsonl"), "set.jsonl"},
       {"eval " + file("open.jsonl") + " --results " + file("closed/results"), "closed/results"},
@@ -122,7 +122,7 @@ TEST_F(Refusals, TheFlagThatRaisesALimitIsNamedAndWorks) {
   const std::string wide = file("wide.png");
   const std::vector<std::string> commands[] = {
       {"probe", wide},
-      {"frames", wide, "--json"},
+      {"frames", wide, "--all", "-o", file("frames")},
       {"ask", wide, "What?", "-q", "--max-tokens", "2", "--dry-run"},
   };
   for (std::vector<std::string> command : commands) {
