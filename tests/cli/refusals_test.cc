@@ -36,12 +36,13 @@ class Refusals : public ::testing::Test {
   void write(const std::string& name, const std::string& content) const {
     std::ofstream(file(name), std::ios::binary) << content;
   }
-  // A copy of the bundled model with one file changed.
-  std::string model_with(const std::string& name, const std::string& content) const {
+  // A copy of a model, the bundled one unless said otherwise, with one file changed.
+  std::string model_with(const std::string& name, const std::string& content,
+                         const std::string& from = tiny) const {
     const std::string model = file("model");
     fs::remove_all(model);
     fs::create_directory(model);
-    for (const auto& entry : fs::directory_iterator(tiny)) {
+    for (const auto& entry : fs::directory_iterator(from)) {
       if (entry.path().filename() == name) continue;
       fs::create_symlink(fs::canonical(entry.path()),
                          model + "/" + entry.path().filename().string());
@@ -60,7 +61,7 @@ TEST_F(Refusals, WhatMayNotBeOpenedIsNotFound) {
   fs::permissions(directory_.path(), fs::perms(0755));
   const std::string settings =
       "HOME=" + directory_.path() + " XDG_CACHE_HOME=" + file("cache") + " ";
-  if (kinora_shell(settings + nobody + "$KINORA info -m " + tiny).code != 0) {
+  if (kinora_shell(settings + nobody + "$KINORA info " + tiny).code != 0) {
     GTEST_SKIP() << "nobody may not run the program here";
   }
   for (const char* name : {"video.mp4", "subtitles.srt", "set.jsonl"}) {
@@ -80,7 +81,7 @@ TEST_F(Refusals, WhatMayNotBeOpenedIsNotFound) {
       {"frames " + file("video.mp4") + " --frames 1 --json", "video.mp4"},
       {"ask " + file("video.mp4") + " 'What?'" + brief, "video.mp4"},
       {"ask demo 'What?' --subtitles " + file("subtitles.srt") + brief, "subtitles.srt"},
-      {"info -m " + weights, "model.safetensors"},
+      {"info " + weights, "model.safetensors"},
       {"ask demo 'What?' -m " + weights + brief, "model.safetensors"},
       {"eval " + file("set.jsonl"), "set.jsonl"},
       {"eval " + file("open.jsonl") + " --results " + file("closed/results"), "closed/results"},
@@ -117,11 +118,11 @@ TEST_F(Refusals, ADirectoryInThePlaceOfAFileIsBadInput) {
 }
 
 TEST_F(Refusals, TheFlagThatRaisesALimitIsNamedAndWorks) {
-  write_white_png(file("wide.png"), 20000, 2);
+  write_white_png(file("wide.png"), 20000, 200);
   const std::string wide = file("wide.png");
   const std::vector<std::string> commands[] = {
       {"probe", wide},
-      {"frames", wide, "--json"},
+      {"frames", wide, "--all", "-o", file("frames")},
       {"ask", wide, "What?", "-q", "--max-tokens", "2", "--dry-run"},
   };
   for (std::vector<std::string> command : commands) {
@@ -132,7 +133,7 @@ TEST_F(Refusals, TheFlagThatRaisesALimitIsNamedAndWorks) {
     EXPECT_EQ(raised.code, 0) << raised.err;
   }
   expect_error(kinora({"probe", wide, "--raise-limits", "0"}), 2, "--raise-limits");
-  expect_error(kinora({"frames", demo, "--fps", "1e9", "--json"}), 6, "--raise-limits 2");
+  expect_error(kinora({"frames", demo, "--fps", "100000", "-o", file("x")}), 6, "--raise-limits 2");
 }
 
 // A file of every kind with bytes that would clear a terminal, or pass for another message.
@@ -142,6 +143,11 @@ TEST_F(Refusals, WhatFilesSayStaysOnOneLine) {
   const auto ask_with = [&](const std::string& name, const std::string& content) {
     return kinora({"ask", demo, "What?", "-q", "--frames", "2", "--max-tokens", "2", "--attention",
                    "mminference", "-m", model_with(name, content)});
+  };
+  const auto say_with = [&](const std::string& chat_template) {
+    return kinora(
+        {"ask", "What?", "-q", "--max-tokens", "2", "-m",
+         model_with("chat_template.jinja", chat_template, KINORA_FIXTURES "/models/llama3")});
   };
   write("set.jsonl", "{\"question\": " + escaped + "}");
   json config = json::parse(read_text(tiny + "/config.json"));
@@ -161,9 +167,9 @@ TEST_F(Refusals, WhatFilesSayStaysOnOneLine) {
       ask_with("config.json", with_type),
       ask_with("config.json", hostile),
       ask_with("tokenizer.json", tokenizer.dump()),
-      ask_with("chat_template.json",
-               "{\"chat_template\": \"{{ raise_exception('a\\u001b[2J\\nb') }}\"}"),
-      ask_with("chat_template.json", "{\"chat_template\": \"{% \\u001b[2J\\n %}\"}"),
+      say_with("{{ raise_exception('a\x1b[2J\nb') }}"),
+      say_with("{% \x1b[2J\n %}"),
+      say_with("{{ messages." + hostile),
       ask_with("generation_config.json", hostile),
       kinora({"eval", file("set.jsonl")}),
   };

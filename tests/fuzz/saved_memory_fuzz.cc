@@ -68,7 +68,7 @@ void read_memory(std::string_view chosen) {
     return pick(random.below(2) == 0 ? std::min<size_t>(size, 64) : size);
   };
   const auto value = [&] {
-    constexpr char extremes[] = {0, 1, 127, -128, -1};
+    constexpr char extremes[] = {0, 1, 0x7f, '\x80', '\xff'};
     return random.below(2) == 0 ? extremes[pick(5)] : static_cast<char>(random.next());
   };
   std::vector<Section> sections = saved.files[pick(saved.files.size())];
