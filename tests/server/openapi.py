@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as data:
             [pathlib.Path(sys.executable).parent / "schemathesis", "run", serving.url + "/openapi.json",
              "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,"
              "response_schema_conformance", "--max-examples", "25", "--seed", "1", "--request-timeout", "60"],
-            check=False)
+            check=False, cwd=data)
         if result.returncode != 0:
             sys.exit(result.returncode)
         code = serving.stop()

@@ -1,6 +1,7 @@
 #include "server/live/push_feed.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,12 @@ constexpr int64_t longest_side = 16384;
 }  // namespace
 
 bool write_to_pipe(int descriptor, std::string_view bytes, const CancelToken& cancel) {
+  // A reader may go between the look and the write; the thread, which does nothing else, must not
+  // be ended for that.
+  sigset_t broken;
+  sigemptyset(&broken);
+  sigaddset(&broken, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken, nullptr);
   while (!bytes.empty()) {
     if (cancel.cancelled()) return false;
     pollfd waiting{descriptor, POLLOUT, 0};
@@ -120,16 +127,17 @@ void PushFeed::work() {
       if (!message_) break;  // what came before the end is still written
       message = *std::exchange(message_, std::nullopt);
     }
-    std::string problem;
     try {
       if (!write_to_pipe(pipe_.get(), bytes_of(message.first, message.second), stop_)) {
-        problem = "nobody reads this stream any more";
+        // Whoever read it knows why it ended, and says so by `close`.
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::seconds(5), [&] { return ended_; });
+        lock.unlock();
+        close(1011, "nobody reads this stream any more");
+        break;
       }
     } catch (const std::exception& error) {
-      problem = error.what();
-    }
-    if (!problem.empty()) {
-      close(1008, problem);
+      close(1008, error.what());
       break;
     }
     const std::lock_guard lock(mutex_);
