@@ -4,7 +4,8 @@
     tests/reference/check_compressed.py QUANTISED ORIGINAL [--load]
 
 Every projection is unpacked by the package, which must give the codes times their scales to the last bit; its distance to the original
-weight is printed. With --load the directory is also loaded by transformers, as a user would. Needs the packages of requirements.txt.
+weight is printed. With --load the directory is also loaded by transformers, as a user would. Needs the packages of requirements.txt,
+and accelerate to load.
 """
 import argparse
 import json
