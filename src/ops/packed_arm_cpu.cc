@@ -84,9 +84,9 @@ KINORA_DOT_TARGET void dot_panel(const DigitTile& tile, const PanelWeights& pane
       own_scales += rows;
     }
     if (panel.zeros != nullptr || panel.zero != 0) {
-      const float* zeros = panel.zeros + group * 8;
-      const float32x4_t zero0 = panel.zeros ? vld1q_f32(zeros) : vdupq_n_f32(panel.zero);
-      const float32x4_t zero1 = panel.zeros ? vld1q_f32(zeros + 4) : vdupq_n_f32(panel.zero);
+      const float* zeros = panel.zeros ? panel.zeros + group * 8 : nullptr;
+      const float32x4_t zero0 = zeros ? vld1q_f32(zeros) : vdupq_n_f32(panel.zero);
+      const float32x4_t zero1 = zeros ? vld1q_f32(zeros + 4) : vdupq_n_f32(panel.zero);
       const float32x4_t shift0 = vmulq_f32(scale0, zero0), shift1 = vmulq_f32(scale1, zero1);
 #pragma GCC unroll 4
       for (int r = 0; r < rows; ++r) {

@@ -255,6 +255,30 @@ TEST(PackedMatmul, SeveralProductsOfOneInputEqualEachAlone) {
   }
 }
 
+// So that guessed tokens that are checked together give what they give one by one.
+TEST(PackedMatmul, ARowOfWholeNumbersDoesNotDependOnTheOthers) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : {PackedKind::int4, PackedKind::int8}) {
+    for (const bool eight_bits : {false, true}) {
+      const int64_t m = 11, n = 43, k = 391;
+      const Weights weights = random_weights(random, kind, n, k, 128, true);
+      auto a = TestTensor::random(random, DType::f32, {m, k});
+      auto together = TestTensor::poisoned(DType::f32, {m, n});
+      const ThreadPool pool(2);
+      MatmulOptions options;
+      options.native_bf16 = eight_bits;
+      matmul(Context(pool), a.view(), *weights.packed, together.view(), options);
+      for (int64_t row = 0; row < m; ++row) {
+        auto alone = TestTensor::poisoned(DType::f32, {1, n});
+        matmul(Context(pool), a.view().rows(row, 1), *weights.packed, alone.view(), options);
+        for (int64_t i = 0; i < n; ++i) {
+          ASSERT_EQ(alone.view().row<float>(0)[i], together.view().row<float>(row)[i]) << row;
+        }
+      }
+    }
+  }
+}
+
 TEST(PackedMatmul, NumbersThatAreNoneStaySo) {
   KINORA_FRESH_RANDOM(random);
   for (const PackedKind kind : kinds) {

@@ -4,7 +4,8 @@
     tests/reference/check_compressed.py QUANTISED ORIGINAL [--load]
 
 Every projection is unpacked by the package, which must give the codes times their scales to the last bit; its distance to the original
-weight is printed. With --load the directory is also loaded by transformers, as a user would. Needs the packages of requirements.txt.
+weight is printed. With --load the directory is also loaded by transformers, as a user would. Needs the packages of requirements.txt,
+and accelerate to load.
 """
 import argparse
 import json
@@ -12,7 +13,7 @@ import pathlib
 
 import torch
 from compressed_tensors.compressors import BaseCompressor
-from compressed_tensors.quantization import QuantizationArgs
+from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig
 from safetensors import safe_open
 
 
@@ -41,18 +42,22 @@ def main():
     parser.add_argument("--load", action="store_true")
     a = parser.parse_args()
     config = json.loads((pathlib.Path(a.quantised) / "config.json").read_text())["quantization_config"]
-    weights = QuantizationArgs(**config["config_groups"]["group_0"]["weights"])
-    compressor = BaseCompressor.load_from_registry(config["format"])
+    QuantizationConfig(**config)  # the package accepts it
+    groups = config["config_groups"]
     stored, original = tensors(a.quantised), tensors(a.original)
     worst, count = 0.0, 0
     for name in (n for n in stored if n.endswith(".weight_scale")):
         layer = name.removesuffix(".weight_scale")
         parts = {n.removeprefix(layer + "."): t for n, t in stored.items() if n.startswith(layer + ".") and not n.endswith("bias")}
+        group = groups["group_1" if layer.endswith("lm_head") and "group_1" in groups else "group_0"]
+        compressor = BaseCompressor.load_from_registry(group.get("format", config["format"]))
+        weights = QuantizationArgs(**group["weights"])
         wide = compressor.decompress_weight(compressed_data=parts, quantization_args=weights)
         scale = parts["weight_scale"]
         product = codes(parts) * scale.float().repeat_interleave(wide.shape[1] // scale.shape[1], 1)
         assert torch.equal(wide, product.to(wide.dtype)), f"{layer}: the package reads other numbers"
-        reference = original[layer + ".weight"].float()
+        table = next((n for n in original if n.endswith("embed_tokens.weight")), "")
+        reference = original.get(layer + ".weight", original.get(table)).float()  # a tied head is the embeddings
         assert wide.shape == reference.shape, layer
         worst = max(worst, float((wide.float() - reference).norm() / reference.norm()))
         count += 1

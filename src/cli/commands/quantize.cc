@@ -75,6 +75,8 @@ void add_quantize(CommandLine& line) {
   command->add_flag("--int4", flags->int4, "4 bits, whole numbers: the smallest and fastest");
   command->add_flag("--int8", flags->int8, "8 bits, whole numbers");
   command->add_flag("--fp8", flags->fp8, "8 bits, floating point (e4m3), for GPUs that have it");
+  command->add_flag("--head", flags->options.head,
+                    "The output head too, in 8 bits: faster still where the vocabulary is large");
   command
       ->add_option("--sample", flags->sample,
                    "A text such as the model will read: what its inputs look like decides how "

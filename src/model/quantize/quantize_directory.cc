@@ -178,6 +178,17 @@ class Quantizer {
       }
     }
     if (options.kind == PackedKind::int4) group_ = fitting_group();
+    if (options.head) {
+      const auto own = names_.find("lm_head.weight");
+      tied_ = own == names_.end();
+      head_ = tied_ ? "lm_head.weight" : own->second;
+      const auto table = names_.find("model.language_model.embed_tokens.weight");
+      if (tied_ && table == names_.end()) {
+        throw Error(ErrorKind::bad_input, directory + " has neither a head nor embeddings");
+      }
+      head_source_ = tied_ ? table->second : head_;
+      check_projection(head_source_);
+    }
   }
 
   QuantizeResult run(Folder& folder) {
@@ -186,7 +197,8 @@ class Quantizer {
                                                    options_.sample_tokens, progress_, cancel_);
       result_.sampled_tokens = sample.tokens();
       scales_ = choose_scales(*context_.threads, tensors_, names_, sample, layers_,
-                              rounding_of(DType::f32, int64_t{1} << 40), cancel_, progress_);
+                              rounding_of(options_.kind, DType::f32, int64_t{1} << 40), cancel_,
+                              progress_);
     }
     for (const std::string& shard : shards()) write_shard(folder, shard);
     if (weight_map_.size() > 1) write_index(folder);
@@ -208,13 +220,21 @@ class Quantizer {
                             directory_, name, entry.dtype, to_string(entry.shape)));
   }
 
+  // Whether a tensor is written in fewer bits; a tied head is one that the files do not have.
+  bool is_rounded(const std::string& name) const {
+    return is_projection(common_tensor_name(name)) || (!head_.empty() && name == head_);
+  }
+  PackedKind kind_of(const std::string& name) const {
+    return name == head_ && options_.kind == PackedKind::int4 ? PackedKind::int8 : options_.kind;
+  }
+
   // What fits all inputs of a tensor: groups that divide, or whole channels.
-  Rounding rounding_of(DType type, int64_t columns) const {
+  Rounding rounding_of(PackedKind kind, DType type, int64_t columns) const {
     Rounding rounding;
-    rounding.kind = options_.kind;
+    rounding.kind = kind;
     rounding.scale_type = type;
     rounding.search = options_.search;
-    rounding.group = options_.kind == PackedKind::int4 ? group_ : columns;
+    rounding.group = kind == PackedKind::int4 ? group_ : columns;
     return rounding;
   }
 
@@ -244,18 +264,18 @@ class Quantizer {
   }
 
   std::vector<Planned> plan_of(const std::string& name, const TensorEntry& entry) const {
-    if (!is_projection(common_tensor_name(name))) {
+    if (!is_rounded(name)) {
       return {{name, entry.dtype, sizes_of(entry.shape), entry.end - entry.begin}};
     }
     const int64_t n = entry.shape[0], k = entry.shape[1];
-    const Rounding rounding = rounding_of(*entry.known, k);
+    const Rounding rounding = rounding_of(kind_of(name), *entry.known, k);
     const std::string layer = name.substr(0, name.size() - std::string(".weight").size());
     const int64_t groups = rounding.groups(k);
     const Planned scale{layer + ".weight_scale",
                         type_word(*entry.known),
                         {n, groups},
                         n * groups * dtype_size(*entry.known)};
-    switch (options_.kind) {
+    switch (rounding.kind) {
       case PackedKind::int4:
         return {{layer + ".weight_packed", "I32", {n, (k + 7) / 8}, n * ((k + 7) / 8) * 4},
                 scale,
@@ -272,11 +292,8 @@ class Quantizer {
     std::vector<Planned> planned;
     for (const auto& [name, entry] : source.entries()) {
       if (tensors_.find(name) == nullptr) continue;
-      for (Planned& one : plan_of(name, entry)) {
-        weight_map_[shard].push_back(one.name);
-        result_.bytes_after += one.bytes;
-        planned.push_back(std::move(one));
-      }
+      add_plan(shard, plan_of(name, entry), planned);
+      if (tied_ && name == head_source_) add_plan(shard, plan_of(head_, entry), planned);
     }
     OutputFile out(folder.file(shard), planned);
     for (const auto& [name, entry] : source.entries()) {
@@ -286,14 +303,23 @@ class Quantizer {
       if (progress_ != nullptr) {
         progress_->update("quantise", result_.bytes_before, tensors_.bytes());
       }
-      if (is_projection(common_tensor_name(name))) {
+      if (is_rounded(name)) {
         round_tensor(source.tensor(name), name, out);
-        ++result_.layers;
       } else {
         copy_tensor(source, name, entry, out);
       }
+      if (tied_ && name == head_source_) round_tensor(source.tensor(name), head_, out);
     }
     out.close();
+  }
+
+  void add_plan(const std::string& shard, std::vector<Planned> tensors,
+                std::vector<Planned>& planned) {
+    for (Planned& one : tensors) {
+      weight_map_[shard].push_back(one.name);
+      result_.bytes_after += one.bytes;
+      planned.push_back(std::move(one));
+    }
   }
 
   void copy_tensor(const SafetensorsFile& source, const std::string& name, const TensorEntry& entry,
@@ -311,7 +337,8 @@ class Quantizer {
 
   void round_tensor(const Tensor& weight, const std::string& name, OutputFile& out) {
     const int64_t n = weight.size(0), k = weight.size(1);
-    const Rounding rounding = rounding_of(weight.dtype(), k);
+    const Rounding rounding = rounding_of(kind_of(name), weight.dtype(), k);
+    ++result_.layers;
     const int64_t groups = rounding.groups(k);
     const auto found = scales_.find(name);
     const TensorScales* change = found == scales_.end() ? nullptr : &found->second;
@@ -344,7 +371,7 @@ class Quantizer {
       throw Error(ErrorKind::bad_input,
                   fmt::format("{}: tensor {} holds a NaN or an infinity", directory_, name));
     }
-    if (options_.kind == PackedKind::int4) {
+    if (rounding.kind == PackedKind::int4) {
       const std::vector<uint32_t> words = packed(codes, n, k);
       out.add(words.data(), words.size() * sizeof(uint32_t));
     } else {
@@ -352,7 +379,7 @@ class Quantizer {
     }
     const std::vector<std::byte> bytes = narrowed(weight.dtype(), scales);
     out.add(bytes.data(), bytes.size());
-    if (options_.kind == PackedKind::int4) {
+    if (rounding.kind == PackedKind::int4) {
       const std::array<int64_t, 2> shape = {n, k};
       out.add(shape.data(), sizeof(shape));
     }
@@ -406,36 +433,56 @@ class Quantizer {
     write_text(folder, "model.safetensors.index.json", index.dump(2) + "\n");
   }
 
-  void write_config(Folder& folder) const {
-    const bool four = options_.kind == PackedKind::int4, fp8 = options_.kind == PackedKind::fp8;
+  // A group of the config: which modules, in which form.
+  Json scheme_of(PackedKind kind, const char* target) const {
+    const bool four = kind == PackedKind::int4, fp8 = kind == PackedKind::fp8;
     const char* type = fp8 ? "float" : "int";
-    Json weights = {{"num_bits", four ? 4 : 8},
-                    {"type", type},
-                    {"symmetric", true},
-                    {"strategy", four ? "group" : "channel"},
-                    {"group_size", four ? Json(group_) : Json(nullptr)},
-                    {"dynamic", false},
-                    {"observer", "minmax"}};
+    const Json weights = {{"num_bits", four ? 4 : 8},
+                          {"type", type},
+                          {"symmetric", true},
+                          {"strategy", four ? "group" : "channel"},
+                          {"group_size", four ? Json(group_) : Json(nullptr)},
+                          {"dynamic", false},
+                          {"observer", "minmax"}};
     Json inputs = nullptr;  // 8-bit weights meet activations of 8 bits, one scale a token
     if (!four) {
       inputs = {{"num_bits", 8},       {"type", type},          {"symmetric", true},
                 {"strategy", "token"}, {"group_size", nullptr}, {"dynamic", true}};
     }
+    Json scheme = {{"targets", Json::array({target})},
+                   {"weights", weights},
+                   {"input_activations", inputs},
+                   {"output_activations", nullptr}};
+    return scheme;
+  }
+  static const char* format_of(PackedKind kind) {
+    return kind == PackedKind::int4   ? "pack-quantized"
+           : kind == PackedKind::int8 ? "int-quantized"
+                                      : "float-quantized";
+  }
+
+  void write_config(Folder& folder) const {
+    Json groups = {{"group_0", scheme_of(options_.kind, "Linear")}};
+    const bool mixed = !head_.empty() && kind_of(head_) != options_.kind;
+    if (mixed) {
+      groups["group_1"] = scheme_of(kind_of(head_), "re:.*lm_head");
+      groups["group_0"]["format"] = format_of(options_.kind);
+      groups["group_1"]["format"] = format_of(kind_of(head_));
+    }
+    std::vector<std::string> ignored = {"re:.*visual.*", "re:.*vision_tower.*",
+                                        "re:.*multi_modal_projector.*"};
+    if (head_.empty()) ignored.insert(ignored.begin(), "lm_head");
     Json config = Json::parse(files_.read(join_path(directory_, "config.json")));
+    if (tied_) {
+      config["tie_word_embeddings"] = false;
+      if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = false;
+    }
     config["quantization_config"] = {
         {"quant_method", "compressed-tensors"},
-        {"format", four  ? "pack-quantized"
-                   : fp8 ? "float-quantized"
-                         : "int-quantized"},
+        {"format", mixed ? "mixed-precision" : format_of(options_.kind)},
         {"quantization_status", "compressed"},
-        {"config_groups",
-         {{"group_0",
-           {{"targets", {"Linear"}},
-            {"weights", weights},
-            {"input_activations", inputs},
-            {"output_activations", nullptr}}}}},
-        {"ignore",
-         {"lm_head", "re:.*visual.*", "re:.*vision_tower.*", "re:.*multi_modal_projector.*"}},
+        {"config_groups", groups},
+        {"ignore", ignored},
         {"kv_cache_scheme", nullptr}};
     write_text(folder, "config.json", config.dump(2) + "\n");
   }
@@ -460,7 +507,9 @@ class Quantizer {
   const CancelToken& cancel_;
   TensorFiles tensors_;
   int64_t layers_ = 0;
-  int64_t group_ = 0;                                      // of int4
+  int64_t group_ = 0;               // of int4
+  std::string head_, head_source_;  // the head's name and what it is made of; empty: left alone
+  bool tied_ = false;               // the head is a second use of the embeddings
   std::map<std::string, std::string, std::less<>> names_;  // common name → name in the files
   std::map<std::string, TensorScales> scales_;
   std::map<std::string, std::vector<std::string>> weight_map_;  // shard → names

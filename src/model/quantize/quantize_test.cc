@@ -169,6 +169,36 @@ TEST_F(QuantizeTest, ASampleScalesWithoutChangingTheModel) {
   EXPECT_LT(error_of("sampled"), 0.03);
 }
 
+TEST_F(QuantizeTest, TheHeadCanHaveEightBitsToo) {
+  for (const PackedKind kind : {PackedKind::int4, PackedKind::fp8}) {
+    SCOPED_TRACE(packed_kind_name(kind));
+    QuantizeOptions with = options(kind);
+    with.head = true;
+    const std::string name = "head-" + std::string(packed_kind_name(kind));
+    const QuantizeResult result = quantize(with, name);
+    EXPECT_EQ(result.layers % 7, 1);
+    const std::string directory = directory_.file(name);
+    const ModelConfig config = testing::read_config(directory);
+    const DecoderWeights weights = testing::bind_decoder(context_, config.decoder, directory);
+    ASSERT_NE(weights.head.packed, nullptr);
+    EXPECT_EQ(weights.head.packed->kind(),
+              kind == PackedKind::int4 ? PackedKind::int8 : PackedKind::fp8);
+    ASSERT_NE(weights.layers[0].down.packed, nullptr);
+    EXPECT_EQ(weights.layers[0].down.packed->kind(), kind);
+    const Tensor& plain = weights.embeddings;  // tied in the original
+    ASSERT_EQ(weights.head.packed->rows(), plain.size(0));
+    Tensor now(DType::f32, plain.shape());
+    weights.head.packed->widen(0, plain.size(0), now);
+    std::vector<float> then;
+    for (int64_t i = 0; i < plain.elements(); ++i) {
+      then.push_back(plain.data<bf16>()[i].to_float());
+    }
+    const double error =
+        testing::relative_error<float, float>({now.data<float>(), then.size()}, then);
+    EXPECT_LT(error, kind == PackedKind::int4 ? 0.02 : 0.035);
+  }
+}
+
 TEST_F(QuantizeTest, RefusesWhatItCannotDoAndLeavesNothing) {
   QuantizeOptions wrong = options(PackedKind::int4);
   wrong.group = 48;

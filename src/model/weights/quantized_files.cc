@@ -62,7 +62,9 @@ int read_bits(const ConfigSection& config, const char* key, std::initializer_lis
   const auto bits = static_cast<int>(config.integer(key, 1, 64));
   if (std::find(known.begin(), known.end(), bits) == known.end()) {
     config.unsupported(key, fmt::format("is {}; kinora reads {} bits here", bits,
-                                        known.size() > 1 ? "4 and 8" : "4"));
+                                        known.size() > 1      ? "4 and 8"
+                                        : *known.begin() == 8 ? "8"
+                                                              : "4"));
   }
   return bits;
 }
@@ -107,8 +109,7 @@ void read_gptq(const ConfigSection& config, Scheme& scheme) {
   scheme.text = fmt::format("gptq, {} bits {}", scheme.bits, group_text(scheme.group));
 }
 
-void read_compressed(const ConfigSection& config, Scheme& scheme) {
-  const std::string format = config.text("format", "");
+void expect_known_format(const ConfigSection& config, const std::string& format) {
   constexpr std::array known = {"pack-quantized", "float-quantized", "int-quantized",
                                 "naive-quantized"};
   if (std::find(known.begin(), known.end(), format) == known.end()) {
@@ -116,6 +117,12 @@ void read_compressed(const ConfigSection& config, Scheme& scheme) {
                                              "float-quantized and int-quantized",
                                              format));
   }
+}
+
+void read_compressed(const ConfigSection& config, Scheme& scheme) {
+  const std::string format = config.text("format", "");
+  const bool mixed = format == "mixed-precision";  // every group has a format of its own
+  if (!mixed) expect_known_format(config, format);
   if (config.object("sparsity_config").text("format", "dense") != "dense") {
     config.unsupported("sparsity_config", "compresses weights that are partly zero");
   }
@@ -125,9 +132,20 @@ void read_compressed(const ConfigSection& config, Scheme& scheme) {
   }
   scheme.kind = Scheme::Kind::compressed;
   const ConfigSection all = config.object("config_groups");
-  const Json first = groups->front().value("weights", Json());
+  Json first;  // of the groups whose packing the config alone tells
+  std::string others;
   for (const auto& [name, group] : groups->items()) {
     const ConfigSection weights = all.object(name).object("weights");
+    if (mixed) {
+      const std::string own = all.object(name).text("format", "");
+      expect_known_format(all.object(name), own);
+      // Tensors that are not packed say themselves what they are.
+      if (own != "pack-quantized" && groups->size() > 1) {
+        others += fmt::format(", {} {} bits", own, read_bits(weights, "num_bits", {8}));
+        continue;
+      }
+    }
+    if (first.is_null()) first = group.value("weights", Json());
     scheme.bits = read_bits(weights, "num_bits", {4, 8});
     scheme.block = read_block(weights, "block_structure");
     scheme.group = weights.has("group_size") ? read_group(weights, -1) : 0;
@@ -140,9 +158,10 @@ void read_compressed(const ConfigSection& config, Scheme& scheme) {
     }
   }
   scheme.text = fmt::format(
-      "compressed-tensors, {}, {} bits {}", format, scheme.bits,
+      "compressed-tensors, {}, {} bits {}{}", format, scheme.bits,
       scheme.block[0] > 0 ? fmt::format("in blocks of {}×{}", scheme.block[0], scheme.block[1])
-                          : group_text(scheme.group));
+                          : group_text(scheme.group),
+      others);
 }
 
 Scheme read_scheme(const ConfigFiles& files) {

@@ -174,6 +174,14 @@ TEST_F(QuantizedFilesTest, UnknownSchemesAreRefusedByName) {
   json two = compressed({{"num_bits", 8}, {"strategy", "channel"}});
   two["config_groups"]["group_1"] = {{"weights", {{"num_bits", 4}, {"strategy", "channel"}}}};
   unsupported(two, "differ in num_bits");
+  two["format"] = "mixed-precision";
+  two["config_groups"]["group_0"]["format"] = "pack-quantized";
+  two["config_groups"]["group_1"]["format"] = "marlin-24";
+  unsupported(two, "format is 'marlin-24'");
+  two["config_groups"]["group_1"]["format"] = "pack-quantized";
+  unsupported(two, "differ in num_bits");
+  two["config_groups"]["group_1"]["format"] = "int-quantized";
+  unsupported(two, "num_bits is 4");
   json sparse = compressed({{"num_bits", 8}});
   sparse["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
   unsupported(sparse, "sparsity_config");
