@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/policy/names.h"
 
 namespace kinora::cli {
 namespace {
@@ -67,6 +68,11 @@ AskWords split_ask_words(const std::vector<std::string>& words,
   std::vector<std::string> inputs, others;
   for (const std::string& word : words) {
     (is_input_word(word, exists) ? inputs : others).push_back(word);
+  }
+  // "demmo What?": opening it says what was meant.
+  const std::array<std::string, 1> demo = {"demo"};
+  if (words.size() == 2 && others.size() == 2 && !nearest_name(words[0], demo).empty()) {
+    return {{words[0]}, words[1]};
   }
   if (others.empty()) refuse("there is no question; write it last, in quotes", inputs, "…");
   std::string joined;

@@ -1,6 +1,7 @@
 #include "cli/bundled.h"
 
 #include <fmt/format.h>
+#include <kinora/memory_file.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -86,7 +87,11 @@ std::string bundled_note(const std::string& model) {
 std::string bundled_note(const std::string& model, const std::vector<std::string>& sources) {
   const std::string clip = bundled("demo.mp4");
   const auto is_demo = [&](const std::string& source) {
-    return same_place(input_or_demo(source), clip);
+    if (!is_memory_file(source)) return same_place(input_or_demo(source), clip);
+    const std::vector<MemoryFileInput> inputs = describe_memory(source).inputs;
+    return std::all_of(inputs.begin(), inputs.end(), [&](const MemoryFileInput& input) {
+      return same_place(input.source, clip);
+    });
   };
   if (!sources.empty() && std::all_of(sources.begin(), sources.end(), is_demo)) return "";
   return bundled_note(model);

@@ -57,6 +57,7 @@ TEST(AskWords, InputsComeFirstAndTheQuestionLast) {
   EXPECT_EQ(taken_apart({"-", "Who?"}), "- + Who?");
   EXPECT_EQ(taken_apart({"folder", "Who?"}, {"folder"}), "folder + Who?");
   EXPECT_EQ(taken_apart({"Hello"}), "Hello");
+  EXPECT_EQ(taken_apart({"demmo", "What?"}), "demmo + What?");  // opening it says what was meant
   // The quotes say which word the question is; what is wrong with the other is said on opening it.
   EXPECT_EQ(taken_apart({"talk", "What is it?"}), "talk + What is it?");
 }
@@ -183,6 +184,24 @@ TEST_F(FirstHour, ProbeTellsWhatTheNamedModelCosts) {
       << text.out;
   EXPECT_NE(kinora({"probe", clip(), "-m", "kinora-tiny"}).out.find("kinora-tiny"),
             std::string::npos);
+}
+
+TEST_F(FirstHour, BenchMeasuresTheCpuWhereThereIsNoGpu) {
+  const std::vector<std::string> bench{
+      "bench",    "model", "--random-weights", "--device", "cpu",        "--shape", "3b",
+      "--layers", "1",     "--tokens",         "16",       "--contexts", "64"};
+  std::vector<std::string> scripted = bench;
+  scripted.emplace_back("--json");
+  const Finished json = kinora(scripted);
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto figures = nlohmann::json::parse(json.out);
+  EXPECT_GT(figures.at("ceilings").at("multiply_gflops").get<double>(), 0);
+  EXPECT_GT(figures.at("ceilings").at("read_gb_per_s").get<double>(), 0);
+  EXPECT_GT(figures.at("prefill").at(0).at("tokens_per_s").get<double>(), 0);
+  EXPECT_GT(figures.at("decode").at(0).at("ms_per_token").get<double>(), 0);
+  std::vector<std::string> sparse = bench;
+  sparse.insert(sparse.end(), {"--attention", "momo"});
+  expect_error(kinora(sparse), 5, "need a GPU");
 }
 
 TEST_F(FirstHour, AContactSheetIsAPngOrRefused) {

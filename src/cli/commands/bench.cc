@@ -13,6 +13,7 @@
 #include "base/gpu.h"
 #include "base/threads.h"
 #include "bench/model_bench.h"
+#include "cli/bench_cpu.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/output.h"
@@ -24,10 +25,10 @@ namespace {
 
 struct BenchFlags {
   std::string shape = "qwen2.5-vl-7b";
-  std::string device = "cuda";
+  std::string device = "auto";
   bool random_weights = false;
-  std::vector<int64_t> tokens{4096, 16384, 32768, 131072};
-  std::vector<int64_t> contexts{1024, 25600, 131072};
+  std::vector<int64_t> tokens;    // empty: what suits the device
+  std::vector<int64_t> contexts;  // this too
   std::vector<int64_t> sessions;
   int64_t session_rows = 4096;
   int64_t videos = 0;
@@ -80,7 +81,27 @@ TreeShape read_tree(const std::string& text) {
   return shape;
 }
 
-int bench_model(const BenchFlags& flags) {
+void write_json(const BenchFlags& flags, const nlohmann::json& out) {
+  if (flags.json) fmt::print("{}\n", json_text(out));
+  if (flags.json_file.empty()) return;
+  std::ofstream file(flags.json_file);
+  file << json_text(out) << '\n';
+  if (!file.flush()) {
+    throw Error(ErrorKind::resource, "cannot write the figures to " + flags.json_file);
+  }
+}
+
+// The first GPU that models can use, else the CPU.
+Device chosen_device(const std::string& name) {
+  if (name != "auto") return parse_device(name);
+  const auto devices = cuda_devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].major >= 8) return Device::cuda(static_cast<int>(i));
+  }
+  return Device::cpu();
+}
+
+int bench_model(BenchFlags flags) {
   if (!flags.random_weights) {
     throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
   }
@@ -90,10 +111,27 @@ int bench_model(const BenchFlags& flags) {
                                       "' needs a table of a model's heads");
   }
   const ThreadPool threads;
-  const Context context(threads, parse_device(flags.device));
-  if (context.device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                "bench model measures GPUs; for the CPU build and run bench_decoder");
+  const Context context(threads, chosen_device(flags.device));
+  const bool cpu = context.device.is_cpu();
+  if (flags.tokens.empty()) {
+    flags.tokens =
+        cpu ? std::vector<int64_t>{512, 2048} : std::vector<int64_t>{4096, 16384, 32768, 131072};
+  }
+  if (flags.contexts.empty()) {
+    flags.contexts =
+        cpu ? std::vector<int64_t>{1024, 8192} : std::vector<int64_t>{1024, 25600, 131072};
+  }
+  if (cpu) {
+    if (flags.attention != "dense" || flags.mass_layers > 0 || !flags.sessions.empty() ||
+        !flags.drafts.empty() || !flags.trees.empty()) {
+      throw Error(ErrorKind::unsupported,
+                  "on the CPU, bench model measures plain prefill and decoding; the other figures "
+                  "need a GPU");
+    }
+    const int64_t layers = flags.layers > 0 ? flags.layers : 2;
+    write_json(flags,
+               bench_cpu(context, flags.shape, layers, flags.contexts, flags.tokens, !flags.json));
+    return 0;
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
   const ModelBench bench(context, model_shape(flags.shape));
@@ -261,14 +299,7 @@ int bench_model(const BenchFlags& flags) {
       }
     }
   }
-  if (flags.json) fmt::print("{}\n", json_text(out));
-  if (!flags.json_file.empty()) {
-    std::ofstream file(flags.json_file);
-    file << json_text(out) << '\n';
-    if (!file.flush()) {
-      throw Error(ErrorKind::resource, "cannot write the figures to " + flags.json_file);
-    }
-  }
+  write_json(flags, out);
   return 0;
 }
 
@@ -284,13 +315,14 @@ void add_bench(CommandLine& line) {
       "  kinora bench overlap talk.mp4 --random-weights\n"
       "  kinora bench draft demo \"Describe the video.\"");
   const auto flags = std::make_shared<BenchFlags>();
-  CLI::App* model = bench->add_subcommand("model", "Measure a model's shape on a GPU");
+  CLI::App* model = bench->add_subcommand(
+      "model", "Measure a model's shape on a GPU or, without one, on the CPU");
   model
       ->add_option("--shape", flags->shape,
                    "qwen2.5-vl-7b, qwen2.5-vl-3b, qwen3-vl-8b or llava-onevision-7b")
       ->capture_default_str();
   model->add_flag("--random-weights", flags->random_weights, "Make the weights up");
-  model->add_option("--device", flags->device, "cuda or cuda:N")->capture_default_str();
+  model->add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
       ->delimiter(',')
       ->check(whole(1));
@@ -338,8 +370,10 @@ void add_bench(CommandLine& line) {
       ->capture_default_str()
       ->check(whole(1));
   model
-      ->add_option("--layers", flags->layers,
-                   "Prefill through only this many layers and scale the time (very long prompts)")
+      ->add_option(
+          "--layers", flags->layers,
+          "Prefill through only this many layers and scale the time (very long prompts); on "
+          "the CPU 2 by default")
       ->check(whole(1));
   model->add_option("--frames", flags->frames, "Frames for the vision tower; 0 leaves it out")
       ->capture_default_str()

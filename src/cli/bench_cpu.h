@@ -1,0 +1,19 @@
+// What `kinora bench model` measures on a machine without a GPU: a few layers of a shape, scaled to
+// all of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/context.h"
+
+namespace kinora::cli {
+
+// Decodes at these contexts and prefills these lengths; prints every figure as it comes if `text`.
+nlohmann::json bench_cpu(const Context& context, const std::string& shape, int64_t layers,
+                         const std::vector<int64_t>& contexts, const std::vector<int64_t>& lengths,
+                         bool text);
+
+}  // namespace kinora::cli
