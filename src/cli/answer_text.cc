@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 namespace kinora::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/work_progress.h"
+#include "cli/terminal/work_progress.h"
 
 namespace kinora::cli {
 

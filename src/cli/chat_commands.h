@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/line_reader.h"
+#include "cli/terminal/line_reader.h"
 
 namespace kinora::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/interrupt.h"
+#include "cli/terminal/interrupt.h"
 
 namespace kinora::cli {
 

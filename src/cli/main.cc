@@ -16,7 +16,7 @@
 #include "cli/error_text.h"
 #include "cli/help/help_format.h"
 #include "cli/help/usage_text.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace kinora::cli {
 namespace {

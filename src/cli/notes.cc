@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 
 namespace kinora::cli {
 

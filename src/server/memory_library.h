@@ -15,7 +15,7 @@
 
 #include <kinora/memory_file.h>
 
-#include "server/media.h"
+#include "server/media/media.h"
 
 namespace kinora::server {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/cancel.h"
-#include "server/media.h"
+#include "server/media/media.h"
 #include "server/scenes.h"
 #include "video/video.h"
 

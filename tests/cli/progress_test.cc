@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "cli/work_progress.h"
+#include "cli/terminal/work_progress.h"
 #include "support/random_data.h"
 
 namespace kinora::cli {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "cli/error_text.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "cli/trace_file.h"
 
 namespace kinora::cli {

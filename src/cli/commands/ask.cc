@@ -16,9 +16,9 @@
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
 #include "cli/notes.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "cli/trace_file.h"
 
 namespace kinora::cli {

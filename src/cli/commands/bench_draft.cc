@@ -10,7 +10,7 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
-#include "cli/output.h"
+#include "cli/terminal/output.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
 #include "generate/policies.h"

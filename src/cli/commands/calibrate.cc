@@ -9,8 +9,8 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
-#include "cli/output.h"
-#include "cli/terminal.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/terminal.h"
 #include "engine/evidence/evidence_heads.h"
 #include "eval/calibrate.h"
 

@@ -17,7 +17,7 @@
 #include "cli/library_entry.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #ifdef KINORA_HAS_CATALOGUE
 #include "catalogue/catalogue.h"
 #endif

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "catalogue/catalogue.h"
 #include "cli/command_line.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 namespace kinora::cli {
 namespace {

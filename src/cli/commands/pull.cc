@@ -8,8 +8,8 @@
 
 #include "cli/checks.h"
 #include "cli/command_line.h"
-#include "cli/output.h"
-#include "cli/terminal.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/terminal.h"
 #include "pull/pull.h"
 
 namespace kinora::cli {

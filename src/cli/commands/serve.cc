@@ -20,7 +20,7 @@
 #include "cli/library_entry.h"
 #include "cli/model_name.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "server/service.h"
 
 namespace kinora::cli {

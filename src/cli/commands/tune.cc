@@ -17,7 +17,7 @@
 #include "cli/command_line.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "engine/attention_choice.h"
 #include "engine/session_state.h"
 #include "eval/dataset.h"

@@ -23,7 +23,7 @@
 #include "cli/library_entry.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "cli/video_flags.h"
 #include "cli/watch/ready_lines.h"
 #include "cli/watch/watch_source.h"

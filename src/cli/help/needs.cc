@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "bench/shapes.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "engine/budget/budget_planner.h"
 #include "model/families/families.h"
 #include "model/families/llava_onevision/config.h"

@@ -8,7 +8,7 @@
 
 #include "server/live/live_stream.h"
 #include "server/live/push_feed.h"
-#include "server/media.h"
+#include "server/media/media.h"
 
 namespace kinora::server {
 

@@ -20,7 +20,7 @@
 #include <kinora/session.h>
 
 #include "engine/session_state.h"
-#include "server/media.h"
+#include "server/media/media.h"
 
 namespace kinora::server {
 

@@ -1,4 +1,4 @@
-#include "server/media.h"
+#include "server/media/media.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/files/content_key.h"
 #include "server/api_error.h"
-#include "server/base64.h"
 #include "server/http/http.h"
+#include "server/media/base64.h"
 
 namespace kinora::server {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "cli/work_progress.h"
+#include "cli/terminal/work_progress.h"
 
 namespace kinora::cli {
 

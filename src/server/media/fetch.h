@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "server/media.h"
+#include "server/media/media.h"
 
 namespace kinora::server {
 

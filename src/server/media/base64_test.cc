@@ -1,4 +1,4 @@
-#include "server/base64.h"
+#include "server/media/base64.h"
 
 #include <gtest/gtest.h>
 

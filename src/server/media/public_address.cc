@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "server/fetch.h"
+#include "server/media/fetch.h"
 
 namespace kinora::server {
 namespace {

@@ -1,5 +1,5 @@
-#include "cli/terminal.h"
-#include "cli/output.h"
+#include "cli/terminal/terminal.h"
+#include "cli/terminal/output.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-#include "cli/work_progress.h"
+#include "cli/terminal/work_progress.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 namespace kinora::cli {
 namespace {

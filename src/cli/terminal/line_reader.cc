@@ -1,4 +1,4 @@
-#include "cli/line_reader.h"
+#include "cli/terminal/line_reader.h"
 
 #ifdef KINORA_HAS_LIBEDIT
 #include <histedit.h>

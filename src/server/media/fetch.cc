@@ -1,4 +1,4 @@
-#include "server/fetch.h"
+#include "server/media/fetch.h"
 
 #ifdef KINORA_HAS_CURL
 

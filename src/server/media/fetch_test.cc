@@ -1,4 +1,4 @@
-#include "server/fetch.h"
+#include "server/media/fetch.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
