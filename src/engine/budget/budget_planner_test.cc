@@ -60,7 +60,8 @@ BudgetRequest random_request(Random& random) {
   request.frames_per_group = between(random, 1, 17);
   request.max_group_tokens = between(random, 1, 2049);
   request.decode_threads = static_cast<int>(between(random, 1, 9));
-  request.speed = {1, 1, 1, 1e6, 1e6, random.below(2) == 0};
+  request.speed = {1, 1, 1, 1e6, 1e6};
+  request.speed.shares_cores = random.below(2) == 0;
   return request;
 }
 
@@ -411,7 +412,7 @@ TEST(BudgetPlanner, SecondsGrowWithTheWork) {
   request.inputs = {input};
   request.token_bytes = 1;
   request.row_bytes_before = 20;
-  request.speed = {2, 3, 4, 10, 100, true};
+  request.speed = {2, 3, 4, 10, 100, 0, true};
   // 30 tokens, 20 of them visual, over 20 + 30 / 2 rows; 3000 pixels
   const double computing = (30 * 2 + 30 * 35 * 3 + 20 * 4) / 10.0;
   EXPECT_DOUBLE_EQ(plan_budget(request).cost.seconds, computing + 30);
