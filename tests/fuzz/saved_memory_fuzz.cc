@@ -36,7 +36,9 @@ struct Saved {
       options.memory = memory;
       options.decode_threads = 1;
       Session session(engine, options);
-      session.add(film, {.keep_index = false});
+      InputOptions input;
+      input.keep_index = false;
+      session.add(film, input);
       session.save(file);
       const auto archive = Archive::open(file);
       std::vector<Section> sections;
