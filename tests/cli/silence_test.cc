@@ -118,9 +118,9 @@ TEST_F(Silence, AnAnswerThatWasCutSaysSo) {
 }
 
 TEST_F(Silence, ASampleTooShortToTuneOnSaysSo) {
-  const std::vector<std::string> tune{"tune",     "-m",   model, "--sample",         mute(),
-                                      "--sample", mute(), "-o",  file("table.json"), "--restart",
-                                      "--fps",    "8"};
+  std::vector<std::string> tune{"tune",      "-m",    model, "-o", file("table.json"),
+                                "--restart", "--fps", "8"};
+  for (int i = 0; i < 5; ++i) tune.insert(tune.end(), {"--sample", mute()});
   const Finished text = kinora(tune);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.err.find("too few to tell patterns apart"), std::string::npos) << text.err;
