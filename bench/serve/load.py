@@ -32,18 +32,17 @@ arguments = parser.parse_args()
 
 
 def rate(server, video, conversations):
-    """Tokens per second of so many conversations at once, from the first token of all to the last."""
-    said = []
+    """Tokens per second of so many conversations at once. Answers come whole, so that this client costs nothing."""
+    made = []
     def one(number):
-        said.append(server.ask(video, f"Tell me all, in {number} ways.", 4 * arguments.tokens, arguments.frames,
-                               ignore_eos=True, evidence=False))
+        made.append(server.write(video, f"Tell me all, in {number} ways.", 16 * arguments.tokens, arguments.frames))
     threads = [threading.Thread(target=one, args=(i,)) for i in range(conversations)]
+    begin = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    span = max(each["end"] for each in said) - min(each["first"] for each in said)
-    return sum(each["tokens"] for each in said) / span
+    return sum(made) / (time.monotonic() - begin)
 
 
 def share(values, part):

@@ -60,12 +60,12 @@ class Server:
     def kv_bytes(self):
         return sum(self.metric(f'kinora_kv_bytes{{tier="{tier}"}}') for tier in ("device", "host", "disk"))
 
-    def ask(self, video, question, tokens, frames, **more):
+    def ask(self, video, question, tokens, frames):
         """{status, retry, begin, first, end, tokens}: seconds of a clock that stands still for nobody."""
         body = {"messages": [{"role": "user", "content": [{"type": "video_url", "uuid": video},
                                                           {"type": "text", "text": question}]}],
                 "max_tokens": tokens, "stream": True, "stream_options": {"include_usage": True},
-                "mm_processor_kwargs": {"num_frames": frames}, **more}
+                "mm_processor_kwargs": {"num_frames": frames}}
         said = {"begin": time.monotonic(), "tokens": 0}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -93,6 +93,19 @@ class Server:
         said.setdefault("first", said["end"])
         connection.close()
         return said
+
+
+    def write(self, video, question, tokens, frames):
+        """The number of tokens of an answer that comes whole and goes on to the last of them."""
+        body = {"messages": [{"role": "user", "content": [{"type": "video_url", "uuid": video},
+                                                          {"type": "text", "text": question}]}],
+                "max_tokens": tokens, "ignore_eos": True, "evidence": False,
+                "mm_processor_kwargs": {"num_frames": frames}}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer["usage"]["completion_tokens"]
 
 
 def first_token(said):

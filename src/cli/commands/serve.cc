@@ -177,6 +177,8 @@ void add_serve(CommandLine& line) {
   server::ServiceOptions& service = flags->service;
   service.http.port = 8080;
   service.http.spool_directory.clear();
+  // Steps of many answers are batched, which pays more than guesses of each by itself.
+  flags->flags.session.draft = "none";
   const char* network = "The network";
   const auto option = [command](const char* group, const char* name, auto& value,
                                 const std::string& text) {

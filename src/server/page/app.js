@@ -103,6 +103,7 @@ async function listVideos() {
 
 async function removeVideo(of) {
   if (!confirm(`Delete ${of.name} and what was said about it?`)) return;
+  of.leaves = true;
   try {
     await library.remove(of);
     talks.forget(of.id);
@@ -132,7 +133,7 @@ function describe(of) {
 // A stream that is shown goes on.
 async function follow() {
   const of = video;
-  if (of?.kind !== "stream" || document.hidden) return;
+  if (of?.kind !== "stream" || of.leaves || document.hidden) return;
   if (of.state === "ended" || of.state === "failed") return;
   try {
     const later = await library.look(of.id);
