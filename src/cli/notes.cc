@@ -72,7 +72,8 @@ std::string cut_note(const Answer& answer) {
 std::string short_sample_note(int64_t tokens) {
   // The A-shape that every pattern is compared with takes 5,120 of them: half of this.
   constexpr int64_t least = 10'240;
-  if (tokens >= least) return "";
+  constexpr int64_t refused = 128;  // so few are an error anyway
+  if (tokens >= least || tokens < refused) return "";
   return fmt::format(
       "the sample has {} tokens, too few to tell patterns apart; about 25,000 are enough (--fps, "
       "--frames or a longer --sample gives more)",
