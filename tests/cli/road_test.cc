@@ -349,7 +349,7 @@ TEST_F(Road, AFileCutInTheMiddleIsAnsweredFromWhatIsThere) {
     const Finished sung =
         kinora({"ask", file(name), "What?", "-m", model, "--max-tokens", "1", "--json"});
     ASSERT_EQ(sung.code, 0) << sung.err;
-    EXPECT_FALSE(missing(nlohmann::json::parse(sung.out))) << sung.out;
+    EXPECT_EQ(sung.out.find("its header promises"), std::string::npos) << sung.out;
   }
 }
 
