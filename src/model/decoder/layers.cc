@@ -38,23 +38,34 @@ LayerWeights placed_on_cpu(const DecoderLayerWeights& layer) {
           {layer.gate, layer.up}, layer.down};
 }
 
+// Weights that a CPU keeps packed are widened for a GPU.
+Tensor widened(const LinearWeights& linear, DType activations) {
+  if (linear.packed == nullptr) return linear.weight;
+  Tensor wide(activations, {linear.packed->rows(), linear.packed->columns()});
+  linear.packed->widen(0, linear.packed->rows(), wide);
+  return wide;
+}
+
 LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& layer,
                            DType activations) {
   const auto there = [&](const Tensor& tensor) {
     return tensor.defined() ? tensor.to(context.device) : Tensor();
   };
+  const auto wide = [&](const LinearWeights& linear) { return widened(linear, activations); };
   LayerWeights placed;
   placed.input_norm = there(layer.input_norm);
+  const Tensor query = wide(layer.query), key = wide(layer.key), value = wide(layer.value);
   placed.qkv.push_back(
-      {stacked(context, {&layer.query.weight, &layer.key.weight, &layer.value.weight}, activations),
+      {stacked(context, {&query, &key, &value}, activations),
        joined(context, {&layer.query.bias, &layer.key.bias, &layer.value.bias}, activations)});
-  placed.output = on_gpu(context, layer.output, activations, DType::f32);
+  const LinearWeights output{wide(layer.output), layer.output.bias};
+  placed.output = on_gpu(context, output, activations, DType::f32);
   placed.query_norm = there(layer.query_norm);
   placed.key_norm = there(layer.key_norm);
   placed.post_norm = there(layer.post_norm);
-  placed.gate_up.push_back(
-      {stacked(context, {&layer.gate.weight, &layer.up.weight}, activations), {}});
-  placed.down.weight = stacked(context, {&layer.down.weight}, activations);
+  const Tensor gate = wide(layer.gate), up = wide(layer.up), down = wide(layer.down);
+  placed.gate_up.push_back({stacked(context, {&gate, &up}, activations), {}});
+  placed.down.weight = stacked(context, {&down}, activations);
   return placed;
 }
 
@@ -86,7 +97,7 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
   }
   placed.norm = weights.norm.to(context.device);
   const bool tied = weights.head.weight.view().raw() == weights.embeddings.view().raw();
-  placed.head.weight = tied ? placed.embeddings : table(weights.head.weight);
+  placed.head.weight = tied ? placed.embeddings : table(widened(weights.head, activations));
   return placed;
 }
 
