@@ -36,14 +36,14 @@ CLI::Validator accepting(Accepts accepts, std::string range) {
 }  // namespace
 
 CLI::Validator whole(int64_t low, int64_t high) {
-  const std::string range = high == INT32_MAX || high == INT64_MAX
-                                ? fmt::format("a whole number of {} or more", low)
-                                : fmt::format("a whole number from {} to {}", low, high);
+  const bool open = high == INT32_MAX || high == INT64_MAX;
+  const std::string range = open ? fmt::format("a whole number of {} or more", low)
+                                 : fmt::format("a whole number from {} to {}", low, high);
   return CLI::Validator(
-      [low, high, range](std::string& text) {
+      [low, high, open, range](std::string& text) {
         const auto number = read<int64_t>(text);
         if (number && *number >= low && *number <= high) return std::string();
-        const bool too_large = number && *number > high;
+        const bool too_large = open && number && *number > high;
         return fmt::format("{} is not {}{}", in_quotes(text), range,
                            too_large ? fmt::format(", {} at most", high) : "");
       },

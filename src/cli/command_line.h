@@ -39,7 +39,7 @@ void add_inspect(CommandLine& line);
 void add_library(CommandLine& line);  // where there is SQLite
 void add_models(CommandLine& line);
 void add_probe(CommandLine& line);
-void add_pull(CommandLine& line);   // where there is libcurl
+void add_pull(CommandLine& line);  // where there is libcurl
 void add_quantize(CommandLine& line);
 void add_serve(CommandLine& line);  // where there is Boost
 void add_tokenize(CommandLine& line);

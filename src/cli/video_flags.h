@@ -13,7 +13,8 @@ namespace kinora::cli {
 
 constexpr const char* frame_flags_group = "Which frames";
 
-// Seconds from "95.5", "90s", "5min", "1:35.5" or "0:01:35.5". Throws a usage error that shows the text.
+// Seconds from "95.5", "90s", "5min", "1:35.5" or "0:01:35.5". Throws a usage error that shows the
+// text.
 double parse_time(const std::string& text);
 
 // --fps, --frames, --start and --end, written into `choice` as they are parsed. Parsing throws a

@@ -77,7 +77,8 @@ TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel,
     absorb(cancel, taken);
     if (most_frames > 0 && taken.frames >= most_frames) break;
   }
-  if (source_->ended && source_->error) std::rethrow_exception(std::exchange(source_->error, nullptr));
+  if (source_->ended && source_->error)
+    std::rethrow_exception(std::exchange(source_->error, nullptr));
   taken.ended = source_->ended;
   if (source_->ingest) {
     const int64_t dropped = source_->ingest->dropped();

@@ -13,7 +13,7 @@ namespace kinora {
 namespace {
 
 constexpr int64_t unit_bytes = 64;
-// Codes are asked for so many rows at a time: weights stored [in, out] are then read in order.
+// Rows whose codes are asked for together: weights stored as [in, out] are then read in order.
 constexpr int64_t rows_at_once = 64;
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }

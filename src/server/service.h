@@ -17,9 +17,9 @@
 #include <kinora/session.h>
 
 #include "server/chat_request.h"
-#include "server/media/fetch.h"
 #include "server/http/http.h"
 #include "server/live/streams.h"
+#include "server/media/fetch.h"
 #include "server/media/media.h"
 #include "server/memory_library.h"
 #include "server/metrics.h"

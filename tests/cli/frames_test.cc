@@ -152,7 +152,8 @@ TEST_F(Frames, BadRequestsAreOneLine) {
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--indices", "50"}), 2, "49");
   expect_error(kinora({"frames", clip(), "-o", file("x"), "--rule", "qwen", "--all"}), 2, "qwen");
   expect_error(kinora({"frames", file("absent.mp4"), "-o", file("x")}), 3, "absent.mp4");
-  expect_error(kinora({"frames", clip(), "-o", file("x"), "--raise-limits", "0.005"}), 6, "--raise-limits");
+  expect_error(kinora({"frames", clip(), "-o", file("x"), "--raise-limits", "0.005"}), 6,
+               "--raise-limits");
   EXPECT_FALSE(std::filesystem::exists(file("x")));
 }
 

@@ -16,8 +16,8 @@
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
 #include "cli/notes.h"
-#include "cli/terminal/output.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "cli/trace_file.h"
 

@@ -16,8 +16,8 @@
 #include "cli/bench_cpu.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
-#include "cli/terminal/output.h"
 #include "cli/policies.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 
 namespace kinora::cli {

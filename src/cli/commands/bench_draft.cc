@@ -10,9 +10,9 @@
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
-#include "cli/terminal/output.h"
 #include "cli/policies.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/output.h"
 #include "generate/policies.h"
 
 namespace kinora::cli {

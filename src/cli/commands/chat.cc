@@ -18,11 +18,11 @@
 #include "cli/error_text.h"
 #include "cli/evidence_sheet.h"
 #include "cli/library_entry.h"
-#include "cli/terminal/line_reader.h"
 #include "cli/model_name.h"
 #include "cli/notes.h"
-#include "cli/terminal/output.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/line_reader.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "cli/trace_file.h"
 

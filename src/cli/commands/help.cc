@@ -48,7 +48,8 @@ std::string quality_help() {
       "  first token, 10 minutes, two cores        38.7 s    21.2 s    16.3 s\n"
       "  memory, peak                              249 MiB   241 MiB   224 MiB\n"
       "  of that keys and values                   79 MiB    79 MiB    47 MiB\n"
-      "\nexact was measured with --rows auto; as computed, its keys and values take twice as much.\n"
+      "\nexact was measured with --rows auto; as computed, its keys and values take twice as "
+      "much.\n"
       "\n'kinora eval' measures them on your own questions (--policy quality=fast).\n";
   return text;
 }

@@ -60,9 +60,9 @@ int info(InfoFlags& flags) {
     fmt::print("{:<16}{}\n", name, value);
   };
   row("model", fmt::format("{} ({})", model_title(flags.engine.model), model.family));
-  row("parameters", fmt::format("{}, {} in {}", human_count(model.parameters),
-                                human_bytes(model.weight_bytes),
-                                model.quantization.empty() ? model.weight_type : "memory"));
+  row("parameters",
+      fmt::format("{}, {} in {}", human_count(model.parameters), human_bytes(model.weight_bytes),
+                  model.quantization.empty() ? model.weight_type : "memory"));
   if (!model.quantization.empty()) {
     row("stored as", fmt::format("{}: {} in the files; a GPU widens them to 16 bits",
                                  model.quantization, human_bytes(model.stored_bytes)));

@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "engine/scheduler/core_gate.h"
 #include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
 #include "engine/ingest/paced_units.h"
 #include "engine/ingest/unit_stream.h"
+#include "engine/scheduler/core_gate.h"
 #include "engine/stage_clock.h"
 #include "engine/stopwatch.h"
 #include "ops/gather.h"

@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string folder = KINORA_SOURCE "/tests/fixtures/pictures/";
-// Of 255. Without libjpeg it is FFmpeg that decodes JPEGs, and its inverse transform differs by up to
-// 1 in luma and in chroma, which is 1 + 1.772 in blue.
+// Of 255. Without libjpeg it is FFmpeg that decodes JPEGs, and its inverse transform differs by up
+// to 1 in luma and in chroma, which is 1 + 1.772 in blue.
 #ifdef KINORA_TURBOJPEG
 constexpr int most_levels = 0;
 #else
