@@ -9,6 +9,9 @@ namespace {
 // Frames that differ less than this are one scene, however still the rest of the video is: mean
 // squared distance of unit vectors.
 constexpr double same_scene = 0.005;
+// Rows that differ less than this differ by rounding (bf16 rows of one picture shown twice), and
+// splitting them would sort noise.
+constexpr double same_row = 1e-5;
 
 }  // namespace
 
@@ -121,7 +124,8 @@ void MosaicIndex::insert(Layer& layer, double variance, const MosaicRow& row, in
   };
   if (best == layer.clusters.size()) return begin(-1);
   const SemanticCluster& cluster = *layer.clusters[best];
-  if (cluster.keys.variance_with(unit) <= rules_.semantic.threshold(cluster.rows() + 1, variance)) {
+  const double limit = std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, variance));
+  if (cluster.keys.variance_with(unit) <= limit) {
     auto changed = std::make_shared<SemanticCluster>(cluster);
     changed->add(row);
     layer.clusters[best] = std::move(changed);

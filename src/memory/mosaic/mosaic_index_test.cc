@@ -233,6 +233,23 @@ TEST(MosaicIndex, PuttingSplitsOffLosesNoRowAndMakesFewer) {
   EXPECT_LT(splits[1], splits[0]);
 }
 
+// A picture that stands still: its rows differ by the rounding to bf16 and are one cluster.
+TEST(MosaicIndex, RoundingSplitsNothing) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicIndex index({.cluster_rows = 1000}, 1);
+  const std::vector<float> shown = testing::random_floats(random, 64, 2.0);
+  const FetchRows never = [](auto&&...) { FAIL() << "a cluster was split"; };
+  for (int32_t frame = 0; frame < 20; ++frame) {
+    const int32_t partition = index.add_frame(std::vector<float>{1, 2, 3});
+    std::vector<float> key = shown;
+    for (float& x : key) x *= static_cast<float>(1 + (random.uniform() - 0.5) / 128);  // 2^-8 of x
+    const MosaicRow row{frame, key, key};
+    index.add_rows(0, partition, {&row, 1}, never);
+  }
+  ASSERT_EQ(index.partitions().size(), 1u);
+  EXPECT_EQ(index.layer(0, 0).clusters.size(), 1u);
+}
+
 TEST(MosaicIndex, CopiesShareWhatNeitherChanges) {
   KINORA_FRESH_RANDOM(random);
   MosaicIndex index(MosaicRules(), 1);

@@ -163,7 +163,19 @@ TEST_F(MosaicRowsTest, EqualRowsLoseNothing) {
   }
 }
 
-// Rows that a query looks for are fetched, wherever they are.
+// The part of a key that the first head meets.
+std::vector<float> first_head_key(uint64_t stamp) {
+  std::vector<float> key = plain_row(stamp, 0, false);
+  key.resize(6);
+  return key;
+}
+
+double dot(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+// Rows that a query looks for are fetched, wherever they are. The needle's key is long and no other
+// goes half as far along it, so neither one of them nor a mean of them can be what the query meant.
 TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
   KINORA_FRESH_RANDOM(random);
   for (const ClusterRank rank : {ClusterRank::mass, ClusterRank::mean}) {
@@ -172,10 +184,17 @@ TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
     options.rank = rank;
     const auto memory = always_choosing(options);
     const auto needle = static_cast<int32_t>(random.below(49));
-    const uint64_t needle_stamp = random.next();
+    uint64_t needle_stamp = random.next();
+    while (dot(first_head_key(needle_stamp), first_head_key(needle_stamp)) < 6) {
+      needle_stamp = random.next();
+    }
+    const std::vector<float> key = first_head_key(needle_stamp);
     for (int32_t picture = 0; picture < 50; ++picture) {
       ScriptGroup group = group_of(random, video_tokens(3, 1, 2, 2, 2, picture));
-      if (picture == needle) std::fill(group.stamps.begin(), group.stamps.end(), needle_stamp);
+      for (uint64_t& stamp : group.stamps) {
+        while (dot(first_head_key(stamp), key) > 0.5 * dot(key, key)) stamp = random.next();
+        if (picture == needle) stamp = needle_stamp;
+      }
       play(context_, *memory, group);
     }
     // One query of many, a long way along the needle's key.
@@ -184,7 +203,6 @@ TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
     memory->append(0);
     std::vector<float> queries(2 * testing::turning_heads * 6);
     for (float& x : queries) x = static_cast<float>(0.1 * random.normal());
-    const auto key = plain_row(needle_stamp, 0, false);
     for (size_t k = 0; k < 6; ++k) queries[24 + k] = 10 * key[k];  // the first head of the second
     queries = testing::turned(
         queries, std::vector<Position>{tokens[0].position, tokens[1].position}, turning_layout());
