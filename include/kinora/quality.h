@@ -20,6 +20,7 @@ struct Quality {
   std::string rows;  // type of keys and values
   double frame_share = 1;
   double pixel_share = 1;
+  double snap_share = 0;
   bool native_bf16 = false;
 };
 

@@ -43,6 +43,9 @@ struct SessionOptions {
   // model that takes only one picture size keeps that size.
   double frame_share = 1;
   double pixel_share = 1;
+  // Frames of a video may be this share of the distance between two of them earlier or later where
+  // that is cheaper to decode; 0: the very frames. A choice with a `snap` of its own keeps that.
+  double snap_share = 0;
   int64_t frames_per_group = 16;  // decoded, encoded and prefilled together
   // A prefill group is closed when it reaches this; 0: a prompt is one group, unless frames are
   // pruned. Inputs that were read as part of one are read again for another question.

@@ -5,7 +5,7 @@
 //                                                                             "cairo_create"};
 //
 // Inside the namespace a call then finds this object, which stands before the header's own
-// declaration. Used for Cairo.
+// declaration. Used for FFmpeg and Cairo.
 #pragma once
 
 #include <atomic>

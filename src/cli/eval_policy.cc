@@ -49,6 +49,17 @@ Settings<Choice> settings() {
       .share("frames", session(&SessionOptions::frame_share), "of the frames that the model takes")
       .share("pixels", session(&SessionOptions::pixel_share), "of their pixels")
       .add(
+          "snap", "none, or a share above 0 and at most 1",
+          "of the distance between frames that each may be away where it is cheaper to decode",
+          [](Choice& choice, std::string_view text) {
+            const auto value = text == "none" ? std::optional(0.0) : read_share(text);
+            if (value) choice.session.snap_share = *value;
+            return value.has_value();
+          },
+          [](const Choice& choice) {
+            return choice.session.snap_share > 0 ? share_text(choice.session.snap_share) : "none";
+          })
+      .add(
           "quality", "exact, balanced or fast", "a preset, in a run of its own",
           [](Choice& choice, std::string_view name) {
             apply_quality(find_quality(std::string(name)), choice.engine, choice.session);

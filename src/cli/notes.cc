@@ -22,6 +22,12 @@ std::vector<std::string> frame_notes(const SessionOptions& session, const FrameC
                     "(--fps or --frames chooses others)",
                     100 * session.frame_share));
   }
+  if (session.snap_share > 0 && std::any_of(inputs.begin(), inputs.end(), is_video)) {
+    notes.push_back(
+        fmt::format("this quality takes frames up to {:g} % of their distance earlier or later "
+                    "where they are cheaper to decode (--snap 0: the very frames)",
+                    100 * session.snap_share));
+  }
   if (model.default_fps <= 0) return notes;
   const double usual = 1 / (model.default_fps * session.frame_share);
   const double most = static_cast<double>(model.default_max_frames) * session.frame_share;

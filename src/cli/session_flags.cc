@@ -162,6 +162,7 @@ void SessionFlags::add_input(CLI::App& command) {
   const auto option = options_of(command);
   const char* frames = frame_flags_group;
   add_frame_flags(command, input.frames);
+  snap_ = command.get_option("--snap");
   add_limit_flags(command, input.limits);
   option(frames, "--max-pixels", input.max_pixels, "Most pixels of one frame")->check(whole(0));
   option(frames, "--subtitles", subtitles,
@@ -292,7 +293,11 @@ void SessionFlags::resolve() {
   if (native_bf16_) engine.native_bf16 = true;
   if (!memory_budget_.empty()) session.memory_budget = parse_size(memory_budget_);
   // Frames that a person chose are the ones that are looked at.
-  if (input.frames.way != FrameChoice::Way::model) session.frame_share = 1;
+  if (input.frames.way != FrameChoice::Way::model) {
+    session.frame_share = 1;
+    session.snap_share = 0;
+  }
+  if (snap_ != nullptr && snap_->count() > 0) session.snap_share = 0;
   if (input.max_pixels > 0) session.pixel_share = 1;
   session.overlap = !sequential_;
   engine.model = find_model(engine.model);  // last: what is wrong with flags is said without it

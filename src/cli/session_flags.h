@@ -55,6 +55,7 @@ struct SessionFlags {
   void add_machine(CLI::App& command);
 
   std::string quality_ = "exact";
+  const CLI::Option* snap_ = nullptr;  // given, also as 0, it goes before what a preset says
   std::string memory_budget_;
   std::string attention_;
   std::string retain_;

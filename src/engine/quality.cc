@@ -10,13 +10,14 @@ namespace kinora {
 const std::vector<Quality>& qualities() {
   static const std::vector<Quality> known = {
       {"exact", "nothing is approximated; keys and values stay as computed", "dense", "all",
-       "exact", 1, 1, false},
+       "exact", 1, 1, 0, false},
       {"balanced",
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
-       "all", "auto", 1, 1, true},
+       "all", "auto", 1, 1, 0, true},
       {"fast",
-       "the same, three of four frames, and a fifth of every group's rows is given up (value-norm)",
-       "momo", "value-norm:0.8", "auto", 0.75, 1, true},
+       "the same, three of four frames, each up to half their distance away where that is cheaper "
+       "to decode, and a fifth of every group's rows is given up (value-norm)",
+       "momo", "value-norm:0.8", "auto", 0.75, 1, 0.5, true},
   };
   return known;
 }
@@ -40,6 +41,7 @@ void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions
   session.row_type = quality.rows;
   session.frame_share = quality.frame_share;
   session.pixel_share = quality.pixel_share;
+  session.snap_share = quality.snap_share;
 }
 
 }  // namespace kinora

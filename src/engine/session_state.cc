@@ -66,6 +66,7 @@ SessionState::SessionState(std::shared_ptr<const EngineState> engine, const Sess
       share_(engine_->rows) {
   check_share("frame_share", options.frame_share);
   check_share("pixel_share", options.pixel_share);
+  if (options.snap_share != 0) check_share("snap_share", options.snap_share);
   RowLayout layout = model().info().rows;
   layout.dtype = row_type_of(*engine_, options.row_type);
   memory_ = make_memory(options.memory, {layout, engine_->context.device, retention_});
@@ -85,6 +86,9 @@ const VisualInput& SessionState::add(const VisualRequest& request, const CancelT
   if (request.keep_index) open.index_cache = default_index_cache();
   VisualInput fresh = open_visual(model(), request, open);
   fresh.look_at_less(model(), options_.frame_share, options_.pixel_share);
+  if (options_.snap_share > 0 && request.frames.snap == 0) {
+    fresh.snap(options_.snap_share, request.frames);
+  }
   plan_pictures(fresh);
   inputs_.push_back(std::move(fresh));
   if (inputs_.size() == 1) {  // patterns that follow frames follow those of the first input

@@ -15,7 +15,8 @@ namespace {
 // What decides which rows there are, whoever reads them.
 auto reading_of(const SessionOptions& options) {
   return std::tuple(options.row_type, options.retain, options.memory, options.frame_share,
-                    options.pixel_share, options.frames_per_group, options.max_group_tokens);
+                    options.snap_share, options.pixel_share, options.frames_per_group,
+                    options.max_group_tokens);
 }
 
 // The first item of every prefix, as many as are wanted.

@@ -19,7 +19,7 @@ extern "C" {
 #include <libswscale/swscale.h>
 }
 
-#include <atomic>
+#include "base/late_function.h"
 
 namespace kinora {
 
@@ -28,37 +28,16 @@ enum class FfmpegLibrary { format, scale };  // the first has libavcodec and lib
 // Loads the library unless that has been done. Throws unsupported where it, or the function, is not
 // installed.
 void* find_ffmpeg(FfmpegLibrary library, const char* function);
-
-template <typename Signature>
-class FfmpegFunction;
-
-template <typename Result, typename... Arguments>
-class FfmpegFunction<Result(Arguments...)> {
- public:
-  constexpr FfmpegFunction(FfmpegLibrary library, const char* name)
-      : library_(library), name_(name) {}
-
-  Result operator()(Arguments... arguments) const {
-    void* found = found_.load(std::memory_order_acquire);
-    if (found == nullptr) {
-      found = find_ffmpeg(library_, name_);
-      found_.store(found, std::memory_order_release);
-    }
-    return reinterpret_cast<Result (*)(Arguments...)>(found)(arguments...);
-  }
-
- private:
-  FfmpegLibrary library_;
-  const char* name_;
-  mutable std::atomic<void*> found_ = nullptr;
-};
-
-template <typename Result, typename... Arguments>
-FfmpegFunction<Result(Arguments...)> function_like(Result (*declared)(Arguments...));
+template <FfmpegLibrary library>
+void* find_in(const char* function) {
+  return find_ffmpeg(library, function);
+}
 
 // The type comes from FFmpeg's header; a name can only be repeated by a macro.
-#define KINORA_FFMPEG(library, name) \
-  inline constinit const decltype(function_like(&::name)) name { FfmpegLibrary::library, #name }
+#define KINORA_FFMPEG(library, name)                         \
+  inline constinit const decltype(late_like(&::name)) name { \
+    &find_in<FfmpegLibrary::library>, #name                  \
+  }
 
 KINORA_FFMPEG(format, av_bsf_alloc);
 KINORA_FFMPEG(format, av_bsf_flush);

@@ -1,9 +1,13 @@
 // Nothing is changed or left out in silence: one line before the answer, and "warnings" in JSON.
 #include <gtest/gtest.h>
 
+#include <kinora/session.h>
+
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "cli/notes.h"
 #include "support/cli.h"
 #include "support/temp_dir.h"
@@ -130,6 +134,37 @@ TEST_F(Silence, ASampleTooShortToTuneOnSaysSo) {
   EXPECT_EQ(json.err, "");
   EXPECT_TRUE(warned(nlohmann::json::parse(json.out), "too few"));
   EXPECT_EQ(cli::short_sample_note(25'000), "");
+}
+
+TEST_F(Silence, FramesThatMayBeElsewhereStayNearAndAreSaid) {
+  const std::string film = file("film.mp4");
+  make_media("-f lavfi -i testsrc2=size=64x48:rate=8:duration=8 -pix_fmt yuv420p -g 16 " + film);
+  const Engine engine({.model = model, .device = "cpu"});
+  const auto times = [&](double share) {
+    SessionOptions options;
+    options.snap_share = share;
+    return Session(engine, options).add(film).times;
+  };
+  const std::vector<double> exact = times(0), near = times(0.5);
+  ASSERT_GE(exact.size(), 8u);
+  ASSERT_EQ(near.size(), exact.size());
+  const double apart = (exact.back() - exact.front()) / static_cast<double>(exact.size() - 1);
+  int keyframes = 0, before = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_LE(std::abs(near[i] - exact[i]), 0.5 * apart + 1e-6) << i;
+    EXPECT_TRUE(i == 0 || near[i] > near[i - 1]) << i;
+    keyframes += std::fmod(near[i], 2.0) < 1e-6;
+    before += std::fmod(exact[i], 2.0) < 1e-6;
+  }
+  EXPECT_GT(keyframes, before);
+  EXPECT_THROW(times(1.5), Error);
+  SessionOptions options;
+  options.snap_share = 0.5;
+  InputInfo input;
+  input.times = near;
+  const auto notes = cli::frame_notes(options, {}, engine.describe(), {input});
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("50 % of their distance"), std::string::npos) << notes[0];
 }
 
 TEST_F(Silence, FfmpegsOwnWordsDoNotLeak) {

@@ -68,8 +68,9 @@ class Writer:
         self.lines, self.jobs, self.grid = [], {}, (a.height // 28, a.width // 28)
         self.askers = []  # (what asks a question in other words, the rest of its line)
 
-    def video(self, name, world, steps=1, scale=1):
+    def video(self, name, world, steps=None, scale=1):
         path = self.out / f"{name}.mp4"
+        steps = steps or self.a.steps
         self.jobs[path] = (path, world, scale * self.a.height, scale * self.a.width, steps, self.a.quality)
         return path.name
 
@@ -83,7 +84,7 @@ class Writer:
         if item.kind in SEVERAL and len(line["times"]) > 1:
             line["all_times"] = True
         if "video" in where or "parts" in where:
-            line.update(frames=world.frames, fps=world.fps, all_frames=True)
+            line.update(fps=world.fps, **(dict(frames=world.frames, all_frames=True) if self.a.steps == 1 else {}))
         line.update(more)
         if item.kind == "caption":
             line["events"] = [t.strip() for t in item.answer.split(".") if t.strip()]
@@ -326,6 +327,7 @@ def arguments(words=None):
     parser.add_argument("--height", type=int, default=112)
     parser.add_argument("--width", type=int, default=112)
     parser.add_argument("--fps", type=float, default=2.0)
+    parser.add_argument("--steps", type=int, default=1, help="frames of the file for each that is looked at")
     parser.add_argument("--quality", type=int, default=20, help="H.264 rate factor; smaller is better")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--device", default="cpu")

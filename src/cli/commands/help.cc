@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <kinora/quality.h>
 
 #include <memory>
@@ -19,16 +20,19 @@ namespace kinora::cli {
 namespace {
 
 std::string frame_policy(const Quality& quality) {
-  if (quality.frame_share == 1 && quality.pixel_share == 1) {
-    return "frames by the model's own rule";
+  std::vector<std::string> parts;
+  if (quality.frame_share < 1) {
+    parts.push_back(fmt::format("{:g} of that rule's frames", quality.frame_share));
   }
-  std::string text;
-  if (quality.frame_share < 1)
-    text = fmt::format("{:g} of that rule's frames", quality.frame_share);
+  if (quality.snap_share > 0) {
+    parts.push_back(
+        fmt::format("up to {:g} of their distance away where that is cheaper", quality.snap_share));
+  }
   if (quality.pixel_share < 1) {
-    text += fmt::format("{}{:g} of its pixels", text.empty() ? "" : ", ", quality.pixel_share);
+    parts.push_back(fmt::format("{:g} of its pixels", quality.pixel_share));
   }
-  return text;
+  return parts.empty() ? "frames by the model's own rule"
+                       : fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string quality_help() {

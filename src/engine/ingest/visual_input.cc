@@ -115,6 +115,17 @@ void VisualInput::look_at_less(const Model& model, double frame_share, double pi
   }
 }
 
+void VisualInput::snap(double share, const FrameChoice& among) {
+  if (samples.size() < 2 || plan.source.modality != Modality::video) return;
+  const double apart =
+      (samples.back().time - samples.front().time) / static_cast<double>(samples.size() - 1);
+  std::vector<int64_t> wanted;
+  for (const SampledFrame& sample : samples) wanted.push_back(sample.index);
+  FrameChoice choice = FrameChoice::at_indices(std::move(wanted)).within(among.start, among.end);
+  choice.snap = share * apart;
+  if (choice.snap > 0) samples = video->sample(choice);
+}
+
 void VisualInput::plan_among(const Model& model, int64_t images) {
   VisualSource described = plan.source;
   described.images_in_prompt = images;

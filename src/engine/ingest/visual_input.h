@@ -66,6 +66,9 @@ struct VisualInput : VisualLook {
   VisualLook fewer(int64_t frames) const;
   // Looks at these shares of the frames and of their pixels, but at least at one unit.
   void look_at_less(const Model& model, double frame_share, double pixel_share);
+  // Moves the frames to cheaper ones, up to this share of their mean distance away, within the part
+  // of the video that was chosen.
+  void snap(double share, const FrameChoice& among);
   // Plans anew for a prompt with `images` pictures: some models look closer at a single one.
   void plan_among(const Model& model, int64_t images);
 };
