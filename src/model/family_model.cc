@@ -9,6 +9,7 @@
 #include "model/chat/published_template.h"
 #include "model/decoder/rotary.h"
 #include "model/decoder/transformer_decoder.h"
+#include "model/families/families.h"
 #include "model/weights/gpu_weights.h"
 #include "model/weights/quantized_files.h"
 
@@ -66,6 +67,21 @@ ModelParts gather_parts(const Family& family, const ModelDirectory& directory, M
   ChatTemplate chat(family.chat(), read_chat_template(directory.files, directory.path));
   return {family,  last_part(directory.path),           std::move(config),    std::move(decoder),
           weights, quantization_text(directory.config), std::move(tokenizer), std::move(chat)};
+}
+
+ModelConfig config_in_shape(const Family& family, const ModelDirectory& directory,
+                            const ConfigFiles& shape) {
+  if (&family_of(directory.config) != &family) {
+    throw Error(ErrorKind::usage, directory.path + " is a model of another family than the shape");
+  }
+  ModelConfig config = family.read(directory.config);
+  ModelConfig wanted = family.read(shape);
+  if (wanted.decoder.vocabulary < config.decoder.vocabulary) {
+    throw Error(ErrorKind::usage, directory.path + " has more tokens than the shape");
+  }
+  config.decoder = std::move(wanted.decoder);
+  config.deep_levels = wanted.deep_levels;
+  return config;
 }
 
 FamilyModel::FamilyModel(const Context& context, ModelParts parts, const LoadOptions& options)

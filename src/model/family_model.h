@@ -1,5 +1,5 @@
-// What the models of all families have in common: tokenizer, chat template, decoder, and what is known
-// of the directory. A family adds its pictures and its positions.
+// What the models of all families have in common: tokenizer, chat template, decoder, and what is
+// known of the directory. A family adds its pictures and its positions.
 #pragma once
 
 #include <memory>
@@ -28,6 +28,11 @@ struct ModelParts {
 // Reads tokenizer and chat template; the name is that of the directory.
 ModelParts gather_parts(const Family& family, const ModelDirectory& directory, ModelConfig config,
                         DecoderWeights decoder, const WeightCount& weights);
+
+// For make_random: the directory's config with the decoder of `shape`. Throws a usage error where
+// the directory is of another family, or has more tokens than the shape.
+ModelConfig config_in_shape(const Family& family, const ModelDirectory& directory,
+                            const ConfigFiles& shape);
 
 class FamilyModel : public Model {
  public:

@@ -1,11 +1,11 @@
 #include "server/memory_library.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 
 #include "base/file.h"
 #include "server/api_error.h"
+#include "server/kept_folder.h"
 #include "server/service.h"
 
 namespace kinora::server {
@@ -19,16 +19,8 @@ constexpr const char* file_name = "memory.kinora";
 
 }  // namespace
 
-// Held by the library and by every MediaPtr of the memory; the last one removes what was deleted.
-struct MemoryLibrary::Entry {
+struct MemoryLibrary::Entry : KeptFolder {
   SavedMemory about;
-  std::string folder;
-  std::atomic<bool> deleted = false;
-
-  ~Entry() {
-    std::error_code ignored;
-    if (deleted) fs::remove_all(folder, ignored);
-  }
 };
 
 json memory_json(const SavedMemory& memory) {
@@ -50,12 +42,8 @@ json memory_json(const SavedMemory& memory) {
 
 MemoryLibrary::MemoryLibrary(const std::string& directory) : directory_(directory) {
   if (directory.empty()) return;
+  make_library_folder(directory);
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) {
-    throw Error(ErrorKind::resource,
-                directory + ": this folder cannot be made: " + error.message());
-  }
   for (const auto& folder : fs::directory_iterator(directory)) {
     const std::string name = folder.path().filename().string();
     if (!name.starts_with("memory-")) continue;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 
@@ -11,6 +10,7 @@
 #include "base/files/content_key.h"
 #include "draw/png_file.h"
 #include "server/api_error.h"
+#include "server/kept_folder.h"
 #include "server/service.h"
 
 namespace kinora::server {
@@ -42,16 +42,8 @@ LibraryVideo from_json(const json& value) {
 
 }  // namespace
 
-// Held by the library and by every MediaPtr of the video; the last one removes what was deleted.
-struct VideoLibrary::Entry {
+struct VideoLibrary::Entry : KeptFolder {
   LibraryVideo about;
-  std::string folder;
-  std::atomic<bool> deleted = false;
-
-  ~Entry() {
-    std::error_code ignored;
-    if (deleted) fs::remove_all(folder, ignored);
-  }
 };
 
 json video_json(const LibraryVideo& video) {
@@ -72,12 +64,8 @@ json video_json(const LibraryVideo& video) {
 
 VideoLibrary::VideoLibrary(const std::string& directory) : directory_(directory) {
   if (directory.empty()) return;
+  make_library_folder(directory);
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) {
-    throw Error(ErrorKind::resource,
-                directory + ": this folder cannot be made: " + error.message());
-  }
   for (const auto& folder : fs::directory_iterator(directory)) {
     const std::string name = folder.path().filename().string();
     if (!name.starts_with("video-")) continue;

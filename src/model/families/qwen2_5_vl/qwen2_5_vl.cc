@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/families/families.h"
 #include "model/families/qwen2_5_vl/chat.h"
 #include "model/families/qwen2_5_vl/frames.h"
 #include "model/families/qwen2_5_vl/positions.h"
@@ -100,11 +99,11 @@ class Qwen25VlFamily final : public Family {
   bool sees() const override { return true; }
 
   ModelConfig read(const ConfigFiles& config) const override {
-    ModelConfig result = read_config(
-        config, {.qkv_bias = true,
-                 .rope_theta = 1e6,
-                 .mrope = true,
-                 .defaults = DecoderDefaults{8192, 80, 64, 8, 29568, 152064}});
+    ModelConfig result =
+        read_config(config, {.qkv_bias = true,
+                             .rope_theta = 1e6,
+                             .mrope = true,
+                             .defaults = DecoderDefaults{8192, 80, 64, 8, 29568, 152064}});
     result.image_token = read_token(config.top(), "image_token_id", "image_token_index");
     result.video_token = read_token(config.top(), "video_token_id", "video_token_index");
     return result;
@@ -129,16 +128,7 @@ class Qwen25VlFamily final : public Family {
   std::unique_ptr<Model> make_random(const Context& context, const ModelDirectory& directory,
                                      const std::string& name,
                                      const ConfigFiles& shape) const override {
-    if (&family_of(directory.config) != this) {
-      throw Error(ErrorKind::usage,
-                  directory.path + " is a model of another family than the shape");
-    }
-    ModelConfig config = read(directory.config);
-    const int64_t tokens = config.decoder.vocabulary;
-    config.decoder = read(shape).decoder;
-    if (config.decoder.vocabulary < tokens) {
-      throw Error(ErrorKind::usage, directory.path + " has more tokens than the shape");
-    }
+    ModelConfig config = config_in_shape(*this, directory, shape);
     const QwenVisionConfig vision = read_qwen_vision(shape, config.decoder.hidden);
     const WeightCount count = random_count(config.decoder, vision);
     DecoderWeights decoder = random_decoder(context, config.decoder, DType::bf16);

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/families/families.h"
 #include "model/families/qwen3_vl/chat.h"
 #include "model/families/qwen3_vl/frames.h"
 #include "model/families/qwen3_vl/positions.h"
@@ -137,18 +136,8 @@ class Qwen3VlFamily final : public Family {
   std::unique_ptr<Model> make_random(const Context& context, const ModelDirectory& directory,
                                      const std::string& name,
                                      const ConfigFiles& shape) const override {
-    if (&family_of(directory.config) != this) {
-      throw Error(ErrorKind::usage,
-                  directory.path + " is a model of another family than the shape");
-    }
-    ModelConfig config = read(directory.config);
-    const int64_t tokens = config.decoder.vocabulary;
-    config.decoder = read(shape).decoder;
+    ModelConfig config = config_in_shape(*this, directory, shape);
     const Qwen3VisionConfig vision = read_qwen3_vision(shape, config.decoder);
-    config.deep_levels = vision.levels();
-    if (config.decoder.vocabulary < tokens) {
-      throw Error(ErrorKind::usage, directory.path + " has more tokens than the shape");
-    }
     const WeightCount count = random_count(config.decoder, vision);
     DecoderWeights decoder = random_decoder(context, config.decoder, DType::bf16);
     ModelParts parts = gather_parts(*this, directory, std::move(config), std::move(decoder), count);
