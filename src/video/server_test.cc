@@ -1,5 +1,5 @@
-// Network sources against real servers: nginx and GStreamer's RTSP server, where they are
-// installed.
+// Network sources against real servers: nginx, a camera of our own, and GStreamer's RTSP server
+// where it is installed.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -173,17 +175,73 @@ TEST(ServerTest, Http) {
   canceller.join();
 }
 
-TEST(ServerTest, Rtsp) {
+// Segments of a second each and their list, as `arguments` say.
+std::string segmented_folder(const std::string& arguments) {
+  const std::string folder = served_folder();
+  const std::string root = folder + "/root/";
+  const std::string command = "ffmpeg -v error -i " + small_clip() +
+                              " -c copy -f hls -hls_time 1 " + arguments +
+                              " -hls_segment_filename " + root + "part%d.ts " + root + "list.m3u8";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  return folder;
+}
+
+TEST(ServerTest, Hls) {
+  const std::string folder = segmented_folder("-hls_playlist_type vod");
+  const int port = free_port();
+  write_file(folder + "/settings", nginx_settings(folder, port));
+  Server server({"nginx", "-p", folder, "-e", folder + "/errors", "-c", folder + "/settings"},
+                port);
+  if (!server.listens()) GTEST_SKIP() << "no nginx here";
+  const std::string url = "http://127.0.0.1:" + std::to_string(port) + "/";
+  const Frames expected = read_all(*open_video(small_clip()), FrameChoice::all());
+  EXPECT_EQ(read_all(*open_video(url + "list.m3u8"), FrameChoice::all()).pixels, expected.pixels);
+
+  // A broadcast: its list grows while it is read, and says at last that it has ended.
+  const std::string root = folder + "/root/";
+  const std::string whole = read_whole(root + "list.m3u8");
+  const size_t third = whole.find("part2.ts") + 9;
+  write_file(root + "now.m3u8", whole.substr(0, third));
+  std::thread broadcaster([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    write_file(root + "next.m3u8", whole);
+    std::filesystem::rename(root + "next.m3u8", root + "now.m3u8");
+  });
+  OpenOptions as_it_comes;
+  as_it_comes.live = true;
+  const auto live = open_video(url + "now.m3u8", as_it_comes);
+  EXPECT_TRUE(live->live());
+  const Frames seen = read_all(*live, FrameChoice::all());
+  broadcaster.join();
+  // A player begins near the newest segment, so the first ones may be missing, and no others.
+  ASSERT_GE(seen.index.size(), expected.index.size() - 36);
+  EXPECT_TRUE(std::equal(seen.pixels.rbegin(), seen.pixels.rend(), expected.pixels.rbegin()));
+
+  // A segment that is gone is an end or an error that names the list, never a wait.
+  std::filesystem::remove(root + "part3.ts");
+  OpenOptions impatient;
+  impatient.stall_timeout = 3;
+  try {
+    const Frames rest = read_all(*open_video(url + "list.m3u8", impatient), FrameChoice::all());
+    EXPECT_LT(rest.index.size(), expected.index.size());
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("list.m3u8"), std::string::npos) << error.what();
+  }
+}
+
+// A camera that is served by a script of tests/support/.
+void watch_camera(const std::string& script, bool there) {
   // No B pictures: RTP carries presentation times only.
   const std::string clip =
       make_media("camera.mp4",
                  "-f lavfi -i testsrc2=size=128x96:rate=24:duration=3 -c:v libx264 -preset "
                  "veryfast -bf 0 -g 12");
   const int port = free_port();
-  Server server({"/usr/bin/python3", KINORA_SOURCE "/tests/support/rtsp_server.py",
-                 std::to_string(port), clip},
+  Server server({"python3", KINORA_SOURCE "/tests/support/" + script, std::to_string(port), clip},
                 port);
-  if (!server.listens()) GTEST_SKIP() << "no GStreamer RTSP server here";
+  const bool listens = server.listens();
+  if (!there && !listens) GTEST_SKIP() << "no GStreamer RTSP server here";
+  ASSERT_TRUE(listens);
   const std::string url = "rtsp://127.0.0.1:" + std::to_string(port) + "/clip";
 
   const auto camera = open_video(url);
@@ -211,6 +269,9 @@ TEST(ServerTest, Rtsp) {
     EXPECT_EQ(error.kind(), ErrorKind::network) << error.what();
   }
 }
+
+TEST(ServerTest, Rtsp) { watch_camera("plain_rtsp_server.py", true); }
+TEST(ServerTest, RtspOfGStreamer) { watch_camera("rtsp_server.py", false); }
 
 }  // namespace
 }  // namespace kinora

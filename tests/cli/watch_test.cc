@@ -147,6 +147,30 @@ TEST_F(Watch, SaysWhatIsWrong) {
   EXPECT_TRUE(refused.err.starts_with("kinora: ")) << refused.err;
 }
 
+// A camera that is watched and asked, whose connection is cut in the middle of the first showing.
+TEST_F(Watch, FollowsACameraAndComesBackToIt) {
+  const std::string camera = file("camera.mp4");
+  make_media(
+      "-f lavfi -i testsrc2=size=64x48:rate=8:duration=6 -pix_fmt yuv420p -c:v libx264 -bf 0 " +
+      camera);
+  const Finished finished = kinora_shell(
+      "port=$((20000 + RANDOM % 20000)); python3 " KINORA_SOURCE
+      "/tests/support/plain_rtsp_server.py $port " +
+      camera +
+      " --cut 20 & server=$!; until grep -qi \":$(printf %04X $port) 00000000:0000 0A\" "
+      "/proc/net/tcp; do sleep 0.1; done; "
+      "timeout 60 $KINORA watch rtsp://127.0.0.1:$port/clip -m " +
+      model +
+      " --fps 2 --tries 1 --every 1s 'What is it?' --max-tokens 2 --json < /dev/null; "
+      "code=$?; kill $server 2> /dev/null; wait; exit $code");
+  const auto lines = lines_of(finished.out);
+  EXPECT_GE(count(lines, "broke"), 1) << finished.out << finished.err;
+  EXPECT_GE(count(lines, "back"), 1) << finished.out << finished.err;
+  double latest = 0;
+  for (const auto& line : lines) latest = std::max(latest, line.at("time").get<double>());
+  EXPECT_GT(latest, 6);  // 2.5 s before the break, and 6 s after it
+}
+
 // A server that hangs up after a while and comes back.
 TEST_F(Watch, ComesBackAfterABreak) {
   const std::string part = file("part.ts");
