@@ -193,11 +193,11 @@ TEST(EvalPolicies, RefuseWhatTheyDoNotKnow) {
     }
     return "";
   };
-  EXPECT_EQ(
-      problem("retian=all"),
-      "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
-      "attention, tokens, retain, memory, draft, dense-below, rows, group, frames, pixels and "
-      "quality");
+  EXPECT_EQ(problem("retian=all"),
+            "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
+            "attention, tokens, retain, memory, draft, dense-below, rows, group, frames, pixels, "
+            "snap and "
+            "quality");
   EXPECT_TRUE(has(problem("mommo;rows=f32"), "attention 'mommo': no policy has this name"));
   EXPECT_TRUE(has(problem("retain=norm:0.5"), "retention 'norm:0.5'"));
   EXPECT_TRUE(has(problem("tokens=norm:0.5"), "tokens 'norm:0.5'"));

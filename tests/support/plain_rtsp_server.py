@@ -3,7 +3,8 @@
     plain_rtsp_server.py PORT CLIP.mp4 [--pace RATE] [--cut FRAMES]
 
 RTP goes through the RTSP connection (RFC 2326, section 10.12); a client that wants UDP is told that it cannot have it. --pace is how many times
-faster than real time frames are sent (4); --cut closes the connection without a word after so many frames of every second client.
+faster than real time frames are sent (4). --cut closes the first connection without a word after so many frames; the second one gets all of them,
+and with it the server ends.
 Needs only Python and the ffmpeg tool, which takes the pictures out of the file.
 """
 
@@ -118,13 +119,16 @@ def main():
     given = parser.parse_args()
     clip = pictures(given.clip)
     with socket.create_server(("127.0.0.1", given.port)) as server:
-        played = 0
-        while True:
+        clients = []
+        while not given.cut or len(clients) < 2:
             connection, _ = server.accept()
-            first = connection.recv(1, socket.MSG_PEEK)
-            played += bool(first)  # a look whether the port is open is no client
-            most = given.cut if played % 2 else None
-            threading.Thread(target=quietly, args=(connection, clip, given.pace, most), daemon=True).start()
+            if not connection.recv(1, socket.MSG_PEEK):
+                continue  # only looked whether the port is open
+            most = None if clients else given.cut
+            clients.append(threading.Thread(target=quietly, args=(connection, clip, given.pace, most), daemon=True))
+            clients[-1].start()
+    for client in clients:
+        client.join()
 
 
 main()
