@@ -20,7 +20,7 @@ namespace kinora {
 struct SessionOptions {
   std::string system;  // system prompt; empty: the chat template's own
   // Of keys and values: exact (as computed), auto (bf16 where the weights are bf16, else f32), f32,
-  // bf16 or f16.
+  // bf16; on CPUs also f16, and int8 or fp8 with a scale for 32 columns of a head.
   std::string row_type = "exact";
   // Attention while prefilling: dense (nothing approximated) or a sparse policy, with settings if
   // need be ("momo:k=64,exact=64"). docs/policies.md lists them.

@@ -19,7 +19,7 @@ struct AttentionReport;
 // Key and value rows of one layer, as attention sees them. Rows are not positions: pruned memory
 // has gaps. The ordinal is the place of a row's token in the whole sequence and decides causality.
 struct RowSet {
-  ConstTensorView keys;                  // [rows, kv heads, head size], f32 or bf16
+  ConstTensorView keys;                  // [rows, kv heads, stored columns] (ops/packed_rows.h)
   ConstTensorView values;                // the same shape and type
   std::span<const int32_t> ordinals;     // [rows], strictly increasing
   std::span<const Modality> modalities;  // [rows]

@@ -71,7 +71,7 @@ class RowMassTest : public ::testing::Test {
 
 TEST_F(RowMassTest, IsTheShareOfEveryRow) {
   KINORA_FRESH_RANDOM(random);
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::i8, DType::u8}) {
     for (const int64_t queries : {1, 7, 64, 70}) {
       const std::vector<int64_t> sizes = testing::random_sizes(random, queries);
       Problem problem = testing::random_problem(random, queries, 37, dtype, sizes);

@@ -75,8 +75,8 @@ TEST_P(DealtRows, MatchTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(RowSets, DealtRows,
                          ::testing::Combine(::testing::Values(16, 37, 64, 128),
-                                            ::testing::Values(DType::f32, DType::bf16,
-                                                              DType::f16)));
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16,
+                                                              DType::i8, DType::u8)));
 
 // Rows [begin, begin + count) of a set without a list.
 RowSet piece(const RowSet& all, int64_t begin, int64_t count) {

@@ -11,6 +11,7 @@
 #include "attention/merge.h"
 #include "attention/runner_checks.h"
 #include "base/error.h"
+#include "ops/packed_rows.h"
 
 namespace kinora {
 namespace {
@@ -183,10 +184,11 @@ void check_attention(const Context& context, const QueryView& queries, const Row
             rows.values.dtype() == rows.keys.dtype(),
         "keys and values must be [rows, kv heads, d] of one type");
   const DType stored = rows.keys.dtype();
-  check(stored == DType::f32 || stored == DType::bf16 || (device.is_cpu() && stored == DType::f16),
-        "keys and values must be f32, bf16 or, on a CPU, f16");
-  check(rows.keys.size(2) == q.size(2),
-        fmt::format("queries have head size {}, keys {}", q.size(2), rows.keys.size(2)));
+  check(stored == DType::f32 || stored == DType::bf16 ||
+            (device.is_cpu() && (stored == DType::f16 || rows_are_packed(stored))),
+        "keys and values must be f32, bf16 or, on a CPU, f16 or 8 bits");
+  check(head_size_of(rows.keys) == q.size(2),
+        fmt::format("queries have head size {}, keys {}", q.size(2), head_size_of(rows.keys)));
   check(q.size(2) >= 1 && q.size(2) <= max_head_size,
         fmt::format("head size {} is not in 1 … {}", q.size(2), max_head_size));
   check(out.shape() == q.shape() && real(out.dtype()),

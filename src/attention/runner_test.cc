@@ -72,6 +72,33 @@ const ProblemShape shapes[] = {
      .kv_heads = 2,
      .head_size = 37,
      .dtype = DType::f16},
+    {.queries = 1,
+     .earlier = 2300,
+     .heads = 7,
+     .kv_heads = 1,
+     .head_size = 128,
+     .dtype = DType::i8},
+    {.queries = 3,
+     .earlier = 129,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_size = 37,
+     .dtype = DType::u8,
+     .gaps = 0.2},
+    {.queries = 65,
+     .earlier = 300,
+     .heads = 6,
+     .kv_heads = 2,
+     .head_size = 64,
+     .dtype = DType::i8,
+     .gaps = 0.2},
+    {.queries = 127,
+     .earlier = 130,
+     .heads = 3,
+     .kv_heads = 3,
+     .head_size = 19,
+     .dtype = DType::u8},
+    {.queries = 40, .earlier = 11, .heads = 2, .kv_heads = 1, .head_size = 1, .dtype = DType::i8},
 };
 
 // What may be lost: f32 arithmetic, or what bf16 weights and results lose where a GPU has bf16
@@ -97,6 +124,92 @@ TEST(Runner, DenseMatchesTheDefinition) {
                               problem.scale, placed.out());
       EXPECT_LE(error_of(placed.result(), expected.out), allowed(problem, device, expected))
           << to_string(problem.out_shape()) << ' ' << to_string(device);
+    }
+  }
+}
+
+// The step of every element of rows [.., head size] in 8 bits.
+std::vector<double> steps_of(const std::vector<float>& rows, int64_t head_size, DType type) {
+  std::vector<double> steps(rows.size());
+  for (size_t head = 0; head < rows.size(); head += static_cast<size_t>(head_size)) {
+    for (int64_t first = 0; first < head_size; first += 32) {
+      const int64_t count = std::min<int64_t>(32, head_size - first);
+      const auto begin = head + static_cast<size_t>(first);
+      double largest = 0;
+      for (size_t i = begin; i < begin + static_cast<size_t>(count); ++i) {
+        largest = std::max(largest, std::abs(double{rows[i]}));
+      }
+      for (size_t i = begin; i < begin + static_cast<size_t>(count); ++i) {
+        if (type == DType::i8) {
+          steps[i] = largest / 127;
+        } else {
+          const double code = std::max(std::abs(double{rows[i]}) / (largest / 448), 0x1p-6);
+          steps[i] = largest / 448 * std::exp2(std::floor(std::log2(code)) - 3);
+        }
+      }
+    }
+  }
+  return steps;
+}
+
+// ‖error‖ / ‖out‖ that is expected of dense causal attention over these rows in 8 bits.
+double packing_error(const Problem& problem, const testing::Expected& expected, DType type) {
+  const ProblemShape& shape = problem.shape;
+  const std::vector<double> key_steps = steps_of(problem.key_data, shape.head_size, type);
+  const std::vector<double> value_steps = steps_of(problem.value_data, shape.head_size, type);
+  double variance = 0, norm = 0;
+  for (const double value : expected.out) norm += value * value;
+  for (int64_t i = 0; i < shape.queries * shape.heads; ++i) {
+    const int64_t kv = i % shape.heads / (shape.heads / shape.kv_heads);
+    const float* query = problem.query_data.data() + i * shape.head_size;
+    const double* out = expected.out.data() + i * shape.head_size;
+    for (int64_t row = 0; row < problem.rows(); ++row) {
+      if (!testing::causal(problem, i / shape.heads, row)) continue;
+      const auto at = static_cast<size_t>((row * shape.kv_heads + kv) * shape.head_size);
+      double score = 0, lost = 0;
+      for (size_t c = 0; c < static_cast<size_t>(shape.head_size); ++c) {
+        score += double{query[c]} * double{problem.key_data[at + c]};
+        lost += std::pow(double{query[c]} * key_steps[at + c], 2) / 12;
+      }
+      const double scale = double{problem.scale};
+      const double weight = std::exp(score * scale - expected.log_sum[static_cast<size_t>(i)]);
+      for (size_t c = 0; c < static_cast<size_t>(shape.head_size); ++c) {
+        const double apart = double{problem.value_data[at + c]} - out[c];
+        variance += weight * weight *
+                    (apart * apart * lost * scale * scale + std::pow(value_steps[at + c], 2) / 12);
+      }
+    }
+  }
+  return std::sqrt(variance / norm);
+}
+
+// Rows of 8 bits against attention over what was rounded. A rounding error is taken as spread
+// evenly over a step, with variance step²/12, and as independent of the others:
+//   of a score                             σ_j² = scale² Σ_c q_c² step_jc² / 12
+//   of the mean of values with weights p   Σ_j p_j² (v_jc − out_c)² σ_j² + p_j² step_jc² / 12
+// Thousands of elements are added up, so that twice the expected norm is never passed.
+TEST(Runner, RowsInEightBitsLoseWhatTheirStepsSay) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const int64_t queries : {2, 63}) {
+    for (const DType type : {DType::i8, DType::u8}) {
+      const Problem exact = make_problem(
+          random,
+          {.queries = queries, .earlier = 501, .heads = 12, .kv_heads = 4, .head_size = 72});
+      Problem packed = exact;
+      packed.shape.dtype = type;
+      const Shape shape{exact.rows(), 4, 72};
+      packed.packed_keys = testing::packed_rows(packed.key_data, shape, type);
+      packed.packed_values = testing::packed_rows(packed.value_data, shape, type);
+      const auto seen = [&](int64_t q, int64_t, int64_t row) {
+        return testing::causal(exact, q, row);
+      };
+      const auto expected = reference(exact, seen);
+      auto out = poisoned(packed);
+      DenseAttention().attend(Context(pool), 0, packed.queries(), packed.memory(), packed.scale,
+                              TensorView::of(out.data(), packed.out_shape()));
+      EXPECT_LT(error_of(out, expected.out), 2 * packing_error(exact, expected, type))
+          << row_type_name(type);
     }
   }
 }

@@ -10,6 +10,8 @@
 #include "attention/attention.h"
 #include "attention/plan/plan.h"
 #include "base/random.h"
+#include "base/threads.h"
+#include "ops/packed_rows.h"
 #include "support/compare.h"
 #include "support/random_data.h"
 
@@ -30,6 +32,7 @@ struct Problem {
   ProblemShape shape;
   std::vector<float> query_data, key_data, value_data;
   std::vector<uint16_t> key_narrow, value_narrow;  // bits of bf16 or f16
+  Tensor packed_keys, packed_values;               // rows of 8 bits
   std::vector<int32_t> row_ordinals, query_ordinals;
   std::vector<Modality> row_modalities, query_modalities;
   std::vector<float> weights;  // [rows]; empty: all 1
@@ -47,13 +50,24 @@ struct Problem {
       const auto* bits = reinterpret_cast<const std::byte*>(narrow.data());
       return ConstTensorView(bits, shape.dtype, size);
     };
-    RowSet memory{view(key_data, key_narrow), view(value_data, value_narrow), row_ordinals,
-                  row_modalities};
+    RowSet memory{{}, {}, row_ordinals, row_modalities};
+    const bool packed = packed_keys.defined();
+    memory.keys = packed ? packed_keys.view() : view(key_data, key_narrow);
+    memory.values = packed ? packed_values.view() : view(value_data, value_narrow);
     if (!weights.empty()) memory.weights = ConstTensorView::of(weights.data(), {rows()});
     return memory;
   }
   Shape out_shape() const { return {shape.queries, shape.heads, shape.head_size}; }
 };
+
+// Rows [rows, kv heads, head size] in 8 bits; the values become what is stored.
+inline Tensor packed_rows(std::vector<float>& values, const Shape& shape, DType type) {
+  const ThreadPool one(1);
+  Tensor rows(type, {shape[0], shape[1], stored_columns(type, shape[2])});
+  store_rows(Context(one), ConstTensorView::of(values.data(), shape), rows);
+  widen_rows(Context(one), rows, TensorView::of(values.data(), shape));
+  return rows;
+}
 
 inline Problem make_problem(Random& random, const ProblemShape& shape) {
   Problem problem;
@@ -64,7 +78,11 @@ inline Problem make_problem(Random& random, const ProblemShape& shape) {
   problem.key_data = random_floats(random, rows * row_size);
   problem.value_data = random_floats(random, rows * row_size);
   problem.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-  if (shape.dtype != DType::f32) {
+  if (rows_are_packed(shape.dtype)) {
+    const Shape wide{rows, shape.kv_heads, shape.head_size};
+    problem.packed_keys = packed_rows(problem.key_data, wide, shape.dtype);
+    problem.packed_values = packed_rows(problem.value_data, wide, shape.dtype);
+  } else if (shape.dtype != DType::f32) {
     const auto narrow = [&](std::vector<float>& wide) {
       std::vector<uint16_t> out(wide.size());
       const auto round = [&]<typename T>(T) {

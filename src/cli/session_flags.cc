@@ -227,9 +227,10 @@ void SessionFlags::add_memory(CLI::App& command) {
       policies, "--memory", session.memory,
       "How rows are organised and which of them a question reads: " + policy_names(memory_point()))
       ->capture_default_str();
-  option(policies, "--rows", rows_,
-         "Type of keys and values: exact (as computed), f32, bf16, f16 (CPUs) or auto (bf16 where "
-         "weights are bf16, else f32); default: as the quality says")
+  option(
+      policies, "--rows", rows_,
+      "Type of keys and values: exact (as computed), f32, bf16, f16, int8 or fp8 (these three on "
+      "CPUs) or auto (bf16 where weights are bf16, else f32); default: as the quality says")
       ->check(one_of(row_type_names()));
 }
 

@@ -5,11 +5,12 @@
 
 #include "base/error.h"
 #include "engine/engine_state.h"
+#include "ops/packed_rows.h"
 
 namespace kinora {
 
 const std::vector<std::string>& row_type_names() {
-  static const std::vector<std::string> names{"auto", "exact", "f32", "bf16", "f16"};
+  static const std::vector<std::string> names{"auto", "exact", "f32", "bf16", "f16", "int8", "fp8"};
   return names;
 }
 
@@ -17,9 +18,11 @@ DType row_type_of(const EngineState& engine, const std::string& name) {
   const bool cpu = engine.context.device.is_cpu();
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
-  if (name == "f16") {
-    if (cpu) return DType::f16;
-    throw Error(ErrorKind::unsupported, "rows in f16 are kept on CPUs only: take f32 or bf16",
+  for (const DType type : {DType::f16, DType::i8, DType::u8}) {
+    if (name != row_type_name(type)) continue;
+    if (cpu) return type;
+    throw Error(ErrorKind::unsupported,
+                fmt::format("rows in {} are kept on CPUs only: take f32 or bf16", name),
                 ErrorHint::use_cpu);
   }
   if (name != "auto" && name != "exact") {

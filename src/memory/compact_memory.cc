@@ -116,7 +116,7 @@ std::shared_ptr<const CompactMemory::Kept> CompactMemory::join(const Context& co
   if (count == 0) return joined;
   const RowSet& fresh = sets.front();
   const int64_t before = joined->rows();
-  const Shape shape{before + count, layout_.kv_heads, layout_.head_size};
+  const Shape shape = layout_.shape(before + count);
   const auto together = [&](const Tensor& first, ConstTensorView second) {
     Tensor out(layout_.dtype, shape, device_);
     if (first.defined()) {
@@ -157,7 +157,8 @@ std::vector<double> CompactMemory::score(const Context& context, int layer, cons
     const std::vector<Position> places(static_cast<size_t>(asked), {next, next, next});
     turn_by(context, layout_, places, turned);
     const std::vector<float> queries = floats_on_host(context, turned);
-    const std::vector<float> keys = floats_on_host(context, all.keys);
+    Tensor room;
+    const std::vector<float> keys = floats_on_host(context, plain_rows(context, all.keys, room));
     const double scale = 1 / std::sqrt(static_cast<double>(size));
     std::vector<double> scores(count);
     for (int64_t pair = 0; pair < asked * heads; ++pair) {
@@ -217,7 +218,7 @@ std::shared_ptr<const CompactMemory::Kept> CompactMemory::reduce(const Context& 
     kept->times.push_back(all.times[from]);
     kept->positions.push_back(all.positions[from]);
   }
-  const Shape shape{kept->rows(), layout_.kv_heads, layout_.head_size};
+  const Shape shape = layout_.shape(kept->rows());
   kept->keys = Tensor(layout_.dtype, shape, device_);
   kept->values = Tensor(layout_.dtype, shape, device_);
   copy_rows(context, all.keys, rows, kept->keys);

@@ -70,7 +70,7 @@ void CompactMemory::load(const Context&, const std::shared_ptr<const Archive>& i
                    : !generic.queries.empty())) {
       from.refuse("holds rows that do not fit together");
     }
-    const Shape shape{kept->rows(), layout_.kv_heads, layout_.head_size};
+    const Shape shape = layout_.shape(kept->rows());
     for (const auto& [name, rows] :
          {std::pair{"keys", &kept->keys}, std::pair{"values", &kept->values}}) {
       const std::string stored = in->read(layer_section(layer, name));

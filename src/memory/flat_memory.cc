@@ -27,7 +27,7 @@ FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& 
     : layout_(layout),
       device_(device),
       retention_(retention),
-      row_bytes_(dtype_size(layout.dtype) * int64_t{layout.kv_heads} * layout.head_size),
+      row_bytes_(layout.row_bytes()),
       host_rows_(host_rows) {
   if (host_rows > 0 && !device.is_cpu()) {
     throw Error(ErrorKind::unsupported,
@@ -38,10 +38,12 @@ FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& 
     throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
   }
   const bool wide_enough = layout.dtype == DType::f32 || layout.dtype == DType::bf16;
-  if (!wide_enough && !(device.is_cpu() && layout.dtype == DType::f16)) {
+  const bool cpu_only = layout.dtype == DType::f16 || rows_are_packed(layout.dtype);
+  if (!wide_enough && !(device.is_cpu() && cpu_only)) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("keys and values are kept as f32 or bf16{}, not as {}",
-                            device.is_cpu() ? ", f16 too" : " on a GPU", dtype_name(layout.dtype)));
+                            device.is_cpu() ? ", f16, int8 or fp8" : " on a GPU",
+                            row_type_name(layout.dtype)));
   }
   layers_.resize(static_cast<size_t>(layout.layers));
   for (int layer = 0; layer < layout.layers; ++layer) {
@@ -169,7 +171,7 @@ NewRows FlatMemory::append(int layer) {
     block.times.push_back(static_cast<float>(tokens_[static_cast<size_t>(ordinal)].time));
   }
   part.rows += count;
-  const Shape shape{count, layout_.kv_heads, layout_.head_size};
+  const Shape shape = layout_.shape(count);
   return {TensorView(block.keys.data() + before * row_bytes_, layout_.dtype, shape, device_),
           TensorView(block.values.data() + before * row_bytes_, layout_.dtype, shape, device_)};
 }
@@ -183,7 +185,7 @@ void FlatMemory::read(const Context&, int layer, const QueryView&, std::vector<R
     if (part.rows == 0) continue;
     const Block& block = *part.block;
     const auto rows = static_cast<size_t>(part.rows);
-    const Shape shape{part.rows, layout_.kv_heads, layout_.head_size};
+    const Shape shape = layout_.shape(part.rows);
     out.push_back({ConstTensorView(block.key_bytes(), layout_.dtype, shape, device_),
                    ConstTensorView(block.value_bytes(), layout_.dtype, shape, device_),
                    std::span(block.ordinals).first(rows),
@@ -202,7 +204,7 @@ void FlatMemory::prune(const Context& context, int layer, const QueryView& queri
   Block& block = own_block(layer_at(layer));
   const int64_t first = first_of_group(block);
   const int64_t count = static_cast<int64_t>(group_modalities_.size()) - probes_;
-  const Shape shape{count, layout_.kv_heads, layout_.head_size};
+  const Shape shape = layout_.shape(count);
   const ConstTensorView keys(block.keys.data() + first * row_bytes_, layout_.dtype, shape, device_);
   const ConstTensorView values(block.values.data() + first * row_bytes_, layout_.dtype, shape,
                                device_);

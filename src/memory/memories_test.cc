@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/files/archive.h"
 #include "memory/partial/partial_test_support.h"
@@ -25,8 +28,8 @@ using testing::ScriptGroup;
 using testing::text_tokens;
 using testing::turning_layout;
 
-std::unique_ptr<Memory> make(const std::string& text) {
-  return make_memory(text, {turning_layout(), Device::cpu(), {}});
+std::unique_ptr<Memory> make(const std::string& text, DType rows = DType::f32) {
+  return make_memory(text, {turning_layout(rows), Device::cpu(), {}});
 }
 
 struct Branch {
@@ -41,8 +44,9 @@ struct Branch {
 
 class Forest {
  public:
-  Forest(Random& random, std::string policy) : random_(random), policy_(std::move(policy)) {
-    branches_.push_back({make(policy_), {}, {}});
+  Forest(Random& random, std::string policy, DType rows)
+      : random_(random), policy_(std::move(policy)), rows_(rows) {
+    branches_.push_back({make(policy_, rows_), {}, {}});
   }
 
   void step() {
@@ -84,7 +88,7 @@ class Forest {
     ArchiveWriter out(path);
     memory.save(mark, out);
     out.commit();
-    std::unique_ptr<Memory> other = make(policy_);
+    std::unique_ptr<Memory> other = make(policy_, rows_);
     other->load(context_, Archive::open(path), Loading::whole);
     EXPECT_EQ(other->token_count(), mark.tokens);
     return other;
@@ -114,7 +118,7 @@ class Forest {
   // One more group, and what it reads is what it would read in a memory that was told only what
   // this branch was told.
   void add(Branch& branch) {
-    const std::unique_ptr<Memory> fresh = make(policy_);
+    const std::unique_ptr<Memory> fresh = make(policy_, rows_);
     for (const ScriptGroup& group : branch.script) play(context_, *fresh, group);
     branch.script.push_back(next_group(*branch.memory));
     const std::vector<ReadRows> expected = play(context_, *fresh, branch.script.back());
@@ -131,6 +135,7 @@ class Forest {
   const testing::TempDir directory_;
   Random& random_;
   std::string policy_;
+  DType rows_;
   const ThreadPool threads_{1};
   const Context context_{threads_};
   std::vector<Branch> branches_;
@@ -140,9 +145,53 @@ class Memories : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Memories, ForgetWhatIsRewoundAndShareWhatIsForked) {
   KINORA_FRESH_RANDOM(random);
-  for (int trial = 0; trial < 4; ++trial) {
-    Forest forest(random, GetParam());
+  for (const DType rows : {DType::f32, DType::f32, DType::i8, DType::u8}) {
+    SCOPED_TRACE(row_type_name(rows));
+    Forest forest(random, GetParam(), rows);
     for (int step = 0; step < 60 && !HasFatalFailure(); ++step) forest.step();
+  }
+}
+
+// The largest |x| of a head of a row.
+double largest_of(std::span<const float> rows, size_t head) {
+  double largest = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    largest = std::max(largest, std::abs(double{rows[head * 6 + i]}));
+  }
+  return largest;
+}
+
+// A rounding to int8 loses at most half of a step, 1/127 of the head's largest element M, to the
+// nearest bf16. A key that is moved was rounded before, when its largest element was at most √2 M,
+// and turning spreads an error by √2 at most: 2 halves, and one more for the second rounding.
+TEST(RowsInEightBits, LoseHalfAStepForEachRounding) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(1);
+  const Context context(threads);
+  for (const auto& [policy, moved] :
+       {std::pair{"flat", false}, std::pair{"sliding:rows=12,positions=original", false},
+        std::pair{"sliding:rows=9,sinks=2", true},
+        std::pair{"uniform:rows=10,window=5,positions=consecutive", true}}) {
+    SCOPED_TRACE(policy);
+    const auto exact = make(policy), packed = make(policy, DType::i8);
+    for (int round = 0; round < 12; ++round) {
+      auto tokens = any_video(random, *exact);
+      if (round % 3 == 2) tokens = text_tokens(next_position(*exact), 1 + random.below(3));
+      const ScriptGroup group = group_of(random, std::move(tokens));
+      const auto expected = play(context, *exact, group), read = play(context, *packed, group);
+      for (size_t layer = 0; layer < read.size(); ++layer) {
+        ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals);
+        for (size_t i = 0; i < read[layer].keys.size(); ++i) {
+          const double key_half = 0.5 * largest_of(expected[layer].keys, i / 6) / 127;
+          const double value_half = 0.5 * largest_of(expected[layer].values, i / 6) / 127;
+          ASSERT_NEAR(read[layer].keys[i], expected[layer].keys[i],
+                      key_half * (moved ? 3.1 : 1.008));
+          ASSERT_NEAR(read[layer].values[i], expected[layer].values[i], value_half * 1.008);
+        }
+      }
+    }
+    // 6 codes and a scale of 2 bytes instead of 6 floats.
+    EXPECT_EQ(packed->layout().bytes_per_token() * 24, exact->layout().bytes_per_token() * 8);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "attention/attention.h"
 #include "base/context.h"
 #include "memory/token_info.h"
+#include "ops/packed_rows.h"
 
 namespace kinora {
 
@@ -34,7 +35,7 @@ struct RowLayout {
   int layers = 0;
   int kv_heads = 0;
   int head_size = 0;
-  DType dtype = DType::f32;  // f32 or bf16
+  DType dtype = DType::f32;  // what rows are kept in (ops/packed_rows.h)
   // Hybrid models: layers that keep a state of this many bytes instead of rows; 0, or no entry:
   // rows.
   std::vector<int64_t> state_bytes = {};
@@ -44,11 +45,17 @@ struct RowLayout {
     const auto place = static_cast<size_t>(layer);
     return place < state_bytes.size() ? state_bytes[place] : 0;
   }
+  // Keys or values of some rows of a layer, as they are kept.
+  Shape shape(int64_t rows) const { return {rows, kv_heads, stored_columns(dtype, head_size)}; }
+  // Bytes of the keys, or of the values, of one row of a layer.
+  int64_t row_bytes() const {
+    return dtype_size(dtype) * kv_heads * stored_columns(dtype, head_size);
+  }
   // Bytes of keys and values that one token leaves in all layers.
   int64_t bytes_per_token() const {
     int64_t with_rows = layers;
     for (const int64_t bytes : state_bytes) with_rows -= bytes > 0;
-    return 2 * dtype_size(dtype) * with_rows * kv_heads * head_size;
+    return 2 * with_rows * row_bytes();
   }
 };
 
@@ -68,7 +75,7 @@ struct MemoryGroup {
 
 // Room for the group's rows in one layer.
 struct NewRows {
-  TensorView keys;    // [tokens, kv heads, head size]
+  TensorView keys;    // [tokens, kv heads, stored columns]
   TensorView values;  // the same
 };
 

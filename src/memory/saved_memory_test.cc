@@ -72,7 +72,7 @@ class SavedMemory : public ::testing::Test {
 
 TEST_F(SavedMemory, PrunedRowsStayPruned) {
   KINORA_FRESH_RANDOM(random);
-  for (const DType type : {DType::f32}) {
+  for (const DType type : {DType::f32, DType::i8, DType::u8}) {
     const RowLayout layout = turning_layout(type);
     const auto memory = make("flat", layout, "key-norm:0.4");
     fill(*memory, random, 12);
@@ -110,12 +110,15 @@ TEST_F(SavedMemory, StatesOfHybridLayersComeBack) {
 
 TEST_F(SavedMemory, QuestionsReadOnlyTheRowsTheyNeed) {
   KINORA_FRESH_RANDOM(random);
-  for (const std::string policy :
-       {"mosaic:rows=48,cluster=8", "frame-retrieval:rows=48", "uniform:rows=48"}) {
-    SCOPED_TRACE(policy);
-    const auto memory = make(policy, turning_layout());
-    fill(*memory, random, 1200);
-    const auto other = make(policy, turning_layout());
+  for (const auto& [policy, type] :
+       {std::pair<std::string, DType>{"mosaic:rows=48,cluster=8", DType::f32},
+        {"frame-retrieval:rows=48", DType::f32},
+        {"uniform:rows=48", DType::f32},
+        {"uniform:rows=48", DType::i8}}) {
+    SCOPED_TRACE(policy + " " + std::string(row_type_name(type)));
+    const auto memory = make(policy, turning_layout(type));
+    fill(*memory, random, type == DType::f32 ? 1200 : 4800);
+    const auto other = make(policy, turning_layout(type));
     other->load(context_, Archive::open(saved(*memory)), Loading::whole);
     EXPECT_EQ(other->bytes().held() - memory->bytes().held(), -other->bytes().disk);
     EXPECT_GT(other->bytes().disk, 0);
@@ -173,7 +176,8 @@ TEST_F(SavedMemory, RowsOfAnotherShapeAreRefused) {
   RowLayout deeper = turning_layout(), wider = turning_layout();
   deeper.layers = 3;
   wider.kv_heads = 3;
-  for (const RowLayout& layout : {deeper, wider, turning_layout(DType::bf16)}) {
+  for (const RowLayout& layout :
+       {deeper, wider, turning_layout(DType::bf16), turning_layout(DType::i8)}) {
     for (const char* policy : {"flat", "mosaic", "compact"}) {
       const auto other = make(policy, layout);
       EXPECT_EQ(kind_of([&] { other->load(context_, Archive::open(path), Loading::whole); }),

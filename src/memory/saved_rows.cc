@@ -17,7 +17,7 @@ std::string pack(const RowLayout& layout) {
   out.put(static_cast<int32_t>(layout.layers));
   out.put(static_cast<int32_t>(layout.kv_heads));
   out.put(static_cast<int32_t>(layout.head_size));
-  out.put(std::string_view(dtype_name(layout.dtype)));
+  out.put(row_type_name(layout.dtype));
   out.put_all(layout.state_bytes);
   return out.bytes();
 }

@@ -34,6 +34,9 @@ void add_bias(const Context& context, ConstTensorView bias, TensorView x);
 void scale(const Context& context, ConstTensorView x, float factor, TensorView out);
 void convert(const Context& context, ConstTensorView x, TensorView out);
 
+void pack_rows(const Context& context, ConstTensorView x, TensorView out);
+void widen_rows(const Context& context, ConstTensorView rows, TensorView out);
+
 void softmax(const Context& context, ConstTensorView x, TensorView out, float scale);
 void cosine_rows(const Context& context, ConstTensorView a, ConstTensorView b, TensorView out);
 

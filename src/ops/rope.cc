@@ -7,6 +7,7 @@
 #include "ops/cpu_kernels.h"
 #include "ops/cuda_kernels.h"
 #include "ops/elementwise.h"
+#include "ops/packed_rows.h"
 #include "ops/rows.h"
 
 namespace kinora {
@@ -49,7 +50,7 @@ std::span<const int64_t> flat(std::span<const std::array<int64_t, axes>> positio
 // What keys and values are kept in.
 bool is_row_type(const Context& context, DType type) {
   return type == DType::f32 || type == DType::bf16 ||
-         (context.device.is_cpu() && type == DType::f16);
+         (context.device.is_cpu() && (type == DType::f16 || rows_are_packed(type)));
 }
 
 }  // namespace
@@ -109,9 +110,10 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
               std::span<const std::array<int64_t, 3>> differences, TensorView x) {
   const OpChecks checks(context, "rerotate", {{"x", x}});
   checks.rank("x", x, 3, 3);
-  checks.that(is_row_type(context, x.dtype()), "keys must be f32, bf16 or, on a CPU, f16");
+  checks.that(is_row_type(context, x.dtype()),
+              "keys must be f32, bf16 or, on a CPU, f16 or 8 bits");
   checks.that(static_cast<int64_t>(differences.size()) == x.size(0), "one difference for each row");
-  checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == x.size(2) &&
+  checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == head_size_of(x) &&
                   column_axes.size() == inverse_frequencies.size(),
               "a frequency and an axis for each pair of columns");
   const RopeTable table =
@@ -119,10 +121,10 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
   if (x.dtype() == DType::f32 || !context.device.is_cpu()) {
     return apply_rope(context, table, x);
   }
-  Tensor wide(DType::f32, x.shape());
-  convert(context, x, wide);
+  Tensor wide(DType::f32, {x.size(0), x.size(1), head_size_of(x)});
+  widen_rows(context, x, wide);
   cpu::apply_rope(context, table.cos, table.sin, wide);
-  convert(context, wide, x);
+  store_rows(context, wide, x);
 }
 
 void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
@@ -143,10 +145,10 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   checks.that(d % 2 == 0, "a head must have an even number of dimensions");
   checks.that(queries.dtype() == qkv.dtype(), "queries must have the type of qkv");
   checks.that(is_row_type(context, keys.dtype()) && values.dtype() == keys.dtype(),
-              "keys and values must both be f32, bf16 or, on a CPU, f16");
+              "keys and values must both be f32, bf16 or, on a CPU, f16 or 8 bits");
   checks.shape("qkv", qkv, {rows, (heads + 2 * kv_heads) * d});
   checks.shape("queries", queries, {rows, heads, d});
-  checks.shape("keys", keys, {rows, kv_heads, d});
+  checks.shape("keys", keys, {rows, kv_heads, stored_columns(keys.dtype(), d)});
   checks.shape("values", values, keys.shape());
   checks.shape("cos", cos, {rows, d / 2});
   checks.shape("sin", sin, {rows, d / 2});
@@ -163,8 +165,8 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   convert(context, part(heads, kv_heads), turned);
   cpu::apply_rope(context, cos, sin, queries);
   cpu::apply_rope(context, cos, sin, turned);
-  convert(context, turned, keys);
-  convert(context, part(heads + kv_heads, kv_heads), values);
+  store_rows(context, turned, keys);
+  store_rows(context, part(heads + kv_heads, kv_heads), values);
 }
 
 }  // namespace kinora

@@ -48,8 +48,8 @@ inline void apply_rope(const Context& context, const RopeTable& table, TensorVie
 
 // Moves stored keys x [rows, heads, d], in any type that rows are kept in, to other positions: each
 // row turns on by its difference (Δt, Δh, Δw), in place. Column i turns by number column_axes[i] of
-// the difference with frequency inverse_frequencies[i]. Rows kept in bf16 are rounded once for each
-// move.
+// the difference with frequency inverse_frequencies[i]. Rows kept in 16 or 8 bits are rounded once
+// for each move.
 void rerotate(const Context& context, std::span<const double> inverse_frequencies,
               std::span<const int32_t> column_axes,
               std::span<const std::array<int64_t, 3>> differences, TensorView x);
@@ -58,7 +58,8 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
 // every row are queries, then come the keys, then the values.
 //   qkv           [rows, (heads + 2 × kv heads) × d] f32, on a GPU also bf16
 //   queries       [rows, heads, d] of qkv's type; rotated
-//   keys, values  [rows, kv heads, d] f32, bf16, on a CPU also f16, both of one type; keys rotated
+//   keys, values  [rows, kv heads, d] f32, bf16, on a CPU also f16 or 8 bits (packed_rows.h), both
+//                 of one type; keys rotated
 void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
                 ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
 inline void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,

@@ -72,6 +72,9 @@ TEST(Needs, TheReadmeHasTheTableThatTheProgramPrints) {
   for (const cli::ModelNeeds& model : needs) {
     EXPECT_GT(model.needs[0].bytes, model.weight_bytes) << model.model;
     EXPECT_GT(model.needs[1].bytes, model.weight_bytes) << model.model;
+    const cli::Need& need = model.needs[1];
+    EXPECT_LT(need.packed, need.bytes) << model.model;
+    EXPECT_GT(need.packed, need.bytes / 2) << model.model;
   }
 }
 

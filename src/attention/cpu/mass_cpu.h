@@ -10,7 +10,7 @@ namespace kinora::attention_cpu {
 
 // Some rows of a set and their kv head, against queries of that kv head:
 //   scores[p · stride + k] = factor · query p · key k
-//   keys: [count] rows of head_size elements of the type; queries: [pairs] rows of f32
+//   keys: [count] heads of rows of the type; queries: [pairs] rows of f32
 void score_rows(DType type, std::span<const std::byte* const> keys,
                 std::span<const float* const> queries, int64_t head_size, float factor,
                 float* scores, int64_t stride);

@@ -15,6 +15,7 @@
 
 #include "attention/cpu/few_rows-inl.h"
 #include "attention/cpu/kernels-inl.h"
+#include "ops/packed_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kinora::attention_cpu {
@@ -57,17 +58,23 @@ HWY_INLINE void score_group(const T* const* keys, const float* queries, int64_t 
 
 template <int rows, typename T>
 void score_pairs(std::span<const std::byte* const> keys, const float* queries, int64_t head_size,
-                 int64_t width, float* scores, int64_t stride) {
+                 int64_t width, float* room, float* scores, int64_t stride) {
   constexpr int64_t group = group_keys<rows>, ahead = 2 * group;
   const auto count = static_cast<int64_t>(keys.size());
   const auto row = [&](int64_t k) {  // a short last group repeats its last key
     return reinterpret_cast<const T*>(keys[static_cast<size_t>(std::min(k, count - 1))]);
   };
   float out[group * 4];
+  using Read = std::conditional_t<is_code<T>, float, T>;
   for (int64_t k = 0; k < count; k += group) {
-    const T* group_rows[group];
+    const Read* group_rows[group];
     for (int64_t i = 0; i < group; ++i) {
-      group_rows[i] = row(k + i);
+      if constexpr (is_code<T>) {
+        widen_head(row(k + i), head_size, room + i * width);
+        group_rows[i] = room + i * width;
+      } else {
+        group_rows[i] = row(k + i);
+      }
       fetch_row(row(k + i + ahead), head_size);
     }
     score_group<rows>(group_rows, queries, head_size, width, out);
@@ -81,10 +88,10 @@ void score_pairs(std::span<const std::byte* const> keys, const float* queries, i
 
 template <typename T>
 void score_typed(std::span<const std::byte* const> keys, const float* queries, int64_t pairs,
-                 int64_t head_size, int64_t width, float* scores, int64_t stride) {
+                 int64_t head_size, int64_t width, float* room, float* scores, int64_t stride) {
   for (int64_t p = 0; p < pairs; p += 4) {
     const auto score = [&](auto rows) {
-      score_pairs<rows, T>(keys, queries + p * width, head_size, width, scores + p * stride,
+      score_pairs<rows, T>(keys, queries + p * width, head_size, width, room, scores + p * stride,
                            stride);
     };
     switch (std::min<int64_t>(4, pairs - p)) {
@@ -108,15 +115,16 @@ void score_rows_here(DType type, std::span<const std::byte* const> keys,
                      float* scores, int64_t stride) {
   const int64_t width = round_up(head_size, lanes);
   const auto pairs = static_cast<int64_t>(queries.size());
-  const ScratchLease lease(static_cast<size_t>(round_up(pairs, 4) * width) * sizeof(float));
+  const int64_t padded = round_up(pairs, 4);
+  const ScratchLease lease(static_cast<size_t>((padded + group_keys<1>)*width) * sizeof(float));
   auto* packed = lease.as<float>();
-  std::fill_n(packed, round_up(pairs, 4) * width, 0.0f);
+  std::fill_n(packed, padded * width, 0.0f);
   for (int64_t p = 0; p < pairs; ++p) {
     const float* from = queries[static_cast<size_t>(p)];
     for (int64_t c = 0; c < head_size; ++c) packed[p * width + c] = from[c] * factor;
   }
-  with_float_type(type, [&]<typename T>(T) {
-    score_typed<T>(keys, packed, pairs, head_size, width, scores, stride);
+  with_row_type(type, [&]<typename T>(T) {
+    score_typed<T>(keys, packed, pairs, head_size, width, packed + padded * width, scores, stride);
   });
 }
 

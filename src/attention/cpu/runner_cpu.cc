@@ -20,6 +20,7 @@
 
 #include "attention/cpu/few_rows-inl.h"
 #include "attention/cpu/kernels-inl.h"
+#include "ops/packed_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kinora::attention_cpu {
@@ -29,6 +30,8 @@ constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
 constexpr int max_panels = 512;
 constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
+// Keys in 8 bits that are widened together: as floats they and their values stay in the cache.
+constexpr int64_t few_packed = 32;
 
 // Walks the rows of a tile's list from any place.
 class KeyCursor {
@@ -83,19 +86,21 @@ class Worker {
     sum_ = take(rows_);
     correction_ = take(rows_);
     units_ = take(block_keys * rows_);
+    wide_ = take(2 * few_packed * width_);
   }
 
   void work(const Job& job) {
     start(job);
     KeyCursor cursor(run_.plan, run_.plan.tiles[static_cast<size_t>(job.tile)], job.key_begin);
-    with_float_type(run_.rows.keys.dtype(), [&]<typename T>(T) { work_on<T>(job, cursor); });
+    with_row_type(run_.rows.keys.dtype(), [&]<typename T>(T) { work_on<T>(job, cursor); });
     finish(job);
   }
 
  private:
   template <typename T>
   void work_on(const Job& job, KeyCursor& cursor) {
-    const int64_t step = run_.few_rows ? few_block : block_keys;
+    const int64_t few = is_code<T> ? few_packed : few_block;
+    const int64_t step = run_.few_rows ? few : block_keys;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
       const int64_t keys = std::min(step, job.key_end - begin);
       find_block(cursor, keys);
@@ -111,7 +116,7 @@ class Worker {
 
   int64_t scratch_floats() const {
     return rows_ * (std::max(depth_, width_) + width_ + 3) +
-           block_keys * (depth_ + width_ + strip + rows_) + 16 * 9;
+           block_keys * (depth_ + width_ + strip + rows_) + 2 * few_packed * width_ + 16 * 10;
   }
 
   void start(const Job& job) {
@@ -186,26 +191,63 @@ class Worker {
           fetch_row(value_row<T>(i + ahead), head_size_);
         }
       }
-      pack_keys(four, head_size_, keys_ + at / key_group * key_group * depth_ + at % key_group);
+      float* to = keys_ + at / key_group * key_group * depth_ + at % key_group;
+      if constexpr (is_code<T>) {
+        const float* wide[4] = {};
+        for (int64_t i = at; i < end; ++i) wide[i - at] = widened(four[i - at], i - at);
+        pack_keys(wide, head_size_, to);
+      } else {
+        pack_keys(four, head_size_, to);
+      }
       for (int64_t i = at; i < end; ++i) {
-        pack_value(value_row<T>(i), head_size_, i, panels_, panel_count_, values_);
+        if constexpr (is_code<T>) {
+          pack_value(widened(value_row<T>(i), 0), head_size_, i, panels_, panel_count_, values_);
+        } else {
+          pack_value(value_row<T>(i), head_size_, i, panels_, panel_count_, values_);
+        }
       }
     }
     // The rest of the last group is computed with the others and ignored; it must be finite.
-    const T* const none[4] = {};
+    const float* const none[4] = {};
     for (int64_t at = round_up(keys, 4); at < round_up(keys, key_group); at += 4) {
       pack_keys(none, head_size_, keys_ + at / key_group * key_group * depth_ + at % key_group);
     }
   }
 
+  // A head of 8 bits in place `place` of the buffer.
+  template <typename T>
+  const float* widened(const T* row, int64_t place) {
+    float* to = wide_ + place * width_;
+    widen_head(row, head_size_, to);
+    return to;
+  }
+
   template <typename T>
   void run_few(int64_t keys) {
-    const T* key_list[few_block] = {};
-    const T* value_list[few_block] = {};
-    for (int64_t i = 0; i < keys; ++i) {
-      key_list[i] = key_row<T>(i);
-      value_list[i] = value_row<T>(i);
+    if constexpr (is_code<T>) {
+      const float* key_list[few_packed] = {};
+      const float* value_list[few_packed] = {};
+      for (int64_t i = 0; i < keys; ++i) {
+        const int64_t next = std::min(i + ahead, keys - 1);
+        fetch_row(key_row<T>(next), head_size_);
+        fetch_row(value_row<T>(next), head_size_);
+        key_list[i] = widened(key_row<T>(i), i);
+        value_list[i] = widened(value_row<T>(i), few_packed + i);
+      }
+      run_few_rows(key_list, value_list, keys);
+    } else {
+      const T* key_list[few_block] = {};
+      const T* value_list[few_block] = {};
+      for (int64_t i = 0; i < keys; ++i) {
+        key_list[i] = key_row<T>(i);
+        value_list[i] = value_row<T>(i);
+      }
+      run_few_rows(key_list, value_list, keys);
     }
+  }
+
+  template <typename T>
+  void run_few_rows(const T* const* key_list, const T* const* value_list, int64_t keys) {
     score_few_rows(key_list, value_list, keys, queries_, row_count_, head_size_, width_, scores_);
     if (run_.rows.weighted()) add_bias(bias_, keys, scores_);
     if (masked_) mask_strip(ordinals_, key_ordinals_, keys, scores_);
@@ -296,6 +338,7 @@ class Worker {
   float* sum_ = nullptr;         // [rows]
   float* correction_ = nullptr;  // [rows]
   float* units_ = nullptr;       // [strips][units][strip]: weight of every observed block
+  float* wide_ = nullptr;        // [2 · few_packed][width]: heads of 8 bits as floats
   int32_t query_[job_rows];
   int32_t head_[job_rows];
   int32_t ordinals_[job_rows + strip];

@@ -18,7 +18,7 @@ namespace kinora::testing {
 // The CPU and every CUDA device that keeps rows of this type.
 inline std::vector<Device> all_devices(DType rows = DType::f32) {
   std::vector<Device> devices{Device::cpu()};
-  if (rows == DType::f16) return devices;
+  if (rows == DType::f16 || rows_are_packed(rows)) return devices;
   for (size_t i = 0; i < cuda_devices().size(); ++i) {
     devices.push_back(Device::cuda(static_cast<int>(i)));
   }
@@ -27,6 +27,10 @@ inline std::vector<Device> all_devices(DType rows = DType::f32) {
 
 inline Tensor tensor_of(const std::vector<float>& values, const Shape& shape, DType type,
                         Device device) {
+  if (rows_are_packed(type)) {
+    std::vector<float> stored = values;
+    return packed_rows(stored, shape, type);
+  }
   Tensor tensor(type, shape);
   if (type == DType::f32) {
     std::copy(values.begin(), values.end(), tensor.data<float>());

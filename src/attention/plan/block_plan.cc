@@ -9,6 +9,7 @@
 #include "attention/policies/pattern.h"
 #include "attention/runner.h"
 #include "ops/matmul.h"
+#include "ops/packed_rows.h"
 #include "ops/rows.h"
 
 namespace kinora {
@@ -166,7 +167,8 @@ BlockChoice oracle_blocks(const Context& context, const QueryView& queries, cons
 BlockChoice mean_pool_blocks(const Context& context, const QueryView& queries, const RowSet& rows,
                              const BlockLayout& layout, int64_t count) {
   const ConstTensorView& q = queries.queries;
-  const ConstTensorView& k = rows.keys;
+  Tensor room;
+  const ConstTensorView k = plain_rows(context, rows.keys, room);
   const int64_t heads = q.size(1), kv_heads = k.size(1), head_size = q.size(2);
   const int64_t blocks = (rows.count() + layout.block - 1) / layout.block;
   const int64_t tiles = layout.tiles(queries.count());

@@ -4,19 +4,24 @@
 #include <array>
 
 #include "ops/matmul.h"
+#include "ops/packed_rows.h"
 #include "ops/softmax.h"
 
 namespace kinora {
 namespace {
 
-// Keys of one kv head as a matrix [rows, head size].
-ConstTensorView keys_of(const RowSet& rows, int64_t kv_head) {
+// Keys of one kv head as a matrix [rows, head size]; those of 8 bits are widened into `room`.
+ConstTensorView keys_of(const Context& context, const RowSet& rows, int64_t kv_head, Tensor& room) {
   const ConstTensorView& keys = rows.keys;
-  return {keys.raw() + kv_head * keys.stride(1) * dtype_size(keys.dtype()),
-          keys.dtype(),
-          {keys.size(0), keys.size(2)},
-          {keys.stride(0), 1},
-          keys.device()};
+  const ConstTensorView head(keys.raw() + kv_head * keys.stride(1) * dtype_size(keys.dtype()),
+                             keys.dtype(), {keys.size(0), 1, keys.size(2)},
+                             {keys.stride(0), keys.stride(1), 1}, keys.device());
+  const ConstTensorView plain = plain_rows(context, head, room);
+  return {plain.raw(),
+          plain.dtype(),
+          {plain.size(0), plain.size(2)},
+          {plain.stride(0), 1},
+          plain.device()};
 }
 
 }  // namespace
@@ -48,7 +53,8 @@ Probe probe_region(const Context& context, const QueryView& queries, const RowSe
   }
   const int64_t kv_head = head / (q.size(1) / rows.keys.size(1));
   Tensor scores(DType::f32, {probe.queries, rows.count()});
-  matmul(context, picked, keys_of(rows, kv_head), scores);
+  Tensor room;
+  matmul(context, picked, keys_of(context, rows, kv_head, room), scores);
 
   for (size_t i = 0; i < chosen.size(); ++i) {
     float* score = scores.data<float>() + static_cast<int64_t>(i) * rows.count();

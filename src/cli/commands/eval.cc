@@ -264,7 +264,8 @@ void add_eval(CommandLine& line) {
   command
       ->add_option("--rows", flags->rows,
                    "Type of keys and values, of every policy: exact (as computed, the default), "
-                   "f32, bf16, f16 (CPUs) or auto (bf16 where weights are bf16, else f32)")
+                   "f32, bf16, f16, int8 or fp8 (these three on CPUs) or auto (bf16 where weights "
+                   "are bf16, else f32)")
       ->check(one_of(row_type_names()));
   command
       ->add_option("--results", flags->run.results,

@@ -11,6 +11,7 @@
 #include "cli/model_name.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
+#include "memory/memory.h"
 
 namespace kinora::cli {
 namespace {
@@ -33,6 +34,8 @@ int info(InfoFlags& flags) {
   const Engine engine(flags.engine);
   const ModelDescription model = engine.describe();
   const std::string note = bundled_note(flags.engine.model);
+  const RowLayout packed{static_cast<int>(model.layers), static_cast<int>(model.kv_heads),
+                         static_cast<int>(model.head_size), DType::i8};
   if (flags.json) {
     const nlohmann::json out = {
         {"family", model.family},
@@ -49,6 +52,7 @@ int info(InfoFlags& flags) {
         {"head_size", model.head_size},
         {"hidden_size", model.hidden_size},
         {"row_bytes_per_token", model.row_bytes_per_token},
+        {"row_bytes_per_token_8_bits", packed.bytes_per_token()},
         {"sees", model.sees},
         {"stop_tokens", model.stop_tokens},
         {"load_seconds", model.load_seconds},
@@ -72,7 +76,8 @@ int info(InfoFlags& flags) {
   row("vocabulary", fmt::format("{} tokens", model.vocabulary));
   row("positions", fmt::format("up to {}", model.max_position));
   row("memory",
-      fmt::format("{} of keys and values a token", human_bytes(model.row_bytes_per_token)));
+      fmt::format("{} of keys and values a token, {} in 8 bits",
+                  human_bytes(model.row_bytes_per_token), human_bytes(packed.bytes_per_token())));
   if (model.sees) {
     row("video", model.default_fps > 0
                      ? fmt::format("{} frames a second, at most {}", model.default_fps,

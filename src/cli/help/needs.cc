@@ -138,7 +138,10 @@ std::vector<ModelNeeds> model_needs(const std::vector<int64_t>& minutes) {
       request.deep_levels = model.deep_levels;
       request.decode_threads = 2;
       const Cost cost = cost_of(request, std::vector<int64_t>{input.frames}, 1);
-      row.needs.push_back({length, cost.frames, cost.tokens, cost.bytes()});
+      request.token_bytes =
+          2 * decoder.layers * decoder.kv_heads * stored_columns(DType::i8, decoder.head_size);
+      const Cost packed = cost_of(request, std::vector<int64_t>{input.frames}, 1);
+      row.needs.push_back({length, cost.frames, cost.tokens, cost.bytes(), packed.bytes()});
     }
     all.push_back(std::move(row));
   }
@@ -175,7 +178,8 @@ std::string needs_text(bool markdown) {
     text += fmt::format("  {} ({} of weights; {})\n", row.model, human_bytes(row.weight_bytes),
                         row.rule);
     for (const Need& need : row.needs) {
-      text += fmt::format("    {:>3} min  {}\n", need.minutes, cell(need));
+      text += fmt::format("    {:>3} min  {}; {} with --rows int8\n", need.minutes, cell(need),
+                          human_bytes(need.packed));
     }
   }
   return text +

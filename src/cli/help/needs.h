@@ -14,6 +14,7 @@ struct Need {
   int64_t frames = 0;
   int64_t tokens = 0;  // to prefill
   int64_t bytes = 0;   // of everything
+  int64_t packed = 0;  // with keys and values in 8 bits
 };
 
 struct ModelNeeds {

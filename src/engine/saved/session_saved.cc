@@ -64,7 +64,7 @@ SavedAbout SessionState::about() const {
     about.directory = std::filesystem::absolute(engine_->directory).lexically_normal().string();
   }
   about.system = options_.system;
-  about.row_type = dtype_name(memory_->layout().dtype);
+  about.row_type = row_type_name(memory_->layout().dtype);
   about.memory = options_.memory;
   about.retain = options_.retain;
   about.attention = options_.attention;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/elementwise.h"
 
 namespace kinora {
 namespace {
@@ -214,8 +213,8 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
   const auto count = static_cast<int64_t>(stand_ins.tokens.size());
   const Shape shape{count, layout().kv_heads, layout().head_size};
   const auto stored = [&](const Tensor& wide) {
-    Tensor narrow(layout().dtype, shape, device());
-    convert(context, wide, narrow);
+    Tensor narrow(layout().dtype, layout().shape(count), device());
+    store_rows(context, wide, narrow);
     return narrow;
   };
   Tensor keys = placed(stand_ins.keys, shape, device());

@@ -20,6 +20,7 @@
 #include "memory/flat_memory.h"
 #include "memory/memory.h"
 #include "memory/policies.h"
+#include "ops/packed_rows.h"
 #include "ops/rope.h"
 
 namespace kinora::testing {
@@ -151,6 +152,11 @@ struct ReadRows {
 };
 
 inline std::vector<float> floats_of_view(ConstTensorView view) {
+  if (rows_are_packed(view.dtype())) {
+    const ThreadPool one(1);
+    Tensor room;
+    return floats_of_view(plain_rows(Context(one), view, room));
+  }
   std::vector<float> out(static_cast<size_t>(view.elements()));
   if (view.dtype() == DType::f32) {
     copy_bytes(out.data(), Device::cpu(), view.raw(), view.device(), out.size() * sizeof(float));
@@ -194,7 +200,7 @@ inline ReadRows joined_sets(std::span<const RowSet> sets) {
   return sorted;
 }
 
-// One group through all layers of an f32 memory, as the decoder does it.
+// One group through all layers of a memory, as the decoder does it.
 inline std::vector<ReadRows> play(const Context& context, Memory& memory,
                                   const ScriptGroup& group) {
   const RowLayout& layout = memory.layout();
@@ -214,9 +220,12 @@ inline std::vector<ReadRows> play(const Context& context, Memory& memory,
       values.insert(values.end(), value.begin(), value.end());
     }
     keys = turned(std::move(keys), positions, layout);
-    copy_bytes(fresh.keys.raw(), memory.device(), keys.data(), Device::cpu(), keys.size() * 4);
-    copy_bytes(fresh.values.raw(), memory.device(), values.data(), Device::cpu(),
-               values.size() * 4);
+    for (const auto& [from, to] :
+         {std::pair{&keys, fresh.keys}, std::pair{&values, fresh.values}}) {
+      Tensor wide(DType::f32, {count, layout.kv_heads, layout.head_size}, memory.device());
+      copy_bytes(wide.view().raw(), memory.device(), from->data(), Device::cpu(), from->size() * 4);
+      store_rows(context, wide, to);
+    }
     const std::vector<float> queries = turned(plain_queries_of(group, layer), positions, layout);
     Tensor placed(DType::f32, {count, turning_heads, 6}, memory.device());
     copy_bytes(placed.view().raw(), memory.device(), queries.data(), Device::cpu(),

@@ -60,9 +60,7 @@ void StoredRows::fetch(std::span<const int32_t> rows) const {
 Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows,
                            ConstTensorView RowSet::*field) const {
   const RowLayout& layout = memory_.layout();
-  Tensor out(layout.dtype,
-             Shape{static_cast<int64_t>(rows.size()), layout.kv_heads, layout.head_size},
-             memory_.device());
+  Tensor out(layout.dtype, layout.shape(static_cast<int64_t>(rows.size())), memory_.device());
   fetch(rows);
   std::vector<int32_t> places;
   size_t next = 0;
@@ -90,8 +88,8 @@ std::vector<float> StoredRows::plain_keys(const Context& context,
                                           std::span<const int32_t> rows) const {
   if (rows.empty()) return {};
   const Tensor stored = copy_of(context, rows, &RowSet::keys);
-  Tensor keys(DType::f32, stored.shape(), stored.device());
-  convert(context, stored, keys);
+  Tensor keys(DType::f32, {stored.size(0), stored.size(1), head_size_of(stored)}, stored.device());
+  widen_rows(context, stored, keys);
   std::vector<Position> back;
   back.reserve(rows.size());
   for (const int32_t row : rows) {
@@ -104,7 +102,9 @@ std::vector<float> StoredRows::plain_keys(const Context& context,
 
 std::vector<float> StoredRows::values(const Context& context, std::span<const int32_t> rows) const {
   if (rows.empty()) return {};
-  return floats_on_host(context, copy_of(context, rows, &RowSet::values));
+  Tensor room;
+  const Tensor stored = copy_of(context, rows, &RowSet::values);
+  return floats_on_host(context, plain_rows(context, stored, room));
 }
 
 void turn_by(const Context& context, const RowLayout& layout, std::span<const Position> differences,

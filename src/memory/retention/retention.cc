@@ -9,6 +9,7 @@
 #include "memory/best_rows.h"
 #include "memory/retention/policies.h"
 #include "memory/retention/question.h"
+#include "ops/packed_rows.h"
 
 namespace kinora {
 namespace {
@@ -96,8 +97,10 @@ KeptRows keep_best(const Context& context, const Retention& retention, ConstTens
   }
   const RetentionRule& rule = *retention.rule;
   if (context.device.is_cpu()) {
-    kept.places =
-        choose_rows(retention, scores_of(context, rule, keys, values, question), modalities);
+    Tensor key_room, value_room;
+    const std::vector<double> scores = scores_of(context, rule, plain_rows(context, keys, key_room),
+                                                 plain_rows(context, values, value_room), question);
+    kept.places = choose_rows(retention, scores, modalities);
     return kept;
   }
   if (auto choice = rule.on_gpu(keys, values)) {

@@ -261,11 +261,11 @@ void BatchRunner::attend(Run& run, int layer, Place& place) {
   if (memory.key_form() == KeyForm::unrotated) {
     const ConstTensorView keys =
         qkv.columns(config.heads * config.head_size, config.kv_heads * config.head_size);
-    convert(context_,
-            ConstTensorView(keys.raw(), keys.dtype(), rows.keys.shape(),
-                            ConstTensorView::Strides{qkv.stride(0), config.head_size, 1},
-                            keys.device()),
-            rows.keys);
+    store_rows(context_,
+               ConstTensorView(keys.raw(), keys.dtype(), {count, config.kv_heads, config.head_size},
+                               ConstTensorView::Strides{qkv.stride(0), config.head_size, 1},
+                               keys.device()),
+               rows.keys);
   }
   QueryView queries = memory.queries();
   queries.queries = turned;

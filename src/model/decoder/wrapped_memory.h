@@ -9,7 +9,6 @@
 
 #include "memory/memory.h"
 #include "model/decoder/rotary.h"
-#include "ops/elementwise.h"
 #include "ops/rope.h"
 
 namespace kinora::testing {
@@ -120,8 +119,9 @@ class UnrotatedMemory final : public WrappedMemory {
     for (size_t i = first; i < out.size(); ++i) {
       std::vector<Position> positions;
       for (const int32_t ordinal : out[i].ordinals) positions.push_back(token(ordinal).position);
-      Tensor keys(DType::f32, out[i].keys.shape(), context.device);
-      convert(context, out[i].keys, keys);
+      Tensor keys(DType::f32, {out[i].count(), out[i].keys.size(1), head_size_of(out[i].keys)},
+                  context.device);
+      widen_rows(context, out[i].keys, keys);
       apply_rope(context, rotary_table(context, rope_, frequencies_, positions), keys);
       turned.push_back(keys);
       out[i].keys = turned.back().view();

@@ -1,0 +1,71 @@
+// One head of a row in 8 bits (packed_rows.h), read into floats. Included once per Highway target.
+#if defined(KINORA_OPS_PACKED_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef KINORA_OPS_PACKED_ROWS_INL_H
+#undef KINORA_OPS_PACKED_ROWS_INL_H
+#else
+#define KINORA_OPS_PACKED_ROWS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "ops/packed_rows.h"
+#include "ops/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kinora {
+namespace HWY_NAMESPACE {
+
+template <typename T>
+constexpr bool is_code = std::is_same_v<T, int8_t> || std::is_same_v<T, e4m3>;
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_codes(D d, const int8_t* from) {
+  const hn::Rebind<int8_t, D> narrow;
+  const hn::RebindToSigned<D> wide;
+  return hn::ConvertTo(d, hn::PromoteTo(wide, hn::LoadU(narrow, from)));
+}
+// Sign, exponent and fraction of a code moved to their places in a float, whose exponent then is
+// 120 too small: a multiplication makes up for that, below the smallest normal code as well.
+template <class D>
+HWY_INLINE hn::Vec<D> load_codes(D d, const e4m3* from) {
+  const hn::Rebind<int8_t, D> narrow;
+  const hn::RebindToSigned<D> wide;
+  const auto codes = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const int8_t*>(from)));
+  const auto mask = hn::Set(wide, static_cast<int32_t>(0x87f00000u));
+  const auto bits = hn::And(hn::ShiftLeft<20>(codes), mask);
+  return hn::Mul(hn::BitCast(d, bits), hn::Set(d, 0x1p120f));
+}
+
+// row: codes, then scales.  out: [size]
+template <typename T>
+HWY_INLINE void widen_head(const T* row, int64_t size, float* out) {
+  const hn::ScalableTag<float> d;
+  constexpr auto lanes = static_cast<int64_t>(hn::MaxLanes(d));
+  static_assert(columns_per_scale % lanes == 0);
+  const T* scales = row + size;
+  int64_t at = 0;
+  for (int64_t begin = 0; begin < size; begin += columns_per_scale, scales += sizeof(bf16)) {
+    bf16 factor;
+    std::memcpy(&factor.bits, scales, sizeof(factor.bits));
+    const auto scale = hn::Set(d, factor.to_float());
+    const int64_t end = std::min(size, begin + columns_per_scale);
+    for (; at + lanes <= end; at += lanes) {
+      hn::StoreU(hn::Mul(load_codes(d, row + at), scale), d, out + at);
+    }
+    if (at == end) continue;
+    HWY_ALIGN T rest[hn::MaxLanes(d)] = {};
+    std::copy_n(row + at, end - at, rest);
+    store_part(d, hn::Mul(load_codes(d, rest), scale), out + at, end - at);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace kinora
+HWY_AFTER_NAMESPACE();
+
+#endif
