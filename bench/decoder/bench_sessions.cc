@@ -1,7 +1,8 @@
-// Several sessions that decode together, each with rows of its own, against one that decodes alone:
-// weights are read once for all of them. One step alone and one step together alternate. Beside it
-// stands what the machine allows at most: the bytes that a step must read (weights once, every
-// session's rows) and its multiplications, at the ceilings measured in the same run.
+// Several sessions that decode together, each with rows of its own or as conversations about a few
+// videos, against one that decodes alone: weights are read once for all of them, and so are rows
+// that they share. One step alone and one step together alternate. Beside it stands what the
+// machine allows at most: the bytes that a step must read (weights once, all rows once) and its
+// multiplications, at the ceilings measured in the same run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +25,7 @@ namespace {
 struct Settings {
   std::string shape = "kinora-tiny";
   int64_t sessions = 8;
+  int64_t videos = 0;
   int64_t rows = 256;
   int64_t steps = 32;
   int repetitions = 15;
@@ -40,6 +42,12 @@ class Sessions {
                            static_cast<int>(config.head_size), DType::f32};
     Random random(5);
     for (int64_t i = 0; i < settings.sessions; ++i) {
+      if (settings.videos > 0 && i >= settings.videos) {
+        Memory& video = memory(i % settings.videos);
+        memories_.push_back(video.fork(video.mark()));
+        next_.push_back(next_[static_cast<size_t>(i % settings.videos)]);
+        continue;
+      }
       memories_.push_back(std::make_unique<FlatMemory>(layout));
       Sequence prompt = sequence(i);
       for (int64_t at = 0; at < settings.rows; ++at) {
@@ -73,7 +81,7 @@ class Sessions {
   }
 
  private:
-  FlatMemory& memory(int64_t i) { return *memories_[static_cast<size_t>(i)]; }
+  Memory& memory(int64_t i) { return *memories_[static_cast<size_t>(i)]; }
 
   Sequence sequence(int64_t i) {
     Sequence sequence;
@@ -101,7 +109,7 @@ class Sessions {
   const TransformerDecoder& decoder_;
   std::unique_ptr<DecoderRunner> runner_;
   DenseAttention attention_;
-  std::vector<std::unique_ptr<FlatMemory>> memories_;
+  std::vector<std::unique_ptr<Memory>> memories_;
   std::vector<int32_t> next_;
 };
 
@@ -112,6 +120,9 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember(shape_names()));
   app.add_option("--sessions", settings.sessions, "sessions that decode together")
       ->check(CLI::Range(1, 64));
+  app.add_option("--videos", settings.videos,
+                 "their rows are those of so many videos (0: their own)")
+      ->check(CLI::Range(0, 64));
   app.add_option("--rows", settings.rows, "rows in memory of each")->check(CLI::Range(1, 32768));
   app.add_option("--steps", settings.steps, "tokens of each in one measurement")
       ->check(CLI::Range(1, 4096));
@@ -137,6 +148,8 @@ int run(int argc, char** argv) {
   const double operations = 2 * (parameters + 2 * row_values * static_cast<double>(config.heads));
   const double row_bytes = 2 * row_values * static_cast<double>(config.kv_heads) * 4;
   const auto count = static_cast<double>(settings.sessions);
+  const bool shared = settings.videos > 0 && settings.videos < settings.sessions;
+  const double row_sets = shared ? static_cast<double>(settings.videos) : count;
 
   sessions.decode(settings.sessions, settings.steps);  // warms caches and pages
   Samples alone, together, limit;
@@ -151,7 +164,7 @@ int run(int argc, char** argv) {
       (one ? alone : together).add(tokens * static_cast<double>(number) / seconds);
     }
     if (!matmul_ceiling.available()) continue;
-    const double reading = (2 * parameters + count * row_bytes) /
+    const double reading = (2 * parameters + row_sets * row_bytes) /
                            (read_ceiling.gigabytes_per_second().values().back() * 1e9);
     const double multiplying = count * operations / (matmul_ceiling.gflops().values().back() * 1e9);
     limit.add(count / std::max(reading, multiplying));
@@ -161,6 +174,7 @@ int run(int argc, char** argv) {
   report.note("threads", std::to_string(pool.threads()));
   report.note("sessions", std::to_string(settings.sessions));
   report.note("rows of each", std::to_string(settings.rows));
+  if (shared) report.note("videos", std::to_string(settings.videos));
   report.add({"one alone", "tokens/s", alone, {}});
   report.add({"together", "tokens/s", together, together.divided_by(limit)});
   report.add({"together / alone", "x", together.divided_by(alone), {}});

@@ -37,6 +37,8 @@ struct BatchRunner::Place {
   std::vector<Position> positions;
   std::vector<int32_t> deep_rows;  // of the batch, where its deep rows are added
   Tensor deep;                     // [deep_rows, levels × hidden]
+  QueryView queries;               // of the layer under way, and what they read
+  std::vector<RowSet> sets;
 
   int64_t count() const { return sequence->count(); }
   bool failed() const { return result->failure != nullptr; }
@@ -57,7 +59,6 @@ struct BatchRunner::Run {
   std::vector<Place>& places;
   int64_t tokens = 0;
   RopeTable rope;
-  std::vector<RowSet> sets;
 };
 
 BatchRunner::BatchRunner(const Context& context, const TransformerDecoder& decoder,
@@ -132,7 +133,7 @@ std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
   std::vector<Place> places;
   for (size_t i = 0; i < batch.size(); ++i) {
     const Sequence& sequence = batch[i];
-    Place place{&sequence, &results[i], 0, {}, {}, {}, {}};
+    Place place{&sequence, &results[i], 0, {}, {}, {}, {}, {}, {}};
     place.attempt([&] {
       check(sequence);
       place.before = sequence.memory->mark();
@@ -197,7 +198,7 @@ void BatchRunner::embed(Run& run) {
 }
 
 void BatchRunner::forward_general(std::vector<Place>& places) {
-  Run run{places, 0, {}, {}};
+  Run run{places, 0, {}};
   std::vector<Position> positions;
   for (Place& place : places) {
     place.first = run.tokens;
@@ -243,13 +244,23 @@ void BatchRunner::add_deep(Run& run, int layer) {
   }
 }
 
+// Every sequence's queries are turned before the first output, which overwrites the projections.
 void BatchRunner::attend(Run& run, int layer) {
+  for (Place& place : run.places) {
+    place.attempt([&] { read(run, layer, place); });
+  }
+  together_.clear();
   for (Place& place : run.places) {
     place.attempt([&] { attend(run, layer, place); });
   }
+  together_.run(context_, layers_.scale());
+  for (Place& place : run.places) {
+    place.attempt([&] { use(layer, place); });
+  }
 }
 
-void BatchRunner::attend(Run& run, int layer, Place& place) {
+// The memory takes in the new rows and says what the queries read.
+void BatchRunner::read(Run& run, int layer, Place& place) {
   const DecoderConfig& config = layers_.config();
   const int64_t first = place.first, count = place.count();
   Memory& memory = *place.sequence->memory;
@@ -267,23 +278,34 @@ void BatchRunner::attend(Run& run, int layer, Place& place) {
                                keys.device()),
                rows.keys);
   }
-  QueryView queries = memory.queries();
-  queries.queries = turned;
-  run.sets.clear();
-  memory.read(context_, layer, queries, run.sets);
+  place.queries = memory.queries();
+  place.queries.queries = turned;
+  place.sets.clear();
+  memory.read(context_, layer, place.queries, place.sets);
+}
+
+void BatchRunner::attend(Run& run, int layer, Place& place) {
   // First: attention then finds some of these rows in the cache.
   RowMass* mass = place.sequence->mass;
   if (mass != nullptr && mass->find(layer) != nullptr) {
-    add_mass(context_, layer, queries, run.sets, layers_.scale(), place.sequence->mass_count(),
-             *mass);
+    add_mass(context_, layer, place.queries, place.sets, layers_.scale(),
+             place.sequence->mass_count(), *mass);
   }
-  attend_sets(*place.sequence->attention, context_, layer, queries, run.sets, layers_.scale(),
-              layers_.mixed(space_, run.tokens).rows(first, count));
+  Attention& attention = *place.sequence->attention;
+  const TensorView mixed = layers_.mixed(space_, run.tokens).rows(place.first, place.count());
+  if (attention.reads_all() && StepAttention::takes(place.queries, place.sets)) {
+    return together_.add(place.queries, place.sets, mixed);
+  }
+  attend_sets(attention, context_, layer, place.queries, place.sets, layers_.scale(), mixed);
+}
+
+// What looks at the layer's rows once attention has read them.
+void BatchRunner::use(int layer, Place& place) {
   if (AttentionObserver* observer = place.sequence->observer; observer && observer->wants(layer)) {
-    const int64_t shown = count - place.sequence->probes;
-    observer->see(context_, {layer, slice(queries, 0, shown), run.sets, layers_.scale()});
+    const int64_t shown = place.count() - place.sequence->probes;
+    observer->see(context_, {layer, slice(place.queries, 0, shown), place.sets, layers_.scale()});
   }
-  memory.after(context_, layer, queries);
+  place.sequence->memory->after(context_, layer, place.queries);
 }
 
 void BatchRunner::keep_states(Run& run, int layer) {

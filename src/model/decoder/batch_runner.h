@@ -1,11 +1,13 @@
 // Runs any batch through the layers: the sequences' rows lie one after another, products take them
-// all at once, attention and memory go sequence by sequence.
+// all at once, memory goes sequence by sequence, and so does attention, except that of decoding
+// steps.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "attention/step_attention.h"
 #include "model/decoder/decoder.h"
 #include "model/decoder/layers.h"
 #include "model/decoder/transformer_decoder.h"
@@ -34,7 +36,9 @@ class BatchRunner final : public DecoderRunner {
   void forward_general(std::vector<Place>& places);
   void embed(Run& run);
   void attend(Run& run, int layer);
+  void read(Run& run, int layer, Place& place);
   void attend(Run& run, int layer, Place& place);
+  void use(int layer, Place& place);
   void add_deep(Run& run, int layer);
   void keep_states(Run& run, int layer);
   void finish_last(Run& run, int layer);
@@ -44,6 +48,7 @@ class BatchRunner final : public DecoderRunner {
   const DecoderLayers& layers_;
   std::span<const double> frequencies_;
   LayerSpace space_;
+  StepAttention together_;               // of decoding steps, on a CPU
   std::unique_ptr<DecoderSteps> steps_;  // on a GPU
 };
 
