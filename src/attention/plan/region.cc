@@ -115,6 +115,13 @@ bool on_line(const TileReads& reads, int64_t coordinate) {
   return std::find(reads.phases.begin(), reads.phases.end(), phase) != reads.phases.end();
 }
 
+// Which phases lines have, as a map: looked up for every row, where there may be many phases.
+std::vector<uint8_t> phase_map(const TileReads& reads) {
+  std::vector<uint8_t> map(static_cast<size_t>(reads.stride));
+  for (const int32_t phase : reads.phases) map[static_cast<size_t>(phase)] = 1;
+  return map;
+}
+
 // Lines between two ranges, [begin, end) in coordinates.
 void add_lines(PlanBuilder& builder, const Region& region, const TileReads& reads, int64_t begin,
                int64_t end) {
@@ -130,9 +137,20 @@ void add_lines(PlanBuilder& builder, const Region& region, const TileReads& read
     return;
   }
   std::vector<int32_t> gathered;
+  const std::vector<uint8_t> lines = phase_map(reads);
   const int64_t last = region.place_of(end);
-  for (int64_t i = region.place_of(begin); i < last; ++i) {
-    if (on_line(reads, region.row_coordinates[static_cast<size_t>(i)])) {
+  int64_t i = region.place_of(begin);
+  if (i == last) return;
+  // Coordinates increase: their phase is counted on where they are adjacent.
+  int32_t before = region.row_coordinates[static_cast<size_t>(i)];
+  int32_t phase = before % reads.stride;
+  for (; i < last; ++i) {
+    const int32_t coordinate = region.row_coordinates[static_cast<size_t>(i)];
+    phase += coordinate - before;
+    before = coordinate;
+    if (phase >= reads.stride)
+      phase = phase < 2 * reads.stride ? phase - reads.stride : coordinate % reads.stride;
+    if (lines[static_cast<size_t>(phase)] != 0) {
       gathered.push_back(region.rows[static_cast<size_t>(i)]);
     }
   }

@@ -9,7 +9,6 @@
 namespace kinora {
 namespace {
 
-constexpr int32_t most_stride = 1024;
 constexpr int32_t first_window = 512;  // of a grid that grows
 
 struct Grid {
@@ -25,11 +24,9 @@ struct Grid {
 
 LineIndex resolve_grid(const Grid& grid, const Region& region, const Probe& probe) {
   const GridLines lines{grid.horizontal, grid.vertical, grid.slash, grid.phases};
-  // A line needs a few periods to be one.
-  const auto high = static_cast<int32_t>(
-      std::clamp<int64_t>(region.row_count() / 4, least_stride, grid.max_stride));
   const GridFit fit = grid.stride > 0 ? fit_grid(region, probe, grid.stride, lines)
-                                      : search_grid(region, probe, least_stride, high, lines);
+                                      : search_grid(region, probe, least_stride,
+                                                    largest_stride(region, grid.max_stride), lines);
   LineIndex index;
   index.sink = grid.sink;
   index.stride = fit.stride;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "attention/attention.h"
@@ -10,10 +11,13 @@
 
 namespace kinora {
 
+class GridFolds;  // grid_search.h
+
 struct Probe {
   int64_t queries = 0;           // how many were looked at; each gives a total weight of 1
   std::vector<float> columns;    // [rows of the region]: weight of every key
   std::vector<float> diagonals;  // [distance]: weight of all pairs with c − j = distance
+  std::shared_ptr<const GridFolds> folds = nullptr;  // set where many grids are searched in it
 };
 
 // Whose last queries are looked at in a region that several modalities share.

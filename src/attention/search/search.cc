@@ -9,7 +9,9 @@
 
 #include "attention/plan/region.h"
 #include "attention/policies/sparse_attention.h"
+#include "attention/search/head_search.h"
 #include "attention/search/probe.h"
+#include "attention/search/search_clock.h"
 #include "base/error.h"
 
 namespace kinora {
@@ -25,6 +27,30 @@ QueryView searched_part(const QueryView& queries, const RowSet& rows,
   check_sample(slice(queries, 0, sparse), rows);
   const int64_t count = std::min(sparse, options.group_queries);
   return slice(queries, sparse - count, count);
+}
+
+// work(context, i) for i in [0, count), side by side, each on a thread of its own.
+template <typename Work>
+void for_each_alone(const Context& context, size_t count, const Work& work) {
+  context.threads->parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+    const ThreadPool one(1);
+    const Context alone(one);
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) work(alone, i);
+  });
+}
+
+std::vector<std::unique_ptr<HeadSearch>> searches_of(const Context& context,
+                                                     const QueryView& queries, const RowSet& rows,
+                                                     float scale, std::span<const int> heads,
+                                                     double budget, const SearchOptions& options,
+                                                     const SearchClock& clock,
+                                                     std::span<const float> weights) {
+  std::vector<std::unique_ptr<HeadSearch>> searches(heads.size());
+  for_each_alone(context, heads.size(), [&](const Context& alone, size_t i) {
+    searches[i] = std::make_unique<HeadSearch>(alone, view_head(queries, rows, heads[i]), scale,
+                                               budget, options, clock, weights);
+  });
+  return searches;
 }
 
 }  // namespace
@@ -50,6 +76,12 @@ std::vector<PatternSpec> search_space(int32_t frame_stride) {
     }
   }
   return space;
+}
+
+SearchOptions with_candidates(SearchOptions options) {
+  if (options.candidates.empty()) options.candidates = search_space(options.frame_stride);
+  if (options.grow) options.candidates = distinct_at_one_cost(options.candidates);
+  return options;
 }
 
 void check_sample(const QueryView& queries, const RowSet& rows) {
@@ -93,6 +125,11 @@ std::vector<float> weights_of_rows(const Context& context, const QueryView& grou
   return weights;
 }
 
+PatternSearch::PatternSearch(HeadTable& table, SearchOptions options, Found found)
+    : table_(table), options_(with_candidates(std::move(options))), found_(std::move(found)) {}
+
+PatternSearch::~PatternSearch() = default;
+
 void PatternSearch::see(const Context& context, const AttentionCall& call) {
   const int layer = call.layer;
   const auto heads = static_cast<int>(call.queries.queries.size(1));
@@ -112,33 +149,39 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
   const QueryView& queries = host.queries();
   const RowSet& rows = host.rows();
   const QueryView searched = searched_part(queries, rows, options_);
-  const ThreadPool single(1);
-  const Context alone(single);
+  if (!clock_) {
+    const ThreadPool single(1);
+    clock_ = std::make_unique<SearchClock>(Context(single), searched, rows, call.scale,
+                                           missing.front(), options_);
+  }
   if (table_.budget_seconds == 0) {
-    table_.budget_seconds =
-        measure_budget(alone, searched, rows, call.scale, missing.front(), options_);
+    table_.budget_seconds = measure_budget(*clock_, searched, rows, missing.front(), options_);
     table_.sample_tokens = queries.count();
   }
   const std::vector<float> weights =
       weights_of_rows(Context(*context.threads), queries, rows, call.scale, searched);
-  // Every head on a thread of its own, so that times do not depend on how tiles fall on threads.
+  const std::vector<std::unique_ptr<HeadSearch>> searches =
+      searches_of(context, searched, rows, call.scale, missing, table_.budget_seconds, options_,
+                  *clock_, weights);
+  // Heads and boundaries side by side, each on one thread.
+  const size_t count = options_.boundaries.size();
+  std::vector<HeadChoice> choices(missing.size() * count);
+  std::vector<size_t> open(missing.size(), count);
   std::mutex mutex;
-  context.threads->parallel_for(
-      static_cast<int64_t>(missing.size()), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int head = missing[static_cast<size_t>(i)];
-          const ThreadPool one(1);
-          HeadChoice choice = search_head(Context(one), searched, rows, call.scale, head,
-                                          table_.budget_seconds, options_, weights);
-          const std::lock_guard lock(mutex);
-          table_.at(layer, head) = std::move(choice);
-          if (found_) found_(layer, head, *table_.at(layer, head));
-        }
-      });
+  for_each_alone(context, choices.size(), [&](const Context& alone, size_t i) {
+    const size_t at = i / count;
+    HeadChoice choice = searches[at]->best_with(alone, options_.boundaries[i % count]);
+    const std::lock_guard lock(mutex);
+    choices[i] = std::move(choice);
+    if (--open[at] > 0) return;
+    const int head = missing[at];
+    table_.at(layer, head) = searches[at]->best_of(std::span(choices).subspan(at * count, count));
+    if (found_) found_(layer, head, *table_.at(layer, head));
+  });
 }
 
 TableTrial::TableTrial(std::vector<HeadTable> tables, SearchOptions options)
-    : tables_(std::move(tables)), options_(std::move(options)) {
+    : tables_(std::move(tables)), options_(with_candidates(std::move(options))) {
   for (const HeadTable& table : tables_) {
     if (!table.complete() || table.shape != tables_.front().shape) {
       throw Error(ErrorKind::bad_input, "attention tables of different models, or unfinished ones");
@@ -149,6 +192,8 @@ TableTrial::TableTrial(std::vector<HeadTable> tables, SearchOptions options)
   prompts_.resize(static_cast<size_t>(tables_.front().shape.layers));
 }
 
+TableTrial::~TableTrial() = default;
+
 void TableTrial::see(const Context& context, const AttentionCall& call) {
   const TableShape& shape = tables_.front().shape;
   if (call.queries.queries.size(1) != shape.heads || call.layer >= shape.layers) {
@@ -158,24 +203,26 @@ void TableTrial::see(const Context& context, const AttentionCall& call) {
   const QueryView searched = searched_part(host.queries(), host.rows(), options_);
   const std::vector<float> weights =
       weights_of_rows(Context(*context.threads), host.queries(), host.rows(), call.scale, searched);
-  if (call.layer == 0 || budget_ == 0) {
+  if (call.layer == 0 || !clock_) {
     const ThreadPool single(1);
-    budget_ = measure_budget(Context(single), searched, host.rows(), call.scale, 0, options_);
+    clock_ = std::make_unique<SearchClock>(Context(single), searched, host.rows(), call.scale, 0,
+                                           options_);
+    budget_ = measure_budget(*clock_, searched, host.rows(), 0, options_);
   }
-  context.threads->parallel_for(shape.heads, 1, [&](int64_t begin, int64_t end) {
-    for (auto head = static_cast<int>(begin); head < end; ++head) {
-      const ThreadPool one(1);
-      for (size_t t = 0; t < tables_.size(); ++t) {
-        const HeadChoice judged = judge_head(Context(one), searched, host.rows(), call.scale, head,
-                                             *tables_[t].at(call.layer, head), options_, weights);
-        const auto place = static_cast<size_t>(call.layer * shape.heads + head);
-        Score& score = scores_[place * tables_.size() + t];
-        score.recall += judged.recall;
-        score.error += judged.error;
-        score.seconds += judged.seconds;
-        score.cost += judged.seconds / budget_;
-      }
-    }
+  std::vector<int> heads(static_cast<size_t>(shape.heads));
+  std::iota(heads.begin(), heads.end(), 0);
+  const std::vector<std::unique_ptr<HeadSearch>> searches = searches_of(
+      context, searched, host.rows(), call.scale, heads, budget_, options_, *clock_, weights);
+  const size_t first = static_cast<size_t>(call.layer) * heads.size();
+  for_each_alone(context, heads.size() * tables_.size(), [&](const Context& alone, size_t i) {
+    const size_t head = i / tables_.size();
+    const HeadTable& table = tables_[i % tables_.size()];
+    const HeadChoice judged = searches[head]->judged(alone, *table.heads[first + head]);
+    Score& score = scores_[first * tables_.size() + i];
+    score.recall += judged.recall;
+    score.error += judged.error;
+    score.seconds += judged.seconds;
+    score.cost += judged.seconds / budget_;
   });
   ++prompts_[static_cast<size_t>(call.layer)];
 }

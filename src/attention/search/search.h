@@ -1,7 +1,7 @@
 // The offline search that gives every head its pattern (algorithm 4 of the paper, see
 // docs/methods/mminference.md): within modalities, across pairs of them, then between boundaries;
-// all candidates held to one budget of measured run time, scored by the error of the output, which
-// counts more in the rows that later text reads.
+// all candidates held to one budget of run time, scored by the error of the output, which counts
+// more in the rows that later text reads. One head: head_search.h.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,8 @@
 
 namespace kinora {
 
+class SearchClock;
+
 struct SearchOptions {
   int32_t frame_stride = 64;            // tokens per frame
   std::vector<PatternSpec> candidates;  // empty: search_space(frame_stride)
@@ -28,12 +30,13 @@ struct SearchOptions {
   int64_t group_queries =
       2048;          // the last ones of the sample; as many as a session reads at a time
   bool grow = true;  // candidates use the whole budget; false: sizes are only cut
-  // Sizes aim at the budget itself; because measured times scatter, a little more passes.
+  // Sizes aim at the budget itself; because times are known only roughly, a little more passes.
   double slack = 1.1;
-  // Seconds that a plan takes; empty: it is run and timed, index included.
+  // Seconds that a plan takes; empty: as the runner is timed on this device (search_clock.h),
+  // indexes included.
   std::function<double(const Plan& plan, const QueryView& queries, const RowSet& rows)> cost;
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole
-  int repeats = 2;      // the fastest counts
+  int repeats = 2;      // of what is timed; the fastest counts
   CancelToken cancel;
 };
 
@@ -48,19 +51,18 @@ std::vector<PatternSpec> distinct_at_one_cost(const std::vector<PatternSpec>& ca
 // that no query has.
 void check_sample(const QueryView& queries, const RowSet& rows);
 
-// The budget of one head in seconds, measured.
-double measure_budget(const Context& context, const QueryView& queries, const RowSet& rows,
-                      float scale, int head, const SearchOptions& options);
+// The options with their candidates spelled out: search_space where none are given, and shapes only
+// where sizes grow to the budget anyway.
+SearchOptions with_candidates(SearchOptions options);
+
+// The budget of one head in seconds.
+double measure_budget(const SearchClock& clock, const QueryView& queries, const RowSet& rows,
+                      int head, const SearchOptions& options);
 
 // `weights`: how much the error of each query's output counts, [queries]; empty: all the same.
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
                        float scale, int head, double budget_seconds, const SearchOptions& options,
                        std::span<const float> weights = {});
-
-// A choice with what it comes to on this input: recall, error and seconds.
-HeadChoice judge_head(const Context& context, const QueryView& queries, const RowSet& rows,
-                      float scale, int head, const HeadChoice& choice, const SearchOptions& options,
-                      std::span<const float> weights = {});
 
 // What later text makes of these queries' rows: half of the weight is even, the other half goes
 // where the last 128 text queries of the whole group attend, all heads together. The mean is 1.
@@ -76,8 +78,8 @@ class PatternSearch final : public AttentionObserver {
  public:
   using Found = std::function<void(int layer, int head, const HeadChoice& choice)>;
 
-  PatternSearch(HeadTable& table, SearchOptions options, Found found)
-      : table_(table), options_(std::move(options)), found_(std::move(found)) {}
+  PatternSearch(HeadTable& table, SearchOptions options, Found found);
+  ~PatternSearch() override;
 
   void see(const Context& context, const AttentionCall& call) override;
 
@@ -85,6 +87,7 @@ class PatternSearch final : public AttentionObserver {
   HeadTable& table_;
   SearchOptions options_;
   Found found_;
+  std::unique_ptr<SearchClock> clock_;  // set in the first layer that is searched
 };
 
 // A search on several prompts: each of them gave a table, and now every prompt tries all of them,
@@ -94,6 +97,7 @@ class TableTrial final : public AttentionObserver {
  public:
   // Complete tables of one model.
   TableTrial(std::vector<HeadTable> tables, SearchOptions options);
+  ~TableTrial() override;
 
   void see(const Context& context, const AttentionCall& call) override;
 
@@ -111,7 +115,9 @@ class TableTrial final : public AttentionObserver {
   SearchOptions options_;
   std::vector<Score> scores_;     // [layers × heads, tables]
   std::vector<int64_t> prompts_;  // [layers]: seen so far
-  double budget_ = 0;             // of the prompt under way, measured in its first layer
+  // Of the prompt under way, from its first layer.
+  std::unique_ptr<SearchClock> clock_;
+  double budget_ = 0;
 };
 
 }  // namespace kinora

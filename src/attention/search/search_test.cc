@@ -7,6 +7,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "attention/search/search_clock.h"
 #include "attention/test_support.h"
 #include "base/error.h"
 
@@ -178,8 +179,8 @@ TEST(Search, TheBudgetIsThatOfItsAShape) {
   const Problem problem = make_problem(random, {.queries = 3000, .head_size = 16});
   SearchOptions options = by_pairs();
   // 1,024 + 4,096 of 25,000 is 123 + 492 of 3,000, and a tile of 128 adds what its queries share.
-  const double budget =
-      measure_budget(context, problem.queries(), problem.memory(), problem.scale, 0, options);
+  const SearchClock clock(context, problem.queries(), problem.memory(), problem.scale, 0, options);
+  const double budget = measure_budget(clock, problem.queries(), problem.memory(), 0, options);
   double expected = 0;
   for (int64_t q = 0; q < 3000; ++q) {
     const int64_t begin = std::max<int64_t>(0, q / 128 * 128 - 492 + 1);
@@ -187,9 +188,8 @@ TEST(Search, TheBudgetIsThatOfItsAShape) {
   }
   EXPECT_NEAR(budget, 1e-9 * expected, 1e-12);
   options.dense_share = 0.25;
-  EXPECT_NEAR(
-      measure_budget(context, problem.queries(), problem.memory(), problem.scale, 0, options),
-      0.25 * dense_cost(problem), 1e-12);
+  EXPECT_NEAR(measure_budget(clock, problem.queries(), problem.memory(), 0, options),
+              0.25 * dense_cost(problem), 1e-12);
 }
 
 TEST(Search, RowsThatLaterTextReadsWeighMore) {
