@@ -128,6 +128,27 @@ TEST(Runner, DenseMatchesTheDefinition) {
   }
 }
 
+TEST(Runner, RowsInEightBitsGiveTheBitsOfTheSameRowsInF32) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const ProblemShape& shape : shapes) {
+    if (!rows_are_packed(shape.dtype)) continue;
+    const Problem problem = make_problem(random, shape);
+    Problem wide = problem;
+    wide.shape.dtype = DType::f32;
+    wide.packed_keys = wide.packed_values = Tensor();
+    auto out = poisoned(problem), expected = poisoned(problem);
+    const auto run = [&](const Problem& given, std::vector<float>& to) {
+      DenseAttention().attend(Context(pool), 0, given.queries(), given.memory(), given.scale,
+                              TensorView::of(to.data(), given.out_shape()));
+    };
+    run(problem, out);
+    run(wide, expected);
+    EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
+        << to_string(problem.out_shape());
+  }
+}
+
 // The step of every element of rows [.., head size] in 8 bits.
 std::vector<double> steps_of(const std::vector<float>& rows, int64_t head_size, DType type) {
   std::vector<double> steps(rows.size());

@@ -6,7 +6,7 @@
 //   x[c] = code[c] · scale[c / 32]     scale ≈ largest |x| of the columns / 127, or / 448
 //
 // Some columns of a model's keys are many times larger than the others. One scale for a whole head
-// would leave those few codes (bench/quantised/ shows what that costs).
+// would leave the others a few codes each, and answers would change.
 // Memories keep such rows on the CPU, attention reads them there (attention/cpu/), and who looks at
 // single numbers widens them first.
 #pragma once

@@ -30,8 +30,6 @@ constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
 constexpr int max_panels = 512;
 constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
-// Keys in 8 bits that are widened together: as floats they and their values stay in the cache.
-constexpr int64_t few_packed = 32;
 
 // Walks the rows of a tile's list from any place.
 class KeyCursor {
@@ -86,7 +84,7 @@ class Worker {
     sum_ = take(rows_);
     correction_ = take(rows_);
     units_ = take(block_keys * rows_);
-    wide_ = take(2 * few_packed * width_);
+    wide_ = take(2 * few_block * width_);
   }
 
   void work(const Job& job) {
@@ -99,8 +97,7 @@ class Worker {
  private:
   template <typename T>
   void work_on(const Job& job, KeyCursor& cursor) {
-    const int64_t few = is_code<T> ? few_packed : few_block;
-    const int64_t step = run_.few_rows ? few : block_keys;
+    const int64_t step = run_.few_rows ? few_block : block_keys;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
       const int64_t keys = std::min(step, job.key_end - begin);
       find_block(cursor, keys);
@@ -116,7 +113,7 @@ class Worker {
 
   int64_t scratch_floats() const {
     return rows_ * (std::max(depth_, width_) + width_ + 3) +
-           block_keys * (depth_ + width_ + strip + rows_) + 2 * few_packed * width_ + 16 * 10;
+           block_keys * (depth_ + width_ + strip + rows_) + 2 * few_block * width_ + 16 * 10;
   }
 
   void start(const Job& job) {
@@ -225,14 +222,14 @@ class Worker {
   template <typename T>
   void run_few(int64_t keys) {
     if constexpr (is_code<T>) {
-      const float* key_list[few_packed] = {};
-      const float* value_list[few_packed] = {};
+      const float* key_list[few_block] = {};
+      const float* value_list[few_block] = {};
       for (int64_t i = 0; i < keys; ++i) {
         const int64_t next = std::min(i + ahead, keys - 1);
         fetch_row(key_row<T>(next), head_size_);
         fetch_row(value_row<T>(next), head_size_);
         key_list[i] = widened(key_row<T>(i), i);
-        value_list[i] = widened(value_row<T>(i), few_packed + i);
+        value_list[i] = widened(value_row<T>(i), few_block + i);
       }
       run_few_rows(key_list, value_list, keys);
     } else {
@@ -338,7 +335,7 @@ class Worker {
   float* sum_ = nullptr;         // [rows]
   float* correction_ = nullptr;  // [rows]
   float* units_ = nullptr;       // [strips][units][strip]: weight of every observed block
-  float* wide_ = nullptr;        // [2 · few_packed][width]: heads of 8 bits as floats
+  float* wide_ = nullptr;        // [2 · few_block][width]: heads of 8 bits as floats
   int32_t query_[job_rows];
   int32_t head_[job_rows];
   int32_t ordinals_[job_rows + strip];
