@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/files/archive.h"
 #include "memory/partial/partial_test_support.h"
 #include "memory/policies.h"
@@ -192,6 +193,21 @@ TEST(RowsInEightBits, LoseHalfAStepForEachRounding) {
     }
     // 6 codes and a scale of 2 bytes instead of 6 floats.
     EXPECT_EQ(packed->layout().bytes_per_token() * 24, exact->layout().bytes_per_token() * 8);
+  }
+}
+
+// Refused by name, before anything is asked of the GPU.
+TEST(RowsInEightBits, AreForCpus) {
+  for (const auto& [type, name] : {std::pair{DType::i8, "int8"}, std::pair{DType::u8, "fp8"}}) {
+    try {
+      FlatMemory memory(turning_layout(type), Device::cuda(0));
+      FAIL() << name << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      const std::string said = error.what();
+      EXPECT_NE(said.find(name), std::string::npos) << said;
+      EXPECT_NE(said.find("f32 or bf16"), std::string::npos) << said;
+    }
   }
 }
 
