@@ -25,8 +25,8 @@ namespace {
 struct Settings {
   std::string shape = "kinora-tiny";
   int64_t sessions = 8;
-  int64_t videos = 0;
-  int64_t rows = 256;
+  std::vector<int64_t> videos{0};
+  std::vector<int64_t> rows{256};
   int64_t steps = 32;
   int repetitions = 15;
   int threads = 0;
@@ -35,22 +35,24 @@ struct Settings {
 
 class Sessions {
  public:
-  Sessions(const Context& context, const RandomModel& model, const Settings& settings)
+  // `count` of them with `rows` rows each, which are those of so many videos, or their own.
+  Sessions(const Context& context, const RandomModel& model, int64_t count, int64_t videos,
+           int64_t rows)
       : context_(context), decoder_(model.decoder()), runner_(decoder_.runner(context)) {
     const DecoderConfig& config = decoder_.config();
     const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                            static_cast<int>(config.head_size), DType::f32};
     Random random(5);
-    for (int64_t i = 0; i < settings.sessions; ++i) {
-      if (settings.videos > 0 && i >= settings.videos) {
-        Memory& video = memory(i % settings.videos);
+    for (int64_t i = 0; i < count; ++i) {
+      if (videos > 0 && i >= videos) {
+        Memory& video = memory(i % videos);
         memories_.push_back(video.fork(video.mark()));
-        next_.push_back(next_[static_cast<size_t>(i % settings.videos)]);
+        next_.push_back(next_[static_cast<size_t>(i % videos)]);
         continue;
       }
       memories_.push_back(std::make_unique<FlatMemory>(layout));
       Sequence prompt = sequence(i);
-      for (int64_t at = 0; at < settings.rows; ++at) {
+      for (int64_t at = 0; at < rows; ++at) {
         add(prompt, static_cast<int32_t>(random.below(config.vocabulary)), at);
       }
       next_.push_back(most_likely(runner_->forward(prompt).hidden)[0]);
@@ -113,6 +115,73 @@ class Sessions {
   std::vector<int32_t> next_;
 };
 
+class Comparison {
+ public:
+  explicit Comparison(const Settings& settings)
+      : settings_(settings),
+        pool_(settings.threads),
+        context_(pool_),
+        config_(shape_config(settings.shape)),
+        model_(context_, config_, false),
+        matmul_ceiling_(pool_),
+        read_ceiling_(pool_) {}
+
+  int threads() const { return pool_.threads(); }
+
+  void measure(int64_t videos, int64_t rows, Report& report) {
+    Sessions sessions(context_, model_, settings_.sessions, videos, rows);
+    sessions.decode(settings_.sessions, settings_.steps);  // warms caches and pages
+    Samples alone, together, limit;
+    const auto tokens = static_cast<double>(settings_.steps);
+    for (int repetition = 0; repetition < settings_.repetitions; ++repetition) {
+      const bool first = repetition % 2 == 0;
+      for (const bool one : {first, !first}) {
+        const int64_t number = one ? 1 : settings_.sessions;
+        const double seconds = seconds_of([&] { sessions.decode(number, settings_.steps); });
+        (one ? alone : together).add(tokens * static_cast<double>(number) / seconds);
+      }
+      if (matmul_ceiling_.available()) limit.add(best_rate(videos, rows));
+    }
+    const std::string name = fmt::format(
+        "{} rows, {}", rows,
+        videos == 0 ? "own" : fmt::format("of {} video{}", videos, videos == 1 ? "" : "s"));
+    report.add({name + ": one alone", "tokens/s", alone, {}});
+    report.add({name + ": together", "tokens/s", together, together.divided_by(limit)});
+    report.add({name + ": together / alone", "x", together.divided_by(alone), {}});
+    if (!limit.empty()) report.add({name + ": limit together", "tokens/s", limit, {}});
+  }
+
+ private:
+  // Tokens a second at the ceilings of this moment.
+  double best_rate(int64_t videos, int64_t rows) {
+    matmul_ceiling_.sample();
+    read_ceiling_.sample();
+    // Of one token: every parameter once, attention over the rows; keys and values in f32.
+    const auto parameters =
+        static_cast<double>(model_.layer_parameters() + model_.head_parameters());
+    const double middle = static_cast<double>(rows) + static_cast<double>(settings_.steps) / 2;
+    const double row_values = middle * static_cast<double>(config_.layers * config_.head_size);
+    const double operations =
+        2 * (parameters + 2 * row_values * static_cast<double>(config_.heads));
+    const double row_bytes = 2 * row_values * static_cast<double>(config_.kv_heads) * 4;
+    const auto count = static_cast<double>(settings_.sessions);
+    const double copies = videos == 0 ? count : std::min(count, static_cast<double>(videos));
+    const double reading = (2 * parameters + copies * row_bytes) /
+                           (read_ceiling_.gigabytes_per_second().values().back() * 1e9);
+    const double multiplying =
+        count * operations / (matmul_ceiling_.gflops().values().back() * 1e9);
+    return count / std::max(reading, multiplying);
+  }
+
+  const Settings& settings_;
+  const ThreadPool pool_;
+  const Context context_;
+  const DecoderConfig config_;
+  const RandomModel model_;
+  MatmulCeiling matmul_ceiling_;
+  ReadCeiling read_ceiling_;
+};
+
 int run(int argc, char** argv) {
   Settings settings;
   CLI::App app{"Sessions that decode together against one alone"};
@@ -122,8 +191,11 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 64));
   app.add_option("--videos", settings.videos,
                  "their rows are those of so many videos (0: their own)")
+      ->delimiter(',')
       ->check(CLI::Range(0, 64));
-  app.add_option("--rows", settings.rows, "rows in memory of each")->check(CLI::Range(1, 32768));
+  app.add_option("--rows", settings.rows, "rows in memory of each")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 32768));
   app.add_option("--steps", settings.steps, "tokens of each in one measurement")
       ->check(CLI::Range(1, 4096));
   app.add_option("--repetitions", settings.repetitions, "measurements of each figure")
@@ -132,53 +204,13 @@ int run(int argc, char** argv) {
   app.add_flag("--json", settings.json, "print JSON");
   CLI11_PARSE(app, argc, argv);
 
-  const ThreadPool pool(settings.threads);
-  const Context context(pool);
-  const DecoderConfig config = shape_config(settings.shape);
-  const RandomModel model(context, config, false);
-  Sessions sessions(context, model, settings);
-  MatmulCeiling matmul_ceiling(pool);
-  ReadCeiling read_ceiling(pool);
-
-  // Of one token: every parameter once, attention over the rows; keys and values in f32.
-  const auto parameters = static_cast<double>(model.layer_parameters() + model.head_parameters());
-  const double middle =
-      static_cast<double>(settings.rows) + static_cast<double>(settings.steps) / 2;
-  const double row_values = middle * static_cast<double>(config.layers * config.head_size);
-  const double operations = 2 * (parameters + 2 * row_values * static_cast<double>(config.heads));
-  const double row_bytes = 2 * row_values * static_cast<double>(config.kv_heads) * 4;
-  const auto count = static_cast<double>(settings.sessions);
-  const bool shared = settings.videos > 0 && settings.videos < settings.sessions;
-  const double row_sets = shared ? static_cast<double>(settings.videos) : count;
-
-  sessions.decode(settings.sessions, settings.steps);  // warms caches and pages
-  Samples alone, together, limit;
-  for (int repetition = 0; repetition < settings.repetitions; ++repetition) {
-    if (matmul_ceiling.available()) matmul_ceiling.sample();
-    read_ceiling.sample();
-    const auto tokens = static_cast<double>(settings.steps);
-    const bool first = repetition % 2 == 0;
-    for (const bool one : {first, !first}) {
-      const int64_t number = one ? 1 : settings.sessions;
-      const double seconds = seconds_of([&] { sessions.decode(number, settings.steps); });
-      (one ? alone : together).add(tokens * static_cast<double>(number) / seconds);
-    }
-    if (!matmul_ceiling.available()) continue;
-    const double reading = (2 * parameters + row_sets * row_bytes) /
-                           (read_ceiling.gigabytes_per_second().values().back() * 1e9);
-    const double multiplying = count * operations / (matmul_ceiling.gflops().values().back() * 1e9);
-    limit.add(count / std::max(reading, multiplying));
+  Comparison comparison(settings);
+  Report report(fmt::format("{} sessions of {} size, random bf16 weights, f32 rows",
+                            settings.sessions, settings.shape));
+  report.note("threads", std::to_string(comparison.threads()));
+  for (const int64_t videos : settings.videos) {
+    for (const int64_t rows : settings.rows) comparison.measure(videos, rows, report);
   }
-
-  Report report(fmt::format("Sessions of {} size, random bf16 weights, f32 rows", settings.shape));
-  report.note("threads", std::to_string(pool.threads()));
-  report.note("sessions", std::to_string(settings.sessions));
-  report.note("rows of each", std::to_string(settings.rows));
-  if (shared) report.note("videos", std::to_string(settings.videos));
-  report.add({"one alone", "tokens/s", alone, {}});
-  report.add({"together", "tokens/s", together, together.divided_by(limit)});
-  report.add({"together / alone", "x", together.divided_by(alone), {}});
-  if (!limit.empty()) report.add({"limit together", "tokens/s", limit, {}});
   std::cout << (settings.json ? report.as_json() + "\n" : report.as_text());
   return 0;
 }

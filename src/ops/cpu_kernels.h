@@ -21,6 +21,9 @@ void gelu_erf(const Context& context, ConstTensorView x, TensorView out);
 void gelu_tanh(const Context& context, ConstTensorView x, TensorView out);
 
 void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x);
+// Keys and values in f32.
+void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
+                ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
 
 void gather_rows(const Context& context, ConstTensorView table, std::span<const int32_t> rows,
                  TensorView out);

@@ -155,6 +155,9 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   if (!context.device.is_cpu()) {
     return cuda::rope_split(context, cos, sin, qkv, queries, keys, values);
   }
+  if (keys.dtype() == DType::f32) {
+    return cpu::rope_split(context, cos, sin, qkv, queries, keys, values);
+  }
   const auto part = [&](int64_t first, int64_t count) {
     const ConstTensorView columns = qkv.columns(first * d, count * d);
     return ConstTensorView(columns.raw(), qkv.dtype(), Shape{rows, count, d},

@@ -1,5 +1,5 @@
-"""What Open WebUI sends to a connection of the kind OpenAI API, field by field as its release 0.12.4 does
-(`open_webui/routers/openai.py`, `routers/tasks.py`, `utils/middleware.py`); the program itself is too large for a test.
+"""What Open WebUI sends to a connection of the kind OpenAI API, field by field as the source of its release 0.12.4 has it;
+the program itself is too large for a test.
 
     open_webui_requests.py PROGRAM SOURCE_DIR
 """

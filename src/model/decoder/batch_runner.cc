@@ -246,9 +246,19 @@ void BatchRunner::add_deep(Run& run, int layer) {
 
 // Every sequence's queries are turned before the first output, which overwrites the projections.
 void BatchRunner::attend(Run& run, int layer) {
-  for (Place& place : run.places) {
-    place.attempt([&] { read(run, layer, place); });
-  }
+  // Memories never share what they change, and steps are too small to be worth several threads.
+  const bool side_by_side =
+      context_.device.is_cpu() &&
+      std::all_of(run.places.begin(), run.places.end(), [](const Place& place) {
+        return place.count() == 1 && (place.failed() || place.sequence->memory->known_ahead());
+      });
+  const int64_t grain = side_by_side ? 2 : std::ssize(run.places);
+  context_.threads->parallel_for(std::ssize(run.places), grain, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      Place& place = run.places[i];
+      place.attempt([&] { read(run, layer, place); });
+    }
+  });
   together_.clear();
   for (Place& place : run.places) {
     place.attempt([&] { attend(run, layer, place); });
