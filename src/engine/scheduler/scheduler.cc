@@ -39,7 +39,14 @@ struct Scheduler::Round {
 Scheduler::Scheduler(const Context& context, const Decoder& decoder)
     : context_(context), decoder_(decoder), runner_(decoder.runner(context)) {}
 
-Scheduler::~Scheduler() = default;
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wanted_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
 
 Forwarded Scheduler::prefill(const Sequence& sequence) {
   Task task;
@@ -86,21 +93,45 @@ void Scheduler::work_until_done(Task& task, const std::function<void()>& between
         changed_.wait_for(lock, patience);
         continue;
       }
+      if (several()) {
+        if (!thread_.joinable()) thread_ = std::thread([this] { lead_several(); });
+        wanted_.notify_all();
+        changed_.wait_for(lock, patience);
+        continue;
+      }
       leading_ = true;
-      Round round = choose();
-      lock.unlock();
-      execute(round);  // keeps what goes wrong in its tasks
-      lock.lock();
-      settle(round);
+      lead(lock);
       leading_ = false;
       changed_.notify_all();
     }
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
-    // Others may be working on it just now.
+    leave(task);  // no further round has it; others may be working on it just now
     changed_.wait(lock, [&] { return !task.busy; });
-    leave(task);
     throw;
+  }
+}
+
+void Scheduler::lead(std::unique_lock<std::mutex>& lock) {
+  Round round = choose();
+  lock.unlock();
+  execute(round);  // keeps what goes wrong in its tasks
+  lock.lock();
+  settle(round);
+}
+
+void Scheduler::lead_several() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wanted_.wait(lock, [&] { return stop_ || (!leading_ && several()); });
+    if (stop_) return;
+    leading_ = true;
+    while (several() && !stop_) {
+      lead(lock);
+      changed_.notify_all();
+    }
+    leading_ = false;
+    changed_.notify_all();  // the one that is left goes on by itself
   }
 }
 

@@ -1,8 +1,9 @@
 // Shares one decoder among sessions. Each session's thread hands in a prefill group or an answer in
-// the making and waits; one of the waiting threads does the next round of work for all of them:
-// either one prefill group, in order of arrival, or one batched step of every answer. When both
-// kinds wait, each gets half of the time. A session that is alone never waits for anybody, and no
-// extra thread is kept for it.
+// the making and waits; rounds of work are done for all of them: either one prefill group, in order
+// of arrival, or one batched step of every answer. When both kinds wait, each gets half of the
+// time. A session that is alone does its rounds itself and never waits for anybody. Those of
+// several are led by one thread, which starts when it is first needed: were they to take turns, the
+// system would move the work from core to core with every round.
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "generate/generation.h"
@@ -55,6 +57,9 @@ class Scheduler {
   // Takes part in the work until the task is finished; `between` is called whenever it got on,
   // without the lock.
   void work_until_done(Task& task, const std::function<void()>& between);
+  void lead(std::unique_lock<std::mutex>& lock);  // one round
+  void lead_several();                            // what the thread does
+  bool several() const { return prefills_.size() + answers_.size() > 1; }
   Round choose();
   void execute(Round& round);
   void settle(Round& round);
@@ -66,11 +71,14 @@ class Scheduler {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable wanted_;  // the thread
   bool leading_ = false;
+  bool stop_ = false;
   std::deque<Task*> prefills_;
   std::deque<Task*> answers_;
   double prefill_seconds_ = 0;  // spent while answers waited, less their time since then
   Report report_;
+  std::thread thread_;
 };
 
 }  // namespace kinora
