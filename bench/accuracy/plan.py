@@ -12,6 +12,9 @@ SETS = {
     "needle-4096": ("needle", 4096, 10, 0), "long-4096": ("needle", 4096, 6, 0),
     "mixed-1024": ("mixed-needle", 1024, 16, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
     "text-10240": ("text-needle", 10240, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
+    # where dense attention is not right by itself: 45 facts among as many sentences like them, the order of things in very long videos
+    "crowd-4096": ("text-crowd", 4096, 14, 30), "crowd-16384": ("text-crowd", 16384, 14, 30), "crowd-24576": ("text-crowd", 24576, 14, 30),
+    "crowd-33792": ("text-crowd", 33792, 14, 30), "mixed-crowd-1024": ("mixed-crowd", 1024, 14, 30), "sequence-4096": ("sequence", 4096, 14, 30), "sequence-8192": ("sequence", 8192, 14, 30),
     "retain-256": ("skills", 256, 10, 44), "ask-256": ("skills", 256, 10, 10),
 }
 # in how many wordings a set's questions are asked, because a prefill costs far more than a question
@@ -87,6 +90,8 @@ MATCHED = {
     "grid, matched": sparse("grid:local=4500"), "SparseTransformer fixed, matched": sparse("sf-fixed:local=5600"),
     "SparseTransformer strided, matched": sparse("sf-strided:local=5600"),
 }
+# rows of the harder sets, besides these
+HARDER = ("dense", "MMInference", "MOMO", "MOMO, ranked by mass", "MInference (vertical-slash)")
 # tables searched with a smaller budget, and static patterns that cost about the same
 SMALL = {
     "dense": DENSE, "MMInference": f"{MMINFERENCE} (small)", "MMInference, no boundaries": f"{MMINFERENCE} (small, no boundaries)",
@@ -172,6 +177,7 @@ def rows():
     add("attention", ("text-10240",), some(few) | both_ways(MATCHED))
     add("attention", ("needle-1024",), some(few) | both_ways(MATCHED))
     add("attention", ("needle-1024", "mixed-1024", "text-10240", "long-4096"), some(("MOMO, delta off", "MOMO, 128/8", "MOMO, 1 layer dense")))
+    add("harder", ("crowd-4096", "mixed-crowd-1024", "sequence-4096", "crowd-16384", "crowd-24576", "crowd-33792", "sequence-8192"), some(HARDER) | both_ways(MATCHED))
     add("small budget", ("needle-1024", "mixed-1024"), both_ways(SMALL))
     add("attention", ("needle-1024", "text-10240"), some(("MOMO, ranked by mass", "mean-pool block top-k", "mean-pool, MOMO's FLOPs")))
     add("attention", ("mixed-1024", "long-4096"), some(("MOMO, ranked by mass",)))

@@ -2,7 +2,7 @@
 
     python -m training.world.make_set skills --out build/sets/skills --lengths 64 256 --videos 10
     python -m training.world.make_set needle --out build/sets/needle --lengths 64 256 1024 4096 --videos 10
-    python -m training.world.make_set moments | pictures | mixed-needle | text-needle | stream | caption | demo ...
+    python -m training.world.make_set moments | pictures | sequence | mixed-needle | mixed-crowd | text-needle | text-crowd | stream | caption | demo ...
 
 DATA.jsonl is what `kinora eval` reads (docs/eval.md), one line per question; training/README.md says what else stands in a
 line. Paths are relative to the JSONL. A seed makes the same set again, on any number of processes.
@@ -194,6 +194,16 @@ def needle(w):
     w.reword()
 
 
+def sequence(w):
+    """What comes before and after what, how often and when: answers that need several places of a long video with eight cards."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            world, rng = _world(w, length, i, cards=8), _rng(w, length, i)
+            where = dict(video=w.video(f"sequence-{length}-{i}", world))
+            for item in questions.ask_many(rng, world, w.a.questions, ["order", "when", "count"]):
+                w.add(item, world, where)
+
+
 def _mixed(w, length, i, skill, count):
     """One prompt of alternating stretches of video and text; text is about a quarter of the tokens."""
     world, rng = _world(w, length, f"mixed{i}"), _rng(w, "mixed", length, i)
@@ -201,7 +211,11 @@ def _mixed(w, length, i, skill, count):
     stops = sorted(rng.sample(spots, min(len(spots), 2 if length <= 64 else 6))) + [length]
     budget = length // 2 * w.grid[0] * w.grid[1] / 3
     sentences = max(1, round(budget / TOKENS_PER_SENTENCE / len(stops)))
-    texts, facts = passages.write(rng, stops, [sentences] * len(stops), needles=True)
+    if skill == "crowd":
+        sentences = max(1, sentences - 2 * w.a.facts // len(stops))
+        texts, facts = passages.crowd(rng, stops, [sentences] * len(stops), w.a.facts, w.a.facts)
+    else:
+        texts, facts = passages.write(rng, stops, [sentences] * len(stops), needles=True)
     parts, start = [], 0
     for k, (stop, text) in enumerate(zip(stops, texts)):
         part = _cut(world, start, stop)
@@ -210,6 +224,8 @@ def _mixed(w, length, i, skill, count):
         start = stop
     asker = questions.Asker(rng, world, facts)
     made = [(m, "facts", f, "text_fact") for f in facts for m in _about(asker, f, 2)] if skill == "text" else []
+    if skill == "crowd":
+        made = [(m, "facts", f, "text_fact") for f in rng.sample(facts, len(facts)) for m in _about(asker, f, 1)]
     if skill == "card":
         made = [(m, "cards", c, kind) for kind in NEEDLES[:4] for c in world.cards for m in _about_card(asker, c, kind)]
     for item, *about in made[:count]:
@@ -252,6 +268,13 @@ def mixed_needle(w):
     w.reword()
 
 
+def mixed_crowd(w):
+    """Facts of many people, and sentences like them, in the text between stretches of video."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            _mixed(w, length, i, "crowd", w.a.questions)
+
+
 def text_needle(w):
     """Text only, in the manner of RULER: one fact of each kind in `length` tokens, about, of other sentences."""
     for length in w.a.lengths:
@@ -268,6 +291,22 @@ def text_needle(w):
                     w.add(item, world, where, **more)
                     w.askers.append((functools.partial(_ask_about, asker, "facts", fact, "text_fact"), item, world, where, more))
     w.reword()
+
+
+def text_crowd(w):
+    """Text only, many facts of each kind about many people, and sentences like them about others: `--facts` in `length` tokens, about."""
+    for length in w.a.lengths:
+        for i in range(w.a.videos):
+            rng = _rng(w, length, i)
+            count = max(1, (length // TOKENS_PER_SENTENCE - 2 * w.a.facts) // 10)
+            texts, facts = passages.crowd(rng, list(range(10)), [count] * 10, w.a.facts, w.a.facts)
+            world = scene.World(length, w.a.fps, 0, 0, [], [], {})
+            asker = questions.Asker(rng, world)
+            where = dict(parts=[dict(text="".join(texts))])
+            for fact in rng.sample(facts, min(len(facts), w.a.questions)):
+                for item in _about(asker, fact, 1):
+                    item.evidence = []
+                    w.add(item, world, where, depth=(fact.frame + 0.5) / 10, length=length)
 
 
 def stream(w):
@@ -312,7 +351,8 @@ def demo(w):
         w.add(asker.ask(kind), world, where)
 
 
-MAKERS = {"skills": skills, "moments": moments, "pictures": pictures, "needle": needle, "mixed-needle": mixed_needle, "text-needle": text_needle,
+MAKERS = {"skills": skills, "moments": moments, "pictures": pictures, "needle": needle, "sequence": sequence,
+          "mixed-needle": mixed_needle, "mixed-crowd": mixed_crowd, "text-needle": text_needle, "text-crowd": text_crowd,
           "stream": stream, "caption": caption, "demo": demo}
 
 
@@ -324,6 +364,7 @@ def arguments(words=None):
     parser.add_argument("--videos", type=int, default=4, help="per length")
     parser.add_argument("--questions", type=int, default=22, help="per video, about")
     parser.add_argument("--wordings", type=int, default=1, help="needle sets: ask the same N times in other words")
+    parser.add_argument("--facts", type=int, default=45, help="of a crowd, each with another sentence like it; at most 45")
     parser.add_argument("--height", type=int, default=112)
     parser.add_argument("--width", type=int, default=112)
     parser.add_argument("--fps", type=float, default=2.0)

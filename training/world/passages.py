@@ -29,6 +29,8 @@ _WORDS = dict(a="house river street window garden door bridge market forest towe
               c="quiet cold warm old new small large bright dark empty".split(),
               d="morning evening day night week winter summer autumn".split())
 
+_OTHERS = "man woman boy girl guest painter".split()  # who have no name
+
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
@@ -87,6 +89,27 @@ def write(rng, frames, lengths, needles=False, most=None):
             facts.append(Fact(kind, name, answer, frame))
         texts.append(" ".join(sentences) + "\n")
     return texts, facts
+
+
+def crowd(rng, frames, lengths, count, twins):
+    """Passages of about `lengths[i]` filler sentences, `count` facts and `twins` sentences in the words of facts, about nobody who has a name,
+    all mixed -> ([text], [Fact]). The more there are, the harder it is to find one."""
+    pairs = [(n, k) for n in PEOPLE for k in _FORMS]
+    if count > len(pairs):
+        raise ValueError(f"{count} facts; {len(PEOPLE)} people have {len(pairs)}")
+    sentences = [[filler(rng) for _ in range(length)] for length in lengths]
+    facts, added = [], [[] for _ in frames]
+    for name, kind in rng.sample(pairs, count) + [(None, rng.choice(list(_FORMS))) for _ in range(twins)]:
+        i = rng.randrange(len(frames))
+        value, answer = _value(rng, kind)
+        who = name or f"the {rng.choice(_OTHERS)} near the {rng.choice(_WORDS['b'])}"
+        added[i].append(rng.choice(_FORMS[kind]).format(name=who, value=value).replace(" a orange", " an orange"))
+        if name:
+            facts.append(Fact(kind, name, answer, frames[i]))
+    for passage, more in zip(sentences, added):
+        for text in more:
+            passage.insert(rng.randint(0, len(passage)), text)
+    return [" ".join(s or [filler(rng)]) + "\n" for s in sentences], facts
 
 
 def _needles(rng, frames, lengths):

@@ -80,6 +80,20 @@ class Questions(unittest.TestCase):
             for item in questions.ask_many(questions.seeded(seed), world.until(frame), 12, questions.CORE, whole=False):
                 self.assertTrue(all(stop <= frame for _, stop in item.evidence))
 
+    def test_a_crowd_of_facts_and_their_twins(self):
+        texts, facts = passages.crowd(random.Random(3), [4, 8, 12], [5, 0, 7], 45, 20)
+        self.assertEqual(len({(f.name, f.kind) for f in facts}), 45)
+        sentences = [t for text in texts for t in text.strip().split(". ")]
+        self.assertEqual(len(sentences), 5 + 0 + 7 + 45 + 20)
+        self.assertEqual(sum(" near the " in t and any(f" {w} near" in t for w in ("man", "woman", "boy", "girl", "guest", "painter"))
+                             for t in sentences), 20)
+        for fact in facts:  # in the passage that it says it is in, once
+            told = [t for t in texts[[4, 8, 12].index(fact.frame)].split(". ") if fact.name in t]
+            value = fact.answer.removeprefix("in a ").removeprefix("in an ").removesuffix(" house")
+            self.assertTrue(any(value in t for t in told), fact)
+        with self.assertRaises(ValueError):
+            passages.crowd(random.Random(1), [0], [1], 46, 0)
+
     def test_caption_score(self):
         self.assertEqual(captions.score("A dog. A cat.", "A dog. A cat."), 1.0)
         self.assertAlmostEqual(captions.score("A dog. A cat.", "A dog. A cow."), 0.5)

@@ -74,14 +74,19 @@ HeadTable start_table(const TuneFlags& flags, const std::string& path, const Tab
 }
 
 void summarise(const HeadTable& table, const std::string& path, double seconds) {
-  std::map<std::string, int> kinds;
+  std::map<std::string, int> kinds, patterns;
   double recall = 0, error = 0;
+  int regions = 0;
   for (const auto& head : table.heads) {
     std::string name = head->patterns.front().spec.kind->name;
     if (head->boundary != Boundary::none) {
       name = fmt::format("{} boundary", boundary_name(head->boundary));
     }
     ++kinds[name];
+    for (const RegionPattern& region : head->patterns) {
+      ++patterns[region.spec.kind->name];
+      ++regions;
+    }
     recall += head->recall;
     error += head->error;
   }
@@ -89,6 +94,9 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
   fmt::print("{}: {} heads on {} tokens in {}\n", path, table.heads.size(), table.sample_tokens,
              human_seconds(seconds));
   for (const auto& [name, heads] : kinds) fmt::print("  {:<18} {} heads\n", name, heads);
+  std::vector<std::string> shares;
+  for (const auto& [name, times] : patterns) shares.push_back(fmt::format("{} {}", times, name));
+  fmt::print("  {} regions: {}\n", regions, fmt::join(shares, ", "));
   fmt::print("  mean recall {:.3f}, mean output error {:.3f}, budget {:.1f} ms a head\n",
              recall / count, error / count, 1e3 * table.budget_seconds);
 }
