@@ -226,8 +226,8 @@ def policy_table(read, table, set_name, names, recalls):
                 *(Comparison().add(found, other).cells(by_video) if other else []),
                 f"{100 * statistics.mean(r['share'] for r in first):.0f}" if first else ""]
         if table in SPARSE_TABLES:
-            recall, error, _, seconds = recalls.get((set_name, policy), ["100", "0", "", "100"] if policy == plan.DENSE else [""] * 4)
-            rows.append([*line, recall, error, seconds])
+            recall, error, _, seconds, index = recalls.get((set_name, policy), ["100", "0", "", "100", ""] if policy == plan.DENSE else [""] * 5)
+            rows.append([*line, recall, error, seconds, index])
         else:
             rows.append([*line, f"{statistics.median(r['prefill'] for r in first):.2f}" if first else "",
                          f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.1f}" if first else ""])
@@ -237,7 +237,7 @@ def policy_table(read, table, set_name, names, recalls):
     return named(
         f"{table}-{set_name}", f"{table}: {set_name}, {tokens:.0f} tokens",
         ["policy", "answers", "right, %", "lost / won against dense", "p", *((AGAINST if by_video else AGAINST[:2]) if other else []), "attention FLOPs, %",
-         *(["recall, %", "output error, %", "attention time, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
+         *(["recall, %", "output error, %", "attention time, %", "of it index, %"] if table in SPARSE_TABLES else ["prefill, s", "rows, MiB"])], rows)
 
 
 class AboutVideo:
@@ -281,7 +281,7 @@ def tokens_table(read, set_name):
 
 
 def read_recalls(out):
-    """(set, policy) -> (recall, output error, FLOPs, time), from the reports of kinora eval --recall."""
+    """(set, policy) -> (recall, output error, FLOPs, time, time of the index), from the reports of kinora eval --recall."""
     found = {}
     names = {slug(heads) or "model": f" ({heads})" if heads else "" for heads in plan.HEADS}
     for path in out.glob("recall-*.md"):
@@ -291,7 +291,7 @@ def read_recalls(out):
         for line in path.read_text().splitlines():
             inside = line.startswith("## Attention captured") or (inside and not line.startswith("## "))
             cells = [c.strip() for c in line.strip("|").split("|")]
-            if inside and len(cells) == 5 and cells[0] not in ("policy", "---"):
+            if inside and len(cells) == 6 and cells[0] not in ("policy", "---"):
                 found[set_name, cells[0] + heads] = cells[1:]
     return found
 
@@ -303,7 +303,7 @@ def recall_table(out, name):
     rows = [[label, *recalls[name, policy]] for label, policy in (plan.ATTENTION | plan.PUBLISHED | plan.MATCHED | small | plan.TIGHT | plan.MOMO_SETTINGS
                                                                   | plan.MOMO_TILES | plan.MOMO_TRIM | plan.MOMO_RANK).items() if (name, policy) in recalls]
     return named(f"recall-{name}", f"Attention captured on the first videos of {name}",
-                 ["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %"], rows)
+                 ["policy", "recall, %", "output error, %", "attention FLOPs, %", "attention time, %", "of it index, %"], rows)
 
 
 def report(out, sets, rows):

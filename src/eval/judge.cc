@@ -10,7 +10,7 @@ namespace kinora {
 
 void AttentionJudge::add(std::string name, std::unique_ptr<Attention> policy) {
   Planner* planner = policy->planner();
-  if (planner == nullptr) return;
+  if (planner == nullptr || policy->report() == nullptr) return;
   candidates_.push_back({std::move(name), std::move(policy), planner});
 }
 
@@ -59,9 +59,8 @@ void AttentionJudge::judge(Candidate& candidate, const Context& context, int lay
   }
   candidate.weight += static_cast<double>(dense_sums.size());
   Tensor out(DType::f32, queries.queries.shape());
-  const RunTimer watch;
+  // What it took stands in its report, without what counting for the report takes.
   candidate.policy->attend(context, layer, queries, rows, scale, out);
-  candidate.seconds += watch.seconds();
   candidate.dense_seconds += dense_seconds;
   const int64_t heads = queries.queries.size(1);
   for (int head = 0; head < heads; ++head) {
@@ -74,11 +73,12 @@ std::vector<Judgement> AttentionJudge::judgements() const {
   std::vector<Judgement> out;
   for (const Candidate& candidate : candidates_) {
     if (candidate.weight == 0) continue;
-    const AttentionReport* report = candidate.policy->report();
-    const double share = report != nullptr ? report->share() : 1.0;
+    const AttentionReport& report = *candidate.policy->report();
+    const double seconds = report.index_seconds + report.run_seconds;
     out.push_back({candidate.name, candidate.recall / candidate.weight,
-                   candidate.error / candidate.heads, share,
-                   candidate.seconds / candidate.dense_seconds});
+                   candidate.error / candidate.heads, report.share(),
+                   seconds / candidate.dense_seconds,
+                   report.index_seconds / candidate.dense_seconds});
   }
   return out;
 }

@@ -20,6 +20,7 @@ struct Judgement {
   double error = 0;   // mean of |output - dense output| / |dense output| over heads
   double share = 0;   // of the multiply-adds of dense attention
   double time = 0;    // of dense attention's, planning included
+  double index = 0;   // the part of it that goes to measuring, searching and planning
 };
 
 class AttentionJudge final : public AttentionObserver {
@@ -27,7 +28,8 @@ class AttentionJudge final : public AttentionObserver {
   // On long input it is enough to judge one group out of every N, the middle one.
   explicit AttentionJudge(int64_t every = 1) : every_(every) {}
 
-  // Policies that do not plan what they read (dense) are left out of the judgement.
+  // Policies that do not plan what they read, or keep no report of it (dense), are left out of the
+  // judgement.
   void add(std::string name, std::unique_ptr<Attention> policy);
 
   void begin_group(const PromptGroup& group) override;
@@ -47,7 +49,6 @@ class AttentionJudge final : public AttentionObserver {
     double weight = 0;
     double error = 0;  // … over heads
     double heads = 0;
-    double seconds = 0;
     double dense_seconds = 0;  // of the same calls
   };
   void judge(Candidate& candidate, const Context& context, int layer, const QueryView& queries,

@@ -69,6 +69,10 @@ TEST(Judge, EverythingSelectedCapturesAll) {
   EXPECT_NEAR(judgements[0].error, 0, 1e-5);
   EXPECT_NEAR(judgements[0].share, 1, 1e-9);
   EXPECT_LT(judgements[1].share, 0.5);
+  for (const Judgement& judgement : judgements) {
+    EXPECT_GT(judgement.index, 0);
+    EXPECT_GT(judgement.time, judgement.index);  // running takes time too
+  }
   EXPECT_GT(judgements[1].error, 0.01);
 }
 

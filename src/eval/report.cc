@@ -191,14 +191,52 @@ ReportTable evidence_table(const EvalOutcome& outcome, const std::vector<std::st
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens) {
   ReportTable table{fmt::format("Attention captured, {} tokens", tokens),
                     {"policy", "recall, %", "output error, %", "attention FLOPs, %",
-                     "attention time, % of dense"},
+                     "attention time, % of dense", "of it index, % of dense"},
                     {}};
   for (const Judgement& judgement : judgements) {
     table.rows.push_back({judgement.policy, fmt::format("{:.2f}", 100 * judgement.recall),
                           fmt::format("{:.2f}", 100 * judgement.error), percent(judgement.share),
-                          percent(judgement.time)});
+                          percent(judgement.time), percent(judgement.index)});
   }
   return table;
+}
+
+std::vector<ReportTable> sparsity_tables(const SparsityStudy& study) {
+  const std::vector<HeadSparsity> heads = study.heads();
+  std::map<Modality, std::vector<double>> all;
+  std::map<int, std::map<Modality, std::vector<double>>> layers;
+  for (const HeadSparsity& head : heads) {
+    all[head.modality].push_back(head.share);
+    layers[head.layer][head.modality].push_back(head.share);
+  }
+  ReportTable needed{"Keys that hold 95 % of a query's attention, % of those it sees",
+                     {"layer", "queries", "heads", "mean", "least", "most", "heads below 2 %"},
+                     {}};
+  const auto add = [&](const std::string& layer, Modality modality, std::vector<double> shares) {
+    std::sort(shares.begin(), shares.end());
+    double sum = 0;
+    for (const double share : shares) sum += share;
+    const auto few = std::count_if(shares.begin(), shares.end(), [](double s) { return s < 0.02; });
+    needed.rows.push_back({layer, std::string(modality_name(modality)),
+                           std::to_string(shares.size()),
+                           fmt::format("{:.2f}", 100 * sum / static_cast<double>(shares.size())),
+                           fmt::format("{:.2f}", 100 * shares.front()),
+                           fmt::format("{:.2f}", 100 * shares.back()), std::to_string(few)});
+  };
+  for (const auto& [layer, by_modality] : layers) {
+    for (const auto& [modality, shares] : by_modality) add(std::to_string(layer), modality, shares);
+  }
+  for (const auto& [modality, shares] : all) add("all", modality, shares);
+  ReportTable reuse{"Attention found along lines from elsewhere",
+                    {"lines of", "read by", "from", "recall, %", "keys, %"},
+                    {}};
+  for (const LineReuse& line : study.reuse()) {
+    reuse.rows.push_back({std::string(modality_name(line.made)),
+                          std::string(modality_name(line.used)),
+                          line.other_prompt ? "another prompt" : "the same group",
+                          fmt::format("{:.2f}", 100 * line.recall), percent(line.keys)});
+  }
+  return {needed, reuse};
 }
 
 std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title) {

@@ -8,6 +8,7 @@
 
 #include "eval/judge.h"
 #include "eval/run.h"
+#include "eval/sparsity.h"
 
 namespace kinora {
 
@@ -25,6 +26,9 @@ ReportTable evidence_table(const EvalOutcome& outcome, const std::vector<std::st
 
 // What `kinora eval --recall` measured.
 ReportTable recall_table(const std::vector<Judgement>& judgements, int64_t tokens);
+
+// What `kinora eval --sparsity` measured.
+std::vector<ReportTable> sparsity_tables(const SparsityStudy& study);
 
 std::string as_markdown(const std::vector<ReportTable>& tables, const std::string& title);
 

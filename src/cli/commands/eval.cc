@@ -52,6 +52,7 @@ struct EvalFlags {
   double cache_gib = 4;
   int64_t recall = 0;        // videos to measure it on
   int64_t recall_every = 1;  // group of tokens
+  int64_t sparsity = 0;      // prompts to measure it on
   ImportOptions import;
   std::string output;  // of an import
 };
@@ -196,6 +197,15 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
     tables.push_back(recall_table(recall.judgements, recall.tokens));
     progress.clear();
   }
+  if (flags.sparsity > 0) {
+    SparsityOptions options{flags.sparsity, cancel, {}};
+    options.progress = [&](int64_t done, int64_t total) {
+      progress.update("sparsity", done, total);
+    };
+    const SparsityStudy study = measure_sparsity(engine, data, policies.front().session, options);
+    for (ReportTable& table : sparsity_tables(study)) tables.push_back(std::move(table));
+    progress.clear();
+  }
   const std::string markdown = as_markdown(tables, title);
   fmt::print("{}\n", markdown);
   fmt::print(
@@ -298,6 +308,12 @@ void add_eval(CommandLine& line) {
       ->add_option("--recall-every", flags->recall_every,
                    "Measure that on every Nth group of tokens only, which is quicker")
       ->check(whole(1))
+      ->type_name("N");
+  command
+      ->add_option("--sparsity", flags->sparsity,
+                   "Measure how few keys hold 95 % of each head's attention, and whether lines "
+                   "found in one place hold in another, on the first N prompts, read densely")
+      ->check(whole(0))
       ->type_name("N");
   command->add_option("--cache", flags->cache, "Folder for visual tokens, kept between runs")
       ->capture_default_str()
