@@ -18,6 +18,7 @@
 namespace kinora {
 namespace {
 
+constexpr int64_t least_rows = 1024;
 constexpr size_t looked_at = 64;  // queries that make lines, and as many that read along them
 
 // Attention of some queries of a head, each over the rows that it sees.
@@ -108,6 +109,7 @@ void SparsityStudy::see(const Context& context, const AttentionCall& call) {
   const HostCall host(call);
   const QueryView& queries = host.queries();
   const RowSet& rows = host.rows();
+  if (rows.count() < least_rows_) return;
   const std::vector<Region> regions = cut_regions(Boundary::query, queries, rows);
   const PatternSpec spec = scaled(parse_pattern("vertical-slash"), length_);
   std::mutex mutex;
@@ -191,7 +193,7 @@ SparsityStudy measure_sparsity(const Engine& engine, const EvalData& data,
                                const SessionOptions& reading, const SparsityOptions& options) {
   SessionOptions dense = reading;
   dense.attention = "dense";
-  SparsityStudy study;
+  SparsityStudy study(0.95, least_rows);
   AnswerOptions nothing;
   nothing.max_tokens = 0;
   nothing.cancel = options.cancel;

@@ -38,7 +38,10 @@ struct LineReuse {
 
 class SparsityStudy final : public AttentionObserver {
  public:
-  explicit SparsityStudy(double wanted = 0.95) : wanted_(wanted) {}
+  // Groups that read fewer than `least_rows` are left out: attention over a few keys says nothing
+  // about long prompts.
+  explicit SparsityStudy(double wanted = 0.95, int64_t least_rows = 0)
+      : wanted_(wanted), least_rows_(least_rows) {}
 
   void begin_prompt();
   void begin_group(const PromptGroup& group) override;
@@ -58,6 +61,7 @@ class SparsityStudy final : public AttentionObserver {
   using LineKey = std::tuple<int64_t, int, int, Modality>;  // group, layer, head, queries
 
   double wanted_;
+  int64_t least_rows_;
   int64_t length_ = 0;  // of the prompt
   int64_t group_ = 0;   // of the prompt, from 1
   std::map<HeadKey, Sum> needed_;

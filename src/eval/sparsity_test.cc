@@ -121,6 +121,11 @@ TEST(Sparsity, ReadsAlongLinesOfOtherQueriesAndOtherPrompts) {
   for (const LineReuse& one : study.reuse()) EXPECT_FALSE(one.other_prompt);
   show(study, context, second);
   const auto reuse = study.reuse();
+  SparsityStudy long_ones(0.95, 400);  // the first prompt is too short
+  show(long_ones, context, first);
+  EXPECT_TRUE(long_ones.heads().empty());
+  show(long_ones, context, second);
+  EXPECT_EQ(long_ones.heads().size(), 4u);
   EXPECT_EQ(reuse.size(), 6u);  // four pairs of modalities, and two from another prompt
   for (const LineReuse& one : reuse) {
     double recall = 0, keys = 0;
