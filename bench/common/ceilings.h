@@ -37,6 +37,8 @@ class ReadCeiling {
   explicit ReadCeiling(const ThreadPool& threads);
   void sample();
   const Samples& gigabytes_per_second() const { return speed_; }
+  // What it holds in memory.
+  double gigabytes() const { return static_cast<double>(buffer_.size() * sizeof(uint64_t)) / 1e9; }
 
  private:
   const ThreadPool& threads_;

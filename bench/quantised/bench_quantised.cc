@@ -121,7 +121,8 @@ class Candidate {
   }
 
   nlohmann::json report(const Measured& measured, const Settings& settings,
-                        const Samples& ceiling) const {
+                        const ReadCeiling& limit) const {
+    const Samples& ceiling = limit.gigabytes_per_second();
     // A step reads all weights, and the rows that there are half-way.
     const int64_t rows = settings.prompt + settings.decode / 2;
     const int64_t row_bytes = layout(measured.rows).bytes_per_token();
@@ -132,7 +133,7 @@ class Candidate {
             {"row_bytes_per_token", row_bytes},
             {"perplexity", measured.perplexity},
             {"token_gigabytes", gigabytes},
-            {"peak_gigabytes", peak_gigabytes()},
+            {"peak_gigabytes", peak_gigabytes() - limit.gigabytes()},
             {"prefill_tokens_per_second", prefill.median},
             {"prefill_low", prefill.low},
             {"prefill_high", prefill.high},
@@ -225,7 +226,7 @@ int run(int argc, char** argv) {
   }
   for (size_t i = 0; i < candidates.size(); ++i) {
     for (const Measured& here : measured[i]) {
-      const auto line = candidates[i]->report(here, settings, ceiling.gigabytes_per_second());
+      const auto line = candidates[i]->report(here, settings, ceiling);
       fmt::print("{}\n", line.dump());
     }
   }
