@@ -1,8 +1,8 @@
 // Looking on while a session reads: an observer is shown the queries and rows of every layer's
 // attention, group by group, from the very prefill that answers. `kinora tune` searches patterns
 // that way (search/search.h), `kinora inspect` draws what it sees (search/inspection.h), and
-// `kinora eval --recall` judges policies (eval/judge.h). Nothing is kept between calls but what
-// an observer itself keeps.
+// `kinora eval --recall` judges policies (eval/recall/judge.h). Nothing is kept between calls but
+// what an observer itself keeps.
 #pragma once
 
 #include <cstdint>

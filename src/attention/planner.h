@@ -1,5 +1,5 @@
 // What a sparse policy would read, shown without reading it: for pictures (`kinora inspect`), for
-// judging policies against dense attention (eval/judge.h), and for tests.
+// judging policies against dense attention (eval/recall/judge.h), and for tests.
 #pragma once
 
 #include <string>

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "eval/judge.h"
+#include "eval/recall/judge.h"
+#include "eval/recall/sparsity.h"
 #include "eval/run.h"
-#include "eval/sparsity.h"
 
 namespace kinora {
 

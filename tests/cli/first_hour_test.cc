@@ -238,12 +238,17 @@ TEST_F(FirstHour, APresetThatLeavesFramesOutSaysSoFirst) {
   const Finished text = kinora(question);
   EXPECT_EQ(text.err,
             "kinora: note: this quality looks at 75 % of the frames that the model would choose "
-            "(--fps or --frames chooses others)\n");
+            "(--fps or --frames chooses others)\n"
+            "kinora: note: this quality takes frames up to 50 % of their distance earlier or later "
+            "where they are cheaper to decode (--snap 0: the very frames)\n");
   std::vector<std::string> scripted = question;
   scripted.push_back("--json");
   const auto warnings = nlohmann::json::parse(kinora(scripted).out).at("warnings");
-  ASSERT_EQ(warnings.size(), 2u) << warnings;  // the second: the answer was cut
+  ASSERT_EQ(warnings.size(), 3u) << warnings;  // the last: the answer was cut
   EXPECT_NE(warnings[0].get<std::string>().find("75 % of the frames"), std::string::npos);
+  EXPECT_NE(warnings[1].get<std::string>().find("50 % of their distance"), std::string::npos);
+  scripted.insert(scripted.end(), {"--snap", "0"});
+  EXPECT_EQ(nlohmann::json::parse(kinora(scripted).out).at("warnings").size(), 2u);
   scripted.insert(scripted.end(), {"--fps", "2"});
   EXPECT_EQ(nlohmann::json::parse(kinora(scripted).out).at("warnings").size(), 1u);
 }

@@ -206,7 +206,7 @@ TEST(EvalPolicies, RefuseWhatTheyDoNotKnow) {
   EXPECT_TRUE(has(problem("tokens=norm:0.5"), "tokens 'norm:0.5'"));
   EXPECT_TRUE(has(problem("draft=nonsense"), "draft 'nonsense': no policy has this name"));
   EXPECT_TRUE(has(problem("memory=nonsense"), "memory 'nonsense': no policy has this name"));
-  EXPECT_TRUE(has(problem("rows=f64"), "auto, exact, f32, bf16 or f16"));
+  EXPECT_TRUE(has(problem("rows=f64"), "auto, exact, f32, bf16, f16, int8 or fp8"));
   EXPECT_TRUE(has(problem("dense-below=99999999999999999999"), "0 or more"));
   EXPECT_TRUE(has(problem("dense-below=-1"), "0 or more"));
   EXPECT_TRUE(has(problem("group=0"), "1 or more"));

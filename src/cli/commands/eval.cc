@@ -28,7 +28,7 @@
 #include "eval/heat_map.h"
 #include "eval/import.h"
 #include "eval/page.h"
-#include "eval/recall.h"
+#include "eval/recall/recall.h"
 #include "eval/report.h"
 #include "eval/run.h"
 #include "eval/visual_cache.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/cancel.h"
-#include "eval/judge.h"
+#include "eval/recall/judge.h"
 #include "eval/run.h"
 
 namespace kinora {

@@ -1,6 +1,6 @@
 // The recall of a set's prompts is that of a direct computation on the model's own queries and
 // keys.
-#include "eval/recall.h"
+#include "eval/recall/recall.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // How much of dense attention sparse policies capture on real input. The session that is observed
 // reads densely, so that all policies are judged on the same queries and keys. Each policy's plan,
 // output and time are compared with dense attention; all of them run in turn on every call, on the
-// CPU. Used by eval/recall.h.
+// CPU. Used by eval/recall/recall.h.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-#include "eval/sparsity.h"
+#include "eval/recall/sparsity.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "eval/recall.h"
+#include "eval/recall/recall.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "eval/judge.h"
+#include "eval/recall/judge.h"
 
 #include <cmath>
 
