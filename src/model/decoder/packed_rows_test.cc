@@ -77,14 +77,17 @@ TEST_P(PackedRowsDecoder, ComputesWhatWidenedRowsGive) {
     }
     expect_same(runner_->forward(sessions[0].next(2)).hidden,
                 alone_->forward(twins[0].next(2)).hidden);
-    // The twins hold the same bytes as the sessions. A fork does not widen, and goes on as they do.
-    for (testing::BatchSession& twin : twins) twin.memory = twin.memory->fork(twin.memory->mark());
+    // The twins hold the same bytes as the sessions. Forks do not widen, and go on alike.
+    for (int i = 0; i < 2; ++i) {
+      for (testing::BatchSession* session : {&sessions[i], &twins[i]}) {
+        session->memory = session->memory->fork(session->memory->mark());
+      }
+    }
     for (int step = 0; step < 5; ++step) {
       const Sequence batch[] = {sessions[0].next(1), sessions[1].next(1)};
-      const auto results = runner_->forward(batch);
-      for (size_t i = 0; i < 2; ++i) {
-        expect_same(results[i].hidden, alone_->forward(twins[i].next(1)).hidden);
-      }
+      const Sequence others[] = {twins[0].next(1), twins[1].next(1)};
+      const auto results = runner_->forward(batch), expected = alone_->forward(others);
+      for (size_t i = 0; i < 2; ++i) expect_same(results[i].hidden, expected[i].hidden);
     }
   }
 }
