@@ -1,8 +1,10 @@
 // Memories as clients use them: saved, asked about without the video, there after a restart.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "server/service.h"
 #include "server/test_client.h"
@@ -113,7 +115,12 @@ TEST_F(MemoriesOfAService, AreMadeOfStreams) {
   const TestReply started = ask("POST", "/v1/streams", json{{"url", path}, {"speed", 1000}}.dump());
   ASSERT_EQ(started.status, 201) << started.body;
   const std::string stream = started.json()["id"];
-  text_of(question(stream));
+  TestReply answer = question(stream);
+  for (int tries = 0; answer.status == 409 && tries < 2000; ++tries) {  // no frame yet
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    answer = question(stream);
+  }
+  text_of(answer);
   const std::string id = save({{"stream", stream}})["id"];
   EXPECT_EQ(ask("DELETE", "/v1/streams/" + stream).status, 200);
   start();

@@ -59,7 +59,7 @@ class TestClient {
          body);
   }
 
-  // Everything up to `end` or the end of the connection; waits at most 20 s for a byte.
+  // Everything up to `end` or the end of the connection; waits at most two minutes for a byte.
   std::string read_until(std::string_view end) {
     while (end.empty() || rest_.find(end) == std::string::npos) {
       if (!read_more()) break;
@@ -149,7 +149,7 @@ class TestClient {
  private:
   bool read_more() {
     pollfd waiting{socket_, POLLIN, 0};
-    if (::poll(&waiting, 1, 20000) <= 0) return false;
+    if (::poll(&waiting, 1, 120'000) <= 0) return false;
     char piece[65536];
     const ssize_t got = ::recv(socket_, piece, sizeof piece, 0);
     if (got <= 0) return false;
