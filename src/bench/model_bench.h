@@ -64,7 +64,7 @@ class ModelBench {
                         const std::string& attention = "dense") const;
   ProductsFigure products(int64_t rows) const;
   // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
-  // With `videos`, the rows are those of so many videos, and sessions are conversations about one
+  // With `videos`, the rows are those of that many videos, and sessions are conversations about one
   // of them.
   DecodeFigure decode(int64_t rows, int64_t steps, int64_t sessions = 1, int64_t tokens = 1,
                       const std::vector<LayerHeads>& mass = {}, int64_t videos = 0) const;

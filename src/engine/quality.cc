@@ -15,8 +15,8 @@ const std::vector<Quality>& qualities() {
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
        "all", "auto", 1, 1, 0, true},
       {"fast",
-       "the same, three of four frames, each up to half their distance away where that is cheaper "
-       "to decode, and a fifth of every group's rows is given up (value-norm)",
+       "the same, three of four frames, cheap ones to decode; a fifth of every group's rows given "
+       "up",
        "momo", "value-norm:0.8", "auto", 0.75, 1, 0.5, true},
   };
   return known;

@@ -30,8 +30,8 @@ struct PanelWeights {
   const float* zeros = nullptr;   // the same, or null: `zero` everywhere
   float zero = 0;
   int64_t blocks = 0;       // of 32 columns
-  int64_t span_blocks = 0;  // so many are one span of the rows; the last may be shorter
-  int64_t group_spans = 0;  // so many spans share scales
+  int64_t span_blocks = 0;  // in one span of the rows; the last span may be shorter
+  int64_t group_spans = 0;  // spans that share scales
 };
 
 // result[rows][8] = the products of a tile's rows with the panel's rows.

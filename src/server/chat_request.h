@@ -66,7 +66,7 @@ void read_content(const nlohmann::json& content, const std::string& place, Turn&
 class Fields;
 LookWish read_look(Fields& body);
 
-// How a video, or with `frames` a folder of so many ready frames, is looked at.
+// How a video, or with `frames` a folder of that many ready frames, is looked at.
 InputOptions input_options(const LookWish& look, std::optional<int64_t> frames);
 
 }  // namespace kinora::server

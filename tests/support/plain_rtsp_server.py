@@ -3,8 +3,8 @@
     plain_rtsp_server.py PORT CLIP.mp4 [--pace RATE] [--cut FRAMES]
 
 RTP goes through the RTSP connection (RFC 2326, section 10.12); a client that wants UDP is told that it cannot have it. --pace is how many times
-faster than real time frames are sent (4). --cut closes the first connection without a word after so many frames; the second one gets all of them,
-and with it the server ends.
+faster than real time frames are sent (4). --cut closes the first connection after that many frames, without
+saying goodbye; the second connection gets all of them, and the server ends with it.
 Needs only Python and the ffmpeg tool, which takes the pictures out of the file.
 """
 

@@ -25,8 +25,7 @@ std::string frame_policy(const Quality& quality) {
     parts.push_back(fmt::format("{:g} of that rule's frames", quality.frame_share));
   }
   if (quality.snap_share > 0) {
-    parts.push_back(
-        fmt::format("up to {:g} of their distance away where that is cheaper", quality.snap_share));
+    parts.push_back(fmt::format("up to {:g} of their distance away", quality.snap_share));
   }
   if (quality.pixel_share < 1) {
     parts.push_back(fmt::format("{:g} of its pixels", quality.pixel_share));

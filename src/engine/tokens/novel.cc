@@ -101,7 +101,7 @@ class NovelJudge final : public TokenJudge {
   const int64_t unit_;
   Tensor taken_;              // f32 [tokens of a unit, hidden]: the last at each place
   std::vector<float> known_;  // to those, of each token of the group
-  // [lag][token]: to the token at the same place so many units later
+  // [lag][token]: to the token at the same place, that many units later
   std::vector<std::vector<float>> lags_;
 };
 
