@@ -15,6 +15,9 @@ namespace {
 constexpr double trusted_share = 0.3;
 // Seconds in which the time left follows a new estimate.
 constexpr double following_seconds = 3;
+// What the time left may change beside the clock in a second, as a share of the forecast: a forecast
+// that was wrong by far comes down in steps that can be read.
+constexpr double largest_change = 0.5;
 // Nothing is said about the time left before this has passed, or about a rest this short.
 constexpr double least_seconds = 0.5;
 
@@ -148,7 +151,9 @@ void WorkProgress::estimate(double now) {
     return;
   }
   left_ = std::max(0.0, *left_ - since);
-  *left_ += (left - *left_) * (1 - std::exp(-since / following_seconds));
+  const double change = (left - *left_) * (1 - std::exp(-since / following_seconds));
+  const double most = expected_ ? largest_change * forecast * since : std::abs(change);
+  *left_ += std::clamp(change, -most, most);
 }
 
 std::string WorkProgress::text(size_t columns) const {
