@@ -13,8 +13,8 @@ namespace {
 
 // A share of the work after which the time it took tells more than the forecast.
 constexpr double trusted_share = 0.3;
-// Seconds in which the time left follows a new estimate.
-constexpr double following_seconds = 3;
+// Seconds in which the time left follows a new estimate; sooner where less than that is left.
+constexpr double following_seconds = 2;
 // What the time left may change beside the clock in a second, as a share of the forecast: a forecast
 // that was wrong by far comes down in steps that can be read.
 constexpr double largest_change = 0.5;
@@ -151,7 +151,8 @@ void WorkProgress::estimate(double now) {
     return;
   }
   left_ = std::max(0.0, *left_ - since);
-  const double change = (left - *left_) * (1 - std::exp(-since / following_seconds));
+  const double following = std::clamp(left, least_seconds, following_seconds);
+  const double change = (left - *left_) * (1 - std::exp(-since / following));
   const double most = expected_ ? largest_change * forecast * since : std::abs(change);
   *left_ += std::clamp(change, -most, most);
 }
