@@ -147,6 +147,18 @@ inline void expect_close(TestTensor& actual, const std::vector<double>& expected
   EXPECT_TRUE(actual.padding_is_untouched());
 }
 
+// Each value agrees within its own bound, which the test derives from the computation: a sum that
+// nearly cancels has no small error relative to itself. The padding was left alone.
+inline void expect_within(TestTensor& actual, const std::vector<double>& expected,
+                          const std::vector<double>& bounds) {
+  const std::vector<double> values = actual.values();
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_LE(std::abs(values[i] - expected[i]), bounds[i]) << "element " << i;
+  }
+  EXPECT_TRUE(actual.padding_is_untouched());
+}
+
 // body throws an Error whose message has `part` in it.
 inline void expect_error(const std::string& part, const std::function<void()>& body) {
   try {
