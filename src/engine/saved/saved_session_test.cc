@@ -244,7 +244,8 @@ TEST_F(SavedFile, OtherModelsAndDamagedFilesAreRefused) {
   const std::string bad = directory_.file("bad.kinora");
   real_files().write(bad, whole.substr(0, whole.size() / 2));
   error_of(ErrorKind::bad_input, [&] { Session::reopen(engine_, bad); });
-  for (const ArchiveSection& section : Archive::open(path)->sections()) {
+  const auto archive = Archive::open(path);
+  for (const ArchiveSection& section : archive->sections()) {
     if (section.bytes == 0) continue;
     std::string flipped = whole;
     const auto at = static_cast<size_t>(section.offset + random.below(section.bytes));
