@@ -104,8 +104,8 @@ PictureDecoder::Result PictureDecoder::receive(const Take& take) {
 
 #ifdef __SANITIZE_THREAD__
 // FFmpeg's libraries are not built with the thread sanitizer, so it does not see how their own
-// threads synchronise.
-extern "C" const char* __tsan_default_suppressions() {
+// threads synchronise. The sanitizer's library finds only what is visible.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:libavcodec.so\nrace:libavutil.so\n";
 }
 #endif
