@@ -116,6 +116,7 @@ Service::Service(const Engine& engine, const SessionOptions& session, const Serv
     return refusal_of(ApiError(status, status >= 500 ? "internal_error" : "bad_http", message));
   };
   http_ = std::make_unique<HttpServer>(options.http, std::move(callbacks));
+  http_->start();
 }
 
 Service::~Service() {

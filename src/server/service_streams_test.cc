@@ -200,6 +200,7 @@ TEST_F(StreamsOfAService, ComeFromAddressesThatMayBeReached) {
     reply->send(302, {{"Location", "http://169.254.169.254/"}}, "");
   };
   HttpServer camera({.spool_directory = directory_.path()}, callbacks);
+  camera.start();
   const std::string here = "127.0.0.1:" + std::to_string(camera.port());
   options_.fetch = true;
   options_.fetching.allowed = {here};

@@ -115,12 +115,15 @@ class HttpServer {
     std::function<HttpRefusal(int status, const std::string& message)> refuse;
   };
 
-  // Listens at once. Throws a resource or usage error when it cannot.
+  // Listens at once, so that nobody is turned away. Throws a resource or usage error when it
+  // cannot.
   HttpServer(const HttpOptions& options, Callbacks callbacks);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // Begins to answer, once all that the callbacks reach is in place.
+  void start();
   uint16_t port() const;
   int64_t connections() const;
   // Takes no more requests, waits this long for those under way, then cancels what is left.

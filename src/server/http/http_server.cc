@@ -74,8 +74,11 @@ HttpServer::HttpServer(const HttpOptions& options, Callbacks callbacks)
                 fmt::format("cannot listen on {} port {}: {}; choose another port", options.address,
                             options.port, error.message()));
   }
+}
+
+void HttpServer::start() {
   state_->accept(state_);
-  for (int i = 0; i < options.threads; ++i) {
+  for (int i = 0; i < state_->options.threads; ++i) {
     state_->threads.emplace_back([state = state_] { state->io->run(); });
   }
 }

@@ -26,6 +26,10 @@ class HttpServing : public ::testing::Test {
   }
 
   void start() {
+    listen();
+    server_->start();
+  }
+  void listen() {
     HttpServer::Callbacks callbacks;
     callbacks.rule = [this](const HttpRequest& head) {
       if (head.path == "/refused") throw HttpRefusal{403, {{"X-Why", "because"}}, "no"};
@@ -283,6 +287,20 @@ TEST_F(HttpServing, LimitsConnections) {
   three.request("GET", "/");
   EXPECT_EQ(three.read_until(""), "");
   EXPECT_EQ(one.ask("GET", "/").status, 200);
+}
+
+// Who comes before it answers is not turned away, and nothing is called until then.
+TEST_F(HttpServing, AnswersOnceItIsStarted) {
+  std::atomic<bool> ready = false;
+  handle_ = [&](const HttpRequest&, const Reply& reply) {
+    reply->send(ready ? 200 : 500, {}, "here");
+  };
+  listen();
+  TestClient client(server_->port());
+  client.request("GET", "/");
+  ready = true;
+  server_->start();
+  EXPECT_EQ(client.read_until("here").substr(0, 12), "HTTP/1.1 200");
 }
 
 TEST_F(HttpServing, SaysWhatIsWrongWithAnAddress) {

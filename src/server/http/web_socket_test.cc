@@ -44,6 +44,7 @@ class WebSockets : public ::testing::Test {
       reply->upgrade(1000, std::move(events));
     };
     server_ = std::make_unique<HttpServer>(options, std::move(callbacks));
+    server_->start();
   }
   ~WebSockets() override { server_ = nullptr; }
   template <typename Condition>

@@ -84,6 +84,8 @@ class Fetching : public ::testing::Test {
     options.spool_directory = directory_.path();
     server_ = std::make_unique<HttpServer>(options, callbacks);
     other_ = std::make_unique<HttpServer>(options, callbacks);
+    server_->start();
+    other_->start();
     options_.allowed = {"127.0.0.1:" + std::to_string(server_->port())};
     std::ofstream(directory_.file("out"));
   }
