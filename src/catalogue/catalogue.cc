@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -97,9 +99,6 @@ Catalogue::Catalogue(const std::string& path) : path_(path) {
   database_.reset(opened);
   if (result != SQLITE_OK) fail("open");
   sqlite3_busy_timeout(opened, patience_ms);
-  const auto run = [&](const std::string& text) {
-    if (sqlite3_exec(opened, text.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail("open");
-  };
   int64_t found = 0;
   {
     Statement ask(*this, "PRAGMA user_version");
@@ -110,8 +109,23 @@ Catalogue::Catalogue(const std::string& path) : path_(path) {
                 path + " was made by a newer kinora; use that one, or move the file away");
   }
   if (found == version) return;
-  run("PRAGMA journal_mode = WAL");
-  run(fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT", make_tables, version));
+  const std::string make =
+      fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT", make_tables, version);
+  if (sqlite3_exec(opened, make.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail("open");
+  read_while_others_write();
+}
+
+// SQLite does not wait by itself for this one, and several programs may open a new list at once. If
+// none of them gets through, the list works all the same.
+void Catalogue::read_while_others_write() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
+  while (std::chrono::steady_clock::now() < end) {
+    const int result =
+        sqlite3_exec(database_.get(), "PRAGMA journal_mode = WAL", nullptr, nullptr, nullptr);
+    if (result == SQLITE_OK) return;
+    if (result != SQLITE_BUSY) fail("open");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 Catalogue::~Catalogue() = default;

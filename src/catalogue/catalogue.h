@@ -63,6 +63,7 @@ class Catalogue {
   std::vector<CatalogueEntry> select(const std::string& condition,
                                      const std::vector<std::string>& values) const;
   [[noreturn]] void fail(const char* doing) const;
+  void read_while_others_write();
 
   std::string path_;
   std::unique_ptr<sqlite3, Close> database_;

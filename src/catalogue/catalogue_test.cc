@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -103,6 +104,32 @@ TEST_F(CatalogueTest, ProgramsShareIt) {
   }
   for (std::thread& program : programs) program.join();
   EXPECT_EQ(Catalogue(place_).list().size(), 40u);
+}
+
+TEST_F(CatalogueTest, ProgramsMayOpenANewOneAtOnce) {
+  for (int round = 0; round < 25; ++round) {
+    const std::string place = directory_.file("new-" + std::to_string(round) + ".db");
+    std::atomic<int> waiting = 6, failed = 0;
+    std::vector<std::thread> programs;
+    for (int program = 0; program < 6; ++program) {
+      programs.emplace_back([&, program] {
+        --waiting;
+        while (waiting > 0) std::this_thread::yield();
+        try {
+          Catalogue mine(place);
+          CatalogueEntry entry;
+          entry.path = "/" + std::to_string(program);
+          mine.put(entry);
+        } catch (const Error& error) {
+          ++failed;
+          ADD_FAILURE() << error.what();
+        }
+      });
+    }
+    for (std::thread& program : programs) program.join();
+    ASSERT_EQ(failed, 0);
+    ASSERT_EQ(Catalogue(place).list().size(), 6u);
+  }
 }
 
 TEST_F(CatalogueTest, WhatIsNoCatalogueIsSaid) {
