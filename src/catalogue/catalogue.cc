@@ -115,8 +115,8 @@ Catalogue::Catalogue(const std::string& path) : path_(path) {
   read_while_others_write();
 }
 
-// SQLite does not wait by itself for this one, and several programs may open a new list at once. If
-// none of them gets through, the list works all the same.
+// SQLite's own timeout does not cover this switch, and several programs may open a new list at
+// once. If none of them can make it, the list works without.
 void Catalogue::read_while_others_write() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
   while (std::chrono::steady_clock::now() < end) {

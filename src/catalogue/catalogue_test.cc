@@ -109,7 +109,7 @@ TEST_F(CatalogueTest, ProgramsShareIt) {
 TEST_F(CatalogueTest, ProgramsMayOpenANewOneAtOnce) {
   for (int round = 0; round < 25; ++round) {
     const std::string place = directory_.file("new-" + std::to_string(round) + ".db");
-    std::atomic<int> waiting = 6, failed = 0;
+    std::atomic<int> waiting = 6;
     std::vector<std::thread> programs;
     for (int program = 0; program < 6; ++program) {
       programs.emplace_back([&, program] {
@@ -121,13 +121,11 @@ TEST_F(CatalogueTest, ProgramsMayOpenANewOneAtOnce) {
           entry.path = "/" + std::to_string(program);
           mine.put(entry);
         } catch (const Error& error) {
-          ++failed;
           ADD_FAILURE() << error.what();
         }
       });
     }
     for (std::thread& program : programs) program.join();
-    ASSERT_EQ(failed, 0);
     ASSERT_EQ(Catalogue(place).list().size(), 6u);
   }
 }

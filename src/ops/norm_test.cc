@@ -22,16 +22,24 @@ std::vector<double> rms_reference(const std::vector<double>& x, const std::vecto
   return out;
 }
 
+// Of a row: its mean, and what x − mean is multiplied by.
+struct RowNorm {
+  double mean, factor;
+};
+RowNorm row_norm(const double* x, size_t d, double epsilon) {
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < d; ++i) sum += x[i];
+  const double mean = sum / static_cast<double>(d);
+  for (size_t i = 0; i < d; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, 1 / std::sqrt(squares / static_cast<double>(d) + epsilon)};
+}
+
 std::vector<double> layer_reference(const std::vector<double>& x, const std::vector<double>& weight,
                                     const std::vector<double>& bias, double epsilon) {
   std::vector<double> out(x.size());
   const size_t d = weight.size();
   for (size_t row = 0; row < x.size(); row += d) {
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < d; ++i) sum += x[row + i];
-    const double mean = sum / static_cast<double>(d);
-    for (size_t i = 0; i < d; ++i) squares += (x[row + i] - mean) * (x[row + i] - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(d) + epsilon);
+    const auto [mean, factor] = row_norm(x.data() + row, d, epsilon);
     for (size_t i = 0; i < d; ++i) {
       out[row + i] = (x[row + i] - mean) * factor * weight[i] + bias[i];
     }
@@ -39,27 +47,20 @@ std::vector<double> layer_reference(const std::vector<double>& x, const std::vec
   return out;
 }
 
-// What f32 may be off by: the rounding of x − mean is relative to the largest x, and where a row's
+// What f32 may be off by. The rounding of x − mean is relative to the largest x, and where a row's
 // values are close to each other the factor makes it large.
 std::vector<double> layer_bounds(const std::vector<double>& x, const std::vector<double>& weight,
                                  const std::vector<double>& bias, double epsilon) {
   constexpr double roundings = 16 * 0x1p-24;
-  const std::vector<double> unscaled = layer_reference(
-      x, std::vector<double>(weight.size(), 1.0), std::vector<double>(weight.size(), 0.0), epsilon);
   std::vector<double> bounds(x.size());
   const size_t d = weight.size();
   for (size_t row = 0; row < x.size(); row += d) {
-    double largest = 0, sum = 0, squares = 0;
+    const auto [mean, factor] = row_norm(x.data() + row, d, epsilon);
+    double largest = 0;
+    for (size_t i = 0; i < d; ++i) largest = std::max(largest, std::abs(x[row + i]));
     for (size_t i = 0; i < d; ++i) {
-      largest = std::max(largest, std::abs(x[row + i]));
-      sum += x[row + i];
-    }
-    const double mean = sum / static_cast<double>(d);
-    for (size_t i = 0; i < d; ++i) squares += (x[row + i] - mean) * (x[row + i] - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(d) + epsilon);
-    for (size_t i = 0; i < d; ++i) {
-      bounds[row + i] = roundings * (std::abs(weight[i]) * (1 + std::abs(unscaled[row + i])) *
-                                         (1 + largest * factor) +
+      const double normed = std::abs(x[row + i] - mean) * factor;
+      bounds[row + i] = roundings * (std::abs(weight[i]) * (1 + normed) * (1 + largest * factor) +
                                      std::abs(bias[i]));
     }
   }

@@ -15,8 +15,8 @@ namespace {
 constexpr double trusted_share = 0.3;
 // Seconds in which the time left follows a new estimate; sooner where less than that is left.
 constexpr double following_seconds = 2;
-// What the time left may change beside the clock in a second, as a share of the forecast: a forecast
-// that was wrong by far comes down in steps that can be read.
+// How much the time left may change in a second, beyond that second itself, as a share of the
+// forecast: when the forecast was far off, the time left moves in steps that can be read.
 constexpr double largest_change = 0.5;
 // Nothing is said about the time left before this has passed, or about a rest this short.
 constexpr double least_seconds = 0.5;
