@@ -46,6 +46,7 @@ struct Launch {
   dim3 block;
   size_t shared_bytes = 0;
   cudaStream_t stream = nullptr;
+  unsigned int cluster = 1;  // blocks that can read each other's shared memory (launch_early)
 };
 
 template <typename... Parameters, typename... Arguments>
@@ -61,16 +62,23 @@ void launch(const Launch& how, const char* what, void (*kernel)(Parameters...),
 template <typename... Parameters, typename... Arguments>
 void launch_early(const Launch& how, const char* what, void (*kernel)(Parameters...),
                   Arguments&&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned int used = 0;
+  if (starts_early()) {
+    attributes[used].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[used++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.cluster > 1) {
+    attributes[used].id = cudaLaunchAttributeClusterDimension;
+    attributes[used++].val.clusterDim = {how.cluster, 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = how.grid;
   config.blockDim = how.block;
   config.dynamicSmemBytes = how.shared_bytes;
   config.stream = how.stream;
-  config.attrs = &attribute;
-  config.numAttrs = starts_early() ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = used;
   // Kernels share a multiprocessor only if they want its memory divided in the same way.
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributePreferredSharedMemoryCarveout,

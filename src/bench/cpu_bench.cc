@@ -41,12 +41,16 @@ Sequence tokens_at(int64_t begin, int64_t count) {
 
 }  // namespace
 
-CpuBench::CpuBench(const Context& context, const ModelShape& shape, int64_t layers)
-    : context_(context), whole_(family_of(shape.config).read(shape.config).decoder), part_(whole_) {
+CpuBench::CpuBench(const Context& context, const ModelShape& shape, int64_t layers,
+                   std::optional<PackedKind> packed)
+    : context_(context),
+      packed_(packed),
+      whole_(family_of(shape.config).read(shape.config).decoder),
+      part_(whole_) {
   part_.layers = std::min(layers, whole_.layers);
   part_.vocabulary = std::min(head_rows, whole_.vocabulary);
-  decoder_ = std::make_shared<TransformerDecoder>(context, part_,
-                                                  random_decoder(context, part_, DType::bf16));
+  decoder_ = std::make_shared<TransformerDecoder>(
+      context, part_, random_decoder(context, part_, DType::bf16, packed));
 }
 
 double CpuBench::scale() const {
@@ -131,9 +135,10 @@ CpuFigure CpuBench::decode(int64_t rows) const {
   CpuFigure figure;
   figure.tokens = rows;
   figure.seconds = layers * scale() + head * words;
-  figure.step_bytes = 2 * static_cast<double>(whole_.layers * layer_parameters(whole_) +
-                                              whole_.vocabulary * whole_.hidden) +
-                      static_cast<double>(memory.bytes().total()) * scale();
+  figure.step_bytes =
+      bytes_of_weight(packed_) * static_cast<double>(whole_.layers * layer_parameters(whole_)) +
+      2 * static_cast<double>(whole_.vocabulary * whole_.hidden) +
+      static_cast<double>(memory.bytes().total()) * scale();
   return figure;
 }
 

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/context.h"
 #include "bench/shapes.h"
 #include "model/config.h"
 #include "model/decoder/decoder.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora::cli {
 
@@ -28,7 +30,8 @@ struct CpuFigure {
 class CpuBench {
  public:
   // Only this many layers are made and run.
-  CpuBench(const Context& context, const ModelShape& shape, int64_t layers);
+  CpuBench(const Context& context, const ModelShape& shape, int64_t layers,
+           std::optional<PackedKind> packed = {});
 
   CpuCeilings ceilings() const;
   CpuFigure prefill(int64_t tokens) const;
@@ -38,6 +41,7 @@ class CpuBench {
   double scale() const;  // from the layers that ran to all
 
   const Context& context_;
+  std::optional<PackedKind> packed_;
   DecoderConfig whole_, part_;
   std::shared_ptr<const Decoder> decoder_;
 };

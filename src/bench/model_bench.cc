@@ -18,11 +18,13 @@
 
 namespace kinora::cli {
 
-ModelBench::ModelBench(const Context& context, const ModelShape& shape)
+ModelBench::ModelBench(const Context& context, const ModelShape& shape,
+                       std::optional<PackedKind> packed)
     : context_(context),
       shape_(shape),
+      packed_(packed),
       config_(family_of(shape.config).read(shape.config).decoder) {
-  const DecoderWeights weights = random_decoder(context, config_, DType::bf16);
+  const DecoderWeights weights = random_decoder(context, config_, DType::bf16, packed);
   decoder_ = std::make_shared<TransformerDecoder>(context, config_, weights,
                                                   DecoderOptions{.activations = DType::bf16});
 }
@@ -34,7 +36,9 @@ int64_t ModelBench::layer_parameters() const {
 
 // What a decoding step reads: the layers and the head.
 int64_t ModelBench::weight_bytes() const {
-  return 2 * (config_.layers * layer_parameters() + config_.vocabulary * config_.hidden);
+  const auto layers = static_cast<double>(config_.layers * layer_parameters());
+  return static_cast<int64_t>(layers * bytes_of_weight(packed_)) +
+         2 * config_.vocabulary * config_.hidden;
 }
 
 BenchCeilings ModelBench::ceilings() const {
@@ -74,9 +78,9 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
   if (config.layers < config_.layers) {
     DecoderConfig small = config;
     small.vocabulary = 128;
-    decoder = std::make_shared<TransformerDecoder>(context_, small,
-                                                   random_decoder(context_, small, DType::bf16),
-                                                   DecoderOptions{.activations = DType::bf16});
+    decoder = std::make_shared<TransformerDecoder>(
+        context_, small, random_decoder(context_, small, DType::bf16, packed_),
+        DecoderOptions{.activations = DType::bf16});
   }
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                          static_cast<int>(config.head_size), DType::bf16};

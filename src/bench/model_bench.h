@@ -15,6 +15,7 @@
 #include "bench/shapes.h"
 #include "model/config.h"
 #include "model/decoder/decoder.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora::cli {
 
@@ -54,7 +55,9 @@ struct DecodeFigure {
 
 class ModelBench {
  public:
-  ModelBench(const Context& context, const ModelShape& shape);
+  // With `packed`, the layers' weights are in 4 or 8 bits, else bf16.
+  ModelBench(const Context& context, const ModelShape& shape,
+             std::optional<PackedKind> packed = {});
 
   BenchCeilings ceilings() const;
   // Groups of `group` tokens, one after another. If `layers` is less than the model has, only the
@@ -83,6 +86,7 @@ class ModelBench {
 
   const Context& context_;
   ModelShape shape_;
+  std::optional<PackedKind> packed_;
   DecoderConfig config_;
   std::shared_ptr<const Decoder> decoder_;
 };

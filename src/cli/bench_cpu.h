@@ -4,15 +4,18 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/context.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora::cli {
 
 // Decodes at these contexts and prefills these lengths; prints every figure as it comes if `text`.
-nlohmann::json bench_cpu(const Context& context, const std::string& shape, int64_t layers,
+nlohmann::json bench_cpu(const Context& context, const std::string& shape,
+                         std::optional<PackedKind> weights, int64_t layers,
                          const std::vector<int64_t>& contexts, const std::vector<int64_t>& lengths,
                          bool text);
 

@@ -12,6 +12,10 @@
 #include "ops/cpu_kernels.h"
 #include "ops/top_k.h"
 
+namespace kinora {
+class PackedStrips;
+}
+
 namespace kinora::cuda {
 
 void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight, float epsilon,
@@ -77,5 +81,21 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
 // not fit: more than one row, other types, rows not aligned to 16 bytes, rows that are too long.
 bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
                  float epsilon, bool gated);
+
+// The norm of rows that have none yet; a default view means that they do.
+struct RowNorm {
+  ConstTensorView weight;  // [k]
+  float epsilon = 0;
+};
+// A product with weights in strips, gated where these are paired; work.weight is not looked at.
+// With a norm work.a is f32, and false, with nothing done, if the norm cannot be had on the way:
+// more than eight rows, other types, rows not aligned to 16 bytes. `split` is the number of blocks
+// that share a row of the weights: 1, 2 or 4, or 0 for the usual one.
+bool packed_matmul(const Context& context, const MatmulWork& work, const PackedStrips& weight,
+                   const RowNorm& norm, int split = 0);
+// Some strips as numbers: [rows of these strips, columns] bf16, the second rows of pairs after all
+// first ones.
+void widen_strips(const Context& context, const PackedStrips& weight, int64_t first, int64_t count,
+                  TensorView out);
 
 }  // namespace kinora::cuda

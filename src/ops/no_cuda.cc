@@ -44,5 +44,9 @@ void gated_matmul(const Context&, ConstTensorView, ConstTensorView, ConstTensorV
 }
 
 bool norm_matmul(const Context&, const MatmulWork&, ConstTensorView, float, bool) { no_cuda(); }
+bool packed_matmul(const Context&, const MatmulWork&, const PackedStrips&, const RowNorm&, int) {
+  no_cuda();
+}
+void widen_strips(const Context&, const PackedStrips&, int64_t, int64_t, TensorView) { no_cuda(); }
 
 }  // namespace kinora::cuda

@@ -7,67 +7,12 @@
 #include "ops/matmul.h"
 #include "ops/op_test_support.h"
 #include "ops/packed_matmul.h"
+#include "ops/packed_test_support.h"
 
 namespace kinora {
 namespace {
 
 using namespace testing;
-
-constexpr PackedKind kinds[] = {PackedKind::int4, PackedKind::int8, PackedKind::fp8};
-
-// A random packed matrix and the numbers that it stands for.
-struct Weights {
-  std::unique_ptr<PackedMatrix> packed;
-  std::vector<double> values;  // [n, k]
-};
-
-Weights random_weights(Random& random, PackedKind kind, int64_t n, int64_t k, int64_t group,
-                       bool zeros) {
-  const int64_t groups = (k + group - 1) / group;
-  std::vector<uint8_t> codes(static_cast<size_t>(n * k));
-  std::vector<float> scales(static_cast<size_t>(n * groups)), shifts(scales.size());
-  for (uint8_t& code : codes) {
-    code = static_cast<uint8_t>(random.below(kind == PackedKind::int4 ? 16 : 256));
-    if (kind == PackedKind::fp8 && (code & 0x7f) == 0x7f) code = 0x08;
-  }
-  for (float& scale : scales) scale = static_cast<float>(0.01 + 0.02 * random.uniform());
-  for (float& shift : shifts) {
-    const int most = kind == PackedKind::int4 ? 16 : 100;
-    shift = static_cast<float>(random.below(static_cast<uint64_t>(most)));
-  }
-  PackedMatrix::Source source;
-  source.kind = kind;
-  source.rows = n;
-  source.columns = k;
-  source.group = group;
-  source.zero = kind == PackedKind::int4 ? 8.0f : 0.0f;
-  source.codes = [&](int64_t first, int64_t count, uint8_t* to) {
-    std::copy_n(codes.begin() + first * k, count * k, to);
-  };
-  source.scale = [&](int64_t row, int64_t at) {
-    return scales[static_cast<size_t>(row * groups + at)];
-  };
-  if (zeros) {
-    source.zero_of = [&](int64_t row, int64_t at) {
-      return shifts[static_cast<size_t>(row * groups + at)];
-    };
-  }
-  Weights made;
-  const ThreadPool pool(2);
-  made.packed = std::make_unique<PackedMatrix>(pool, source);
-  for (int64_t row = 0; row < n; ++row) {
-    for (int64_t column = 0; column < k; ++column) {
-      const uint8_t code = codes[static_cast<size_t>(row * k + column)];
-      const auto part = static_cast<size_t>(row * groups + column / group);
-      const double number = kind == PackedKind::int4   ? code
-                            : kind == PackedKind::int8 ? static_cast<int8_t>(code)
-                                                       : e4m3_value(code);
-      const double zero = kind == PackedKind::fp8 ? 0 : zeros ? shifts[part] : source.zero;
-      made.values.push_back((number - zero) * scales[part]);
-    }
-  }
-  return made;
-}
 
 struct Case {
   int64_t m, n, k, group;
@@ -111,7 +56,7 @@ void check(Random& random, const Case& c, PackedKind kind, bool eight_bits, bool
                std::to_string(c.n) + ", k " + std::to_string(c.k) + ", group " +
                std::to_string(c.group) + (c.zeros ? ", zeros" : "") + (c.bias ? ", bias" : "") +
                (c.accumulate ? ", accumulate" : "") + (eight_bits ? ", 8 bits" : ""));
-  const Weights weights = random_weights(random, kind, c.n, c.k, c.group, c.zeros);
+  const PackedWeights weights = random_packed(random, kind, c.n, c.k, c.group, c.zeros);
   auto a = TestTensor::random(random, DType::f32, {c.m, c.k}, c.padding);
   if (whole) {
     std::vector<float> values;
@@ -156,11 +101,11 @@ void check(Random& random, const Case& c, PackedKind kind, bool eight_bits, bool
 
 TEST(PackedMatrix, WidensToWhatItStandsFor) {
   KINORA_FRESH_RANDOM(random);
-  for (const PackedKind kind : kinds) {
+  for (const PackedKind kind : packed_kinds) {
     for (const int64_t k : {1, 31, 32, 33, 129, 260}) {
       for (const int64_t group : {int64_t{32}, int64_t{128}, k}) {
         const int64_t n = 1 + static_cast<int64_t>(random.below(70));
-        const Weights weights = random_weights(random, kind, n, k, group, k % 2 == 0);
+        const PackedWeights weights = random_packed(random, kind, n, k, group, k % 2 == 0);
         Tensor out(DType::f32, {n, k});
         weights.packed->widen(0, n, out);
         for (int64_t i = 0; i < n * k; ++i) {
@@ -178,9 +123,9 @@ TEST(PackedMatrix, WidensToWhatItStandsFor) {
 
 TEST(PackedMatrix, HoldsLittleMoreThanItsBits) {
   KINORA_FRESH_RANDOM(random);
-  EXPECT_EQ(random_weights(random, PackedKind::int4, 64, 512, 128, false).packed->bytes(),
+  EXPECT_EQ(random_packed(random, PackedKind::int4, 64, 512, 128, false).packed->bytes(),
             64 * 512 / 2 + 64 * 4 * 4);
-  EXPECT_EQ(random_weights(random, PackedKind::int8, 64, 512, 512, false).packed->bytes(),
+  EXPECT_EQ(random_packed(random, PackedKind::int8, 64, 512, 512, false).packed->bytes(),
             64 * 512 + 64 * 4);
   EXPECT_TRUE(PackedMatrix::takes_group(100, 100));
   EXPECT_TRUE(PackedMatrix::takes_group(100, 32));
@@ -190,7 +135,7 @@ TEST(PackedMatrix, HoldsLittleMoreThanItsBits) {
 
 TEST(PackedMatmul, EqualsTheReferenceAsExactlyAsF32) {
   KINORA_FRESH_RANDOM(random);
-  for (const PackedKind kind : kinds) {
+  for (const PackedKind kind : packed_kinds) {
     for (int64_t m = 1; m <= 17; ++m) {
       const int64_t group = m % 3 == 0 ? 32 : m % 3 == 1 ? 128 : 131;
       check(random, {m, 37, 131, group, m % 2 == 0, m % 2 == 1, m % 3 == 0, m % 5}, kind, false);
@@ -204,7 +149,7 @@ TEST(PackedMatmul, EqualsTheReferenceAsExactlyAsF32) {
 
 TEST(PackedMatmul, RoundsRowsToEightBitsWhenAsked) {
   KINORA_FRESH_RANDOM(random);
-  for (const PackedKind kind : kinds) {
+  for (const PackedKind kind : packed_kinds) {
     for (const int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
       check(random, {m, 45, 515, 128, m % 2 == 0, m % 3 == 0, m % 4 == 0, m % 3}, kind, true);
     }
@@ -226,16 +171,16 @@ TEST(PackedMatmul, SeveralProductsOfOneInputEqualEachAlone) {
   for (const int64_t m : {1, 4, 20}) {
     auto a = TestTensor::random(random, DType::f32, {m, k});
     auto plain = TestTensor::random(random, DType::bf16, {11, k});
-    std::vector<Weights> weights;
-    for (const PackedKind kind : kinds) {
-      weights.push_back(random_weights(random, kind, 30, k, 32, true));
-      weights.push_back(random_weights(random, kind, 7, k, 160, false));
-      weights.push_back(random_weights(random, kind, 65, k, 160, false));
+    std::vector<PackedWeights> weights;
+    for (const PackedKind kind : packed_kinds) {
+      weights.push_back(random_packed(random, kind, 30, k, 32, true));
+      weights.push_back(random_packed(random, kind, 7, k, 160, false));
+      weights.push_back(random_packed(random, kind, 65, k, 160, false));
     }
     const ThreadPool pool(3);
     const Context context(pool);
     std::vector<TestTensor> together;
-    for (const Weights& one : weights) {
+    for (const PackedWeights& one : weights) {
       together.push_back(TestTensor::poisoned(DType::f32, {m, one.packed->rows()}));
     }
     auto plain_out = TestTensor::poisoned(DType::f32, {m, 11});
@@ -261,7 +206,7 @@ TEST(PackedMatmul, ARowOfWholeNumbersDoesNotDependOnTheOthers) {
   for (const PackedKind kind : {PackedKind::int4, PackedKind::int8}) {
     for (const bool eight_bits : {false, true}) {
       const int64_t m = 11, n = 43, k = 391;
-      const Weights weights = random_weights(random, kind, n, k, 128, true);
+      const PackedWeights weights = random_packed(random, kind, n, k, 128, true);
       auto a = TestTensor::random(random, DType::f32, {m, k});
       auto together = TestTensor::poisoned(DType::f32, {m, n});
       const ThreadPool pool(2);
@@ -281,8 +226,8 @@ TEST(PackedMatmul, ARowOfWholeNumbersDoesNotDependOnTheOthers) {
 
 TEST(PackedMatmul, NumbersThatAreNoneStaySo) {
   KINORA_FRESH_RANDOM(random);
-  for (const PackedKind kind : kinds) {
-    const Weights weights = random_weights(random, kind, 9, 70, 32, false);
+  for (const PackedKind kind : packed_kinds) {
+    const PackedWeights weights = random_packed(random, kind, 9, 70, 32, false);
     for (const float bad : {std::nanf(""), HUGE_VALF}) {
       Tensor a = Tensor::zeros(DType::f32, {3, 70});
       a.data<float>()[70 + 33] = bad;
@@ -301,7 +246,7 @@ TEST(PackedMatmul, NumbersThatAreNoneStaySo) {
 
 TEST(PackedMatmul, RefusesWhatDoesNotFit) {
   KINORA_FRESH_RANDOM(random);
-  const Weights weights = random_weights(random, PackedKind::int8, 4, 64, 32, false);
+  const PackedWeights weights = random_packed(random, PackedKind::int8, 4, 64, 32, false);
   const ThreadPool pool(1);
   Tensor narrow(DType::f32, {2, 63}), a(DType::f32, {2, 64}), out(DType::f32, {2, 5});
   expect_error("as many columns", [&] { matmul(Context(pool), narrow, *weights.packed, out); });

@@ -131,6 +131,15 @@ bool PackedMatrix::finite() const {
                       [](uint8_t code) { return (code & 0x7f) == 0x7f; });
 }
 
+void PackedMatrix::read_codes(int64_t row, uint8_t* codes) const {
+  const uint8_t* from = panel(row / panel_rows) + row % panel_rows * 8;
+  for (int64_t j = 0; j < columns_; ++j) {
+    codes[j] = kind_ == PackedKind::int4
+                   ? static_cast<uint8_t>(from[j / 16 * unit_bytes + j % 8] >> (j & 8) / 2 & 15)
+                   : from[j / 8 * unit_bytes + j % 8];
+  }
+}
+
 void PackedMatrix::widen(int64_t first, int64_t count, TensorView out) const {
   const std::array<float, 256>& e4m3 = e4m3_table();
   for (int64_t i = 0; i < count; ++i) {

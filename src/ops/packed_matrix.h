@@ -74,6 +74,9 @@ class PackedMatrix {
   // Whether no number in it is a NaN or an infinity.
   bool finite() const;
 
+  // The codes of one row as the source gave them: [columns].
+  void read_codes(int64_t row, uint8_t* codes) const;
+
   // (code − zero) × scale of rows [first, first + count) → [count, columns] f32 or bf16.
   void widen(int64_t first, int64_t count, TensorView out) const;
 

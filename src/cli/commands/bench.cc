@@ -26,6 +26,7 @@ namespace {
 struct BenchFlags {
   std::string shape = "qwen2.5-vl-7b";
   std::string device = "auto";
+  std::string weights = "bf16";
   bool random_weights = false;
   std::vector<int64_t> tokens;    // empty: what suits the device
   std::vector<int64_t> contexts;  // this too
@@ -101,6 +102,14 @@ Device chosen_device(const std::string& name) {
   return Device::cpu();
 }
 
+// None: bf16.
+std::optional<PackedKind> packed_weights(const std::string& name) {
+  for (const PackedKind kind : {PackedKind::int4, PackedKind::int8, PackedKind::fp8}) {
+    if (name == packed_kind_name(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
 int bench_model(BenchFlags flags) {
   if (!flags.random_weights) {
     throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
@@ -129,20 +138,21 @@ int bench_model(BenchFlags flags) {
                   "need a GPU");
     }
     const int64_t layers = flags.layers > 0 ? flags.layers : 2;
-    write_json(flags,
-               bench_cpu(context, flags.shape, layers, flags.contexts, flags.tokens, !flags.json));
+    write_json(flags, bench_cpu(context, flags.shape, packed_weights(flags.weights), layers,
+                                flags.contexts, flags.tokens, !flags.json));
     return 0;
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
-  const ModelBench bench(context, model_shape(flags.shape));
+  const ModelBench bench(context, model_shape(flags.shape), packed_weights(flags.weights));
   const bool text = !flags.json;
-  nlohmann::json out = {{"shape", flags.shape}, {"device", device.name}};
+  nlohmann::json out = {
+      {"shape", flags.shape}, {"weights", flags.weights}, {"device", device.name}};
 
   const BenchCeilings best = bench.ceilings();
   out["ceilings"] = {{"multiply_tflops", best.multiply_rate / 1e12},
                      {"read_gb_per_s", best.read_bandwidth / 1e9}};
   if (text) {
-    fmt::print("{} on {}, random weights\n", flags.shape, device.name);
+    fmt::print("{} on {}, random weights in {}\n", flags.shape, device.name, flags.weights);
     fmt::print("ceilings   best matrix product {:.0f} TFLOP/s, reading {:.0f} GB/s\n",
                best.multiply_rate / 1e12, best.read_bandwidth / 1e9);
   }
@@ -322,6 +332,9 @@ void add_bench(CommandLine& line) {
                    "qwen2.5-vl-7b, qwen2.5-vl-3b, qwen3-vl-8b or llava-onevision-7b")
       ->capture_default_str();
   model->add_flag("--random-weights", flags->random_weights, "Make the weights up");
+  model->add_option("--weights", flags->weights, "What the layers' weights are kept in")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "fp8", "int8", "int4"}));
   model->add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
       ->delimiter(',')

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "model/weights/gpu_weights.h"
 #include "model/weights/linear.h"
@@ -10,6 +12,7 @@
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/norm_matmul.h"
+#include "ops/packed_strips.h"
 #include "ops/rms_norm.h"
 
 namespace kinora {
@@ -38,7 +41,7 @@ LayerWeights placed_on_cpu(const DecoderLayerWeights& layer) {
           {layer.gate, layer.up}, layer.down};
 }
 
-// Weights that a CPU keeps packed are widened for a GPU.
+// Weights that were read packed as numbers.
 Tensor widened(const LinearWeights& linear, DType activations) {
   if (linear.packed == nullptr) return linear.weight;
   Tensor wide(activations, {linear.packed->rows(), linear.packed->columns()});
@@ -46,26 +49,43 @@ Tensor widened(const LinearWeights& linear, DType activations) {
   return wide;
 }
 
+// The weights of some layers under one another: packed where all of them are, in one way.
+LinearWeights placed_together(const Context& context,
+                              std::initializer_list<const LinearWeights*> linears,
+                              DType activations, bool paired = false) {
+  std::vector<const PackedMatrix*> packed;
+  for (const LinearWeights* linear : linears) packed.push_back(linear->packed.get());
+  LinearWeights placed;
+  if (activations == DType::bf16 && PackedStrips::takes(packed)) {
+    placed.strips = std::make_shared<const PackedStrips>(context, packed, paired);
+    return placed;
+  }
+  std::vector<Tensor> wide;
+  for (const LinearWeights* linear : linears) wide.push_back(widened(*linear, activations));
+  std::vector<const Tensor*> matrices;
+  for (const Tensor& matrix : wide) matrices.push_back(&matrix);
+  placed.weight = stacked(context, matrices, activations);
+  return placed;
+}
+
 LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& layer,
                            DType activations) {
   const auto there = [&](const Tensor& tensor) {
     return tensor.defined() ? tensor.to(context.device) : Tensor();
   };
-  const auto wide = [&](const LinearWeights& linear) { return widened(linear, activations); };
   LayerWeights placed;
   placed.input_norm = there(layer.input_norm);
-  const Tensor query = wide(layer.query), key = wide(layer.key), value = wide(layer.value);
   placed.qkv.push_back(
-      {stacked(context, {&query, &key, &value}, activations),
-       joined(context, {&layer.query.bias, &layer.key.bias, &layer.value.bias}, activations)});
-  const LinearWeights output{wide(layer.output), layer.output.bias};
-  placed.output = on_gpu(context, output, activations, DType::f32);
+      placed_together(context, {&layer.query, &layer.key, &layer.value}, activations));
+  placed.qkv[0].bias =
+      joined(context, {&layer.query.bias, &layer.key.bias, &layer.value.bias}, activations);
+  placed.output = placed_together(context, {&layer.output}, activations);
+  placed.output.bias = joined(context, {&layer.output.bias}, DType::f32);
   placed.query_norm = there(layer.query_norm);
   placed.key_norm = there(layer.key_norm);
   placed.post_norm = there(layer.post_norm);
-  const Tensor gate = wide(layer.gate), up = wide(layer.up), down = wide(layer.down);
-  placed.gate_up.push_back({stacked(context, {&gate, &up}, activations), {}});
-  placed.down.weight = stacked(context, {&down}, activations);
+  placed.gate_up.push_back(placed_together(context, {&layer.gate, &layer.up}, activations, true));
+  placed.down = placed_together(context, {&layer.down}, activations);
   return placed;
 }
 
@@ -97,7 +117,11 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
   }
   placed.norm = weights.norm.to(context.device);
   const bool tied = weights.head.weight.view().raw() == weights.embeddings.view().raw();
-  placed.head.weight = tied ? placed.embeddings : table(widened(weights.head, activations));
+  if (tied) {
+    placed.head.weight = placed.embeddings;
+  } else if (weights.head.weight.defined() || weights.head.packed != nullptr) {
+    placed.head = placed_together(context, {&weights.head}, activations);
+  }
   return placed;
 }
 
@@ -168,8 +192,10 @@ void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
   const TensorView hidden = space.hidden.view().rows(0, tokens);
   const TensorView input = normed(space, tokens), out = qkv(space, tokens);
   if (weights.qkv.size() == 1) {
-    norm_matmul(context, {hidden, weights.input_norm, config_.norm_epsilon, input},
-                weights.qkv[0].weight, bias_of(weights.qkv[0]), out);
+    const NormedRows rows{hidden, weights.input_norm, config_.norm_epsilon, input};
+    const LinearWeights& all = weights.qkv[0];
+    all.strips != nullptr ? norm_matmul(context, rows, *all.strips, bias_of(all), out)
+                          : norm_matmul(context, rows, all.weight, bias_of(all), out);
   } else {
     rms_norm(context, hidden, weights.input_norm, config_.norm_epsilon, input);
     show(weights, Product::qkv, input);
@@ -217,7 +243,10 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
     const TensorView rows = hidden.rows(begin, count);
     const TensorView input = normed(space, count);
     const TensorView gated = space.gated.view().rows(0, count);
-    if (weights.gate_up.size() == 1 && space.up.defined() && count > fused_rows) {
+    const NormedRows unnormed{rows, weights.post_norm, config_.norm_epsilon, input};
+    if (weights.gate_up.size() == 1 && weights.gate_up[0].strips != nullptr) {
+      norm_gated_matmul(context, unnormed, *weights.gate_up[0].strips, {}, gated);
+    } else if (weights.gate_up.size() == 1 && space.up.defined() && count > fused_rows) {
       // A captured graph cannot ask for memory, which this product would do by itself.
       const TensorView both = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
@@ -225,8 +254,7 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
       silu_mul(context, both.columns(0, config_.intermediate),
                both.columns(config_.intermediate, config_.intermediate), gated);
     } else if (weights.gate_up.size() == 1) {
-      norm_gated_matmul(context, {rows, weights.post_norm, config_.norm_epsilon, input},
-                        weights.gate_up[0].weight, {}, gated);
+      norm_gated_matmul(context, unnormed, weights.gate_up[0].weight, {}, gated);
     } else {
       const TensorView up = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);
@@ -253,7 +281,7 @@ Tensor DecoderLayers::logits(const Context& context, ConstTensorView hidden) con
   }
   Tensor narrow(type_, hidden.shape(), context.device);
   convert(context, hidden, narrow);
-  matmul(context, narrow, weights_.head.weight, result);
+  apply_linear(context, narrow, weights_.head, result);
   return result;
 }
 

@@ -25,8 +25,8 @@ DType activation_type(const Context& context, DType weight_type, GpuPrecision pr
   return narrow ? DType::bf16 : DType::f32;
 }
 
-Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,
-               DType activations, int64_t row_multiple, int64_t column_multiple) {
+Tensor stacked(const Context& context, std::span<const Tensor* const> matrices, DType activations,
+               int64_t row_multiple, int64_t column_multiple) {
   int64_t rows = 0, columns = 0;
   DType stored = DType::f32;
   for (const Tensor* matrix : matrices) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "base/context.h"
 #include "base/tensor.h"
@@ -31,8 +32,13 @@ DType activation_type(const Context& context, DType weight_type, GpuPrecision pr
 // The matrices one under the other on the context's device, each with its rows and columns padded
 // with zeros to multiples of `row_multiple` and `column_multiple`. Undefined ones are left out.
 // With f32 activations the stored type is kept, else it becomes bf16.
-Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,
-               DType activations, int64_t row_multiple = 1, int64_t column_multiple = 1);
+Tensor stacked(const Context& context, std::span<const Tensor* const> matrices, DType activations,
+               int64_t row_multiple = 1, int64_t column_multiple = 1);
+inline Tensor stacked(const Context& context, std::initializer_list<const Tensor*> matrices,
+                      DType activations, int64_t row_multiple = 1, int64_t column_multiple = 1) {
+  return stacked(context, std::span(matrices.begin(), matrices.size()), activations, row_multiple,
+                 column_multiple);
+}
 // Vectors one after the other, likewise, in the given type.
 Tensor joined(const Context& context, std::initializer_list<const Tensor*> vectors, DType type,
               int64_t multiple = 1);

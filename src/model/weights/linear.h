@@ -6,6 +6,7 @@
 #include "base/tensor.h"
 #include "model/weights/weights.h"
 #include "ops/matmul.h"
+#include "ops/packed_strips.h"
 
 namespace kinora {
 
@@ -15,6 +16,7 @@ inline void apply_linear(const Context& context, ConstTensorView x, const Linear
   if (linear.bias.defined()) options.bias = linear.bias.view();
   options.accumulate = accumulate;
   options.native_bf16 = native_bf16;
+  if (linear.strips != nullptr) return matmul(context, x, *linear.strips, out, options);
   if (linear.packed != nullptr) return matmul(context, x, *linear.packed, out, options);
   matmul(context, x, linear.weight, out, options);
 }

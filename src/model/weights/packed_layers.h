@@ -1,6 +1,6 @@
 // From published packings to the one that stays in memory: the codes of a layer are brought into
 // the order of PackedMatrix, its scales and zero points with them. Used by quantized_files.cc when
-// a model is loaded for the CPU.
+// a model is loaded.
 #pragma once
 
 #include <cstdint>

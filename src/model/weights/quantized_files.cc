@@ -477,7 +477,7 @@ TensorFiles open_weights(const Context& context, const FileSystem& files,
     Layer layer(result, layer_name);
     Widened widened = widen_layer(layer, result, scheme);
     TensorFiles::Pack pack;
-    if (context.device.is_cpu() && can_stay_packed(widened.packed)) {
+    if (can_stay_packed(widened.packed)) {
       pack = [packed = std::move(widened.packed), threads = context.threads] {
         return pack_layer(*threads, packed);
       };

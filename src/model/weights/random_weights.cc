@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "base/error.h"
 #include "base/gpu.h"
@@ -23,7 +24,37 @@ void fill_host(T* values, int64_t count, float scale, uint64_t seed) {
   }
 }
 
+// Codes with all bits random, but no NaN; scales that keep activations near one.
+std::shared_ptr<const PackedMatrix> random_packed(const ThreadPool& threads, PackedKind kind,
+                                                  int64_t rows, int64_t columns, uint64_t seed) {
+  const uint8_t mask = kind == PackedKind::int4 ? 0x0f : kind == PackedKind::fp8 ? 0xbf : 0xff;
+  const double largest = kind == PackedKind::int4 ? 8 : kind == PackedKind::int8 ? 128 : 2;
+  PackedMatrix::Source source;
+  source.kind = kind;
+  source.rows = rows;
+  source.columns = columns;
+  source.group = random_group;
+  source.zero = kind == PackedKind::int4 ? 8.0f : 0.0f;
+  source.codes = [=](int64_t first, int64_t count, uint8_t* codes) {
+    Random random(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(first));
+    for (int64_t i = 0; i < count * columns; i += 8) {
+      const uint64_t bits = random.next();
+      for (int64_t j = i; j < std::min(i + 8, count * columns); ++j) {
+        codes[j] = static_cast<uint8_t>(bits >> (j - i) * 8) & mask;
+      }
+    }
+  };
+  const auto scale = static_cast<float>(1.7 / std::sqrt(static_cast<double>(columns)) / largest);
+  source.scale = [=](int64_t, int64_t) { return scale; };
+  return std::make_shared<const PackedMatrix>(threads, source);
+}
+
 }  // namespace
+
+double bytes_of_weight(std::optional<PackedKind> packed) {
+  if (!packed) return 2;
+  return (*packed == PackedKind::int4 ? 0.5 : 1.0) + 4.0 / static_cast<double>(random_group);
+}
 
 void fill_random(const Context& context, TensorView out, float scale, uint64_t seed) {
   if (!out.contiguous() || (out.dtype() != DType::f32 && out.dtype() != DType::bf16)) {
@@ -55,7 +86,11 @@ Tensor WeightMaker::vector(int64_t length) {
 
 LinearWeights WeightMaker::linear(int64_t rows, int64_t columns, bool bias) {
   LinearWeights made;
-  made.weight = matrix(rows, columns);
+  if (packed_) {
+    made.packed = random_packed(*context_.threads, *packed_, rows, columns, ++seed_);
+  } else {
+    made.weight = matrix(rows, columns);
+  }
   if (bias) made.bias = vector(rows);
   return made;
 }
@@ -67,8 +102,9 @@ NormWeights WeightMaker::norm(int64_t width) {
   return made;
 }
 
-DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type) {
-  WeightMaker make(context, type);
+DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type,
+                              std::optional<PackedKind> packed) {
+  WeightMaker make(context, type, packed);
   const int64_t query = config.heads * config.head_size, key = config.kv_heads * config.head_size;
   DecoderWeights weights;
   weights.embeddings = make.matrix(config.vocabulary, config.hidden);
@@ -84,9 +120,9 @@ DecoderWeights random_decoder(const Context& context, const DecoderConfig& confi
       layer.key_norm = make.vector(config.head_size);
     }
     layer.post_norm = make.vector(config.hidden);
-    layer.gate.weight = make.matrix(config.intermediate, config.hidden);
-    layer.up.weight = make.matrix(config.intermediate, config.hidden);
-    layer.down.weight = make.matrix(config.hidden, config.intermediate);
+    layer.gate = make.linear(config.intermediate, config.hidden, false);
+    layer.up = make.linear(config.intermediate, config.hidden, false);
+    layer.down = make.linear(config.hidden, config.intermediate, false);
     weights.layers.push_back(std::move(layer));
   }
   weights.norm = make.vector(config.hidden);

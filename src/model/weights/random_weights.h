@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/context.h"
 #include "base/tensor.h"
 #include "model/config.h"
 #include "model/weights/weights.h"
+#include "ops/packed_matrix.h"
 
 namespace kinora {
 
@@ -20,7 +22,9 @@ Tensor random_tensor(const Context& context, DType type, const Shape& shape, flo
 // activations stay near one.
 class WeightMaker {
  public:
-  WeightMaker(const Context& context, DType type) : context_(context), type_(type) {}
+  // With `packed`, linear layers are made in 4 or 8 bits, in groups of 128 columns.
+  WeightMaker(const Context& context, DType type, std::optional<PackedKind> packed = {})
+      : context_(context), type_(type), packed_(packed) {}
 
   Tensor matrix(int64_t rows, int64_t columns);
   Tensor vector(int64_t length);
@@ -30,10 +34,17 @@ class WeightMaker {
  private:
   const Context& context_;
   DType type_;
+  std::optional<PackedKind> packed_;
   uint64_t seed_ = 0;
 };
 
-DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type);
+constexpr int64_t random_group = 128;  // columns that share a scale where weights are packed
+
+// With `packed`, the layers are; embeddings and head stay in `type`.
+DecoderWeights random_decoder(const Context& context, const DecoderConfig& config, DType type,
+                              std::optional<PackedKind> packed = {});
+// Bytes of one weight of its layers, scales included.
+double bytes_of_weight(std::optional<PackedKind> packed);
 
 // The best read bandwidth of the device, in bytes per second.
 double gpu_read_bandwidth(const Context& context);

@@ -14,13 +14,16 @@
 namespace kinora {
 
 class PackedMatrix;
+class PackedStrips;
 class WeightsBinder;
 
 struct LinearWeights {
   Tensor weight;  // [out, in]; undefined where it is packed
   Tensor bias;    // [out]; undefined when there is none
-  // The weight in 4 or 8 bits: decoder layers of quantised directories, on the CPU.
+  // The weight in 4 or 8 bits: decoder layers of quantised directories, as they are read and as a
+  // CPU uses them; and the same, maybe of several layers, where a GPU uses it.
   std::shared_ptr<const PackedMatrix> packed = nullptr;
+  std::shared_ptr<const PackedStrips> strips = nullptr;
 };
 
 struct NormWeights {

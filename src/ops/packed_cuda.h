@@ -1,0 +1,17 @@
+// The two ways to multiply with packed weights on a GPU, chosen in packed_cuda.cu. Only .cu files
+// include this.
+#pragma once
+
+#include "ops/cuda_kernels.h"
+#include "ops/packed_strips.h"
+
+namespace kinora::cuda {
+
+// Passes over the packed bytes, each for sixteen rows. They take no memory, so that they can stand
+// in a captured graph. Arguments as those of packed_matmul.
+void packed_few_rows(const Context& context, const MatmulWork& work, const PackedStrips& weight,
+                     const RowNorm& norm, int split);
+// Whether that can norm the rows on the way.
+bool packed_norm_fits(const MatmulWork& work, const RowNorm& norm);
+
+}  // namespace kinora::cuda
