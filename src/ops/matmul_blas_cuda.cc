@@ -26,7 +26,11 @@ void check_blas(cublasStatus_t status, const char* what) {
                                        std::to_string(static_cast<int>(status)));
 }
 
-cudaDataType_t blas_type(DType type) { return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+// Bytes are e4m3.
+cudaDataType_t blas_type(DType type) {
+  if (type == DType::u8) return CUDA_R_8F_E4M3;
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
 
 uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
@@ -40,6 +44,7 @@ struct Key {
   int64_t m, n, k, a_stride, weight_stride, out_stride;
   DType type, out_type, bias_type;
   bool bias, accumulate;
+  Fp8Scales::Kind scales;  // of e4m3 factors
   uint32_t a_alignment, weight_alignment, out_alignment;
   auto operator<=>(const Key&) const = default;
 };
@@ -47,9 +52,19 @@ struct Key {
 // Descriptors of one product, destroyed with it.
 class Product {
  public:
-  Product(const CublasLt& api, const Key& key, const void* bias) : api_(api) {
+  Product(const CublasLt& api, const Key& key, const void* bias, const Fp8Scales& scales)
+      : api_(api) {
     check_blas(api.desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    if (key.type == DType::u8) {
+      const bool blocks = key.scales == Fp8Scales::Kind::blocks;
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                                    : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                                    : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(scales.weight));
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(scales.a));
+    }
     if (key.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -127,9 +142,10 @@ class Blas {
     return *one;
   }
 
-  bool run(const Context& context, const MatmulWork& work, const Key& key) {
+  bool run(const Context& context, const MatmulWork& work, const Key& key,
+           const Fp8Scales& scales) {
     const cudaStream_t stream = enter(context);
-    const Product product(api_, key, work.bias.raw());
+    const Product product(api_, key, work.bias.raw(), scales);
     const cublasLtMatmulAlgo_t* chosen = algorithm(context, work, key, product, stream);
     if (chosen == nullptr) return false;
     multiply(product, work, *chosen, work.out.raw(), stream);
@@ -156,7 +172,7 @@ class Blas {
     if (known != algorithms_.end()) return known->second.empty() ? nullptr : &known->second[0];
     const auto found = propose(api_, handle_, product, key);
     size_t best = 0;
-    if (found.size() > 1 && key.m >= timed_rows && key.type == DType::bf16 && !capturing(stream)) {
+    if (found.size() > 1 && key.m >= timed_rows && key.type != DType::f32 && !capturing(stream)) {
       best = fastest(context, work, key, product, stream, found);
     }
     auto& kept = algorithms_[key];
@@ -217,7 +233,7 @@ class Blas {
 
 }  // namespace
 
-bool matmul_blas(const Context& context, const MatmulWork& work) {
+bool matmul_blas(const Context& context, const MatmulWork& work, const Fp8Scales& scales) {
   const bool biased = work.bias.raw() != nullptr;
   const auto stride = [](const ConstTensorView& view) {
     return view.size(0) > 1 ? view.stride(0) : std::max(view.stride(0), view.size(1));
@@ -233,14 +249,15 @@ bool matmul_blas(const Context& context, const MatmulWork& work) {
           work.bias.dtype(),
           biased && work.bias.dtype() != DType::f16,
           work.accumulate,
+          scales.kind,
           alignment_of(work.a.raw()),
           alignment_of(work.weight.raw()),
           alignment_of(work.out.raw())};
   Blas& blas = Blas::of(context.device.index);
-  if (key.bias && blas.run(context, work, key)) return true;
+  if (key.bias && blas.run(context, work, key, scales)) return true;
   key.bias = false;
   key.bias_type = DType::f32;
-  if (!blas.run(context, work, key)) return false;
+  if (!blas.run(context, work, key, scales)) return false;
   if (biased) add_bias(context, work.bias, work.out);
   return true;
 }

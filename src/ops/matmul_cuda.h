@@ -19,8 +19,17 @@ bool matmul_stream(const Context& context, const MatmulWork& work, bool gated);
 constexpr int64_t few_rows = 8;
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated);
 
-// Any number of rows through cuBLASLt: both bf16, or both f32 without any rounding of the factors.
-// False when the library does not support these shapes and alignments.
-bool matmul_blas(const Context& context, const MatmulWork& work);
+// Scales of two factors in e4m3: one for each row of both, or for 128 columns of each row of a and
+// for 128 rows by 128 columns of the weights.
+struct Fp8Scales {
+  enum class Kind : uint8_t { none, rows, blocks } kind = Kind::none;
+  const float* a = nullptr;       // [m], or [k / 128, m]
+  const float* weight = nullptr;  // [n], or [n / 128, k / 128 rounded up to a multiple of four]
+};
+
+// Any number of rows through cuBLASLt: both bf16, or both f32 without any rounding of the factors,
+// or both e4m3 (u8) with scales. False when the library does not support these shapes and
+// alignments.
+bool matmul_blas(const Context& context, const MatmulWork& work, const Fp8Scales& scales = {});
 
 }  // namespace kinora::cuda

@@ -76,9 +76,9 @@ int64_t most_few_rows(PackedKind kind) { return kind == PackedKind::int4 ? 64 : 
 void by_widening(const Context& context, const MatmulWork& work, const PackedStrips& weight) {
   const int64_t m = work.a.size(0), n = work.out.size(1), k = weight.columns();
   const int64_t in_strip = weight.paired() ? 8 : 16, halves = weight.paired() ? 2 : 1;
-  const int64_t at_once = std::clamp<int64_t>(
-      widened_elements / (std::max<int64_t>(k, 1) * PackedStrips::strip_rows) / 16 * 16, 16,
-      weight.strips());
+  const int64_t at_once =
+      std::min(weight.strips(),
+               std::max<int64_t>(16, widened_elements / (k * PackedStrips::strip_rows) / 16 * 16));
   const int64_t padded = (k + 7) / 8 * 8;
   for (int64_t strip = 0; strip < weight.strips(); strip += at_once) {
     const int64_t strips = std::min(at_once, weight.strips() - strip);
@@ -132,7 +132,7 @@ bool packed_matmul(const Context& context, const MatmulWork& work, const PackedS
   if (norm.weight.raw() != nullptr && !packed_norm_fits(work, norm)) return false;
   if (m <= most_few_rows(weight.kind())) {
     packed_few_rows(context, work, weight, norm, split);
-  } else {
+  } else if (!packed_by_fp8(context, work, weight)) {
     by_widening(context, work, weight);
   }
   return true;

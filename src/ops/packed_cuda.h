@@ -1,4 +1,4 @@
-// The two ways to multiply with packed weights on a GPU, chosen in packed_cuda.cu. Only .cu files
+// The ways to multiply with packed weights on a GPU, chosen in packed_cuda.cu. Only .cu files
 // include this.
 #pragma once
 
@@ -13,5 +13,10 @@ void packed_few_rows(const Context& context, const MatmulWork& work, const Packe
                      const RowNorm& norm, int split);
 // Whether that can norm the rows on the way.
 bool packed_norm_fits(const MatmulWork& work, const RowNorm& norm);
+
+// Many rows by fp8 weights on Hopper: the rows are rounded to e4m3 too, with a scale for 128
+// columns or one for the row, as the weights have it. False, with nothing done, where that does not
+// fit.
+bool packed_by_fp8(const Context& context, const MatmulWork& work, const PackedStrips& weight);
 
 }  // namespace kinora::cuda

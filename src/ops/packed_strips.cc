@@ -17,6 +17,7 @@ namespace kinora {
 namespace {
 
 constexpr int64_t lanes = 32;
+constexpr int64_t fp8_block = 128;  // rows and columns that share a scale in published fp8
 constexpr int64_t half_strip = PackedStrips::strip_rows / 2;
 // Zero points are kept as 128 + zero, which bf16 holds exactly from 0 to 255.
 constexpr float zero_offset = 128;
@@ -138,9 +139,39 @@ PackedStrips::PackedStrips(const Context& context, std::span<const PackedMatrix*
       }
     }
   });
+  if (kind_ == PackedKind::fp8) {
+    keep_fp8_scales([&](int64_t row, int64_t group) {
+      const auto& [matrix, index] = own[static_cast<size_t>(row)];
+      return matrix->scales(index / PackedMatrix::panel_rows)[group * PackedMatrix::panel_rows +
+                                                              index % PackedMatrix::panel_rows];
+    });
+    if (row_scales_.defined()) row_scales_ = row_scales_.to(context.device);
+    if (block_scales_.defined()) block_scales_ = block_scales_.to(context.device);
+  }
   codes_ = codes_.to(context.device);
   scales_ = scales_.to(context.device);
   if (differ) zeros_ = zeros_.to(context.device);
+}
+
+void PackedStrips::keep_fp8_scales(const std::function<float(int64_t row, int64_t group)>& scale) {
+  if (groups_ == 1) {
+    row_scales_ = Tensor(DType::f32, {rows_});
+    for (int64_t row = 0; row < rows_; ++row) row_scales_.data<float>()[row] = scale(row, 0);
+    return;
+  }
+  if (group_ != fp8_block || rows_ % fp8_block != 0 || columns_ % fp8_block != 0) return;
+  for (int64_t row = 0; row < rows_; ++row) {
+    for (int64_t group = 0; group < groups_; ++group) {
+      if (scale(row, group) != scale(row / fp8_block * fp8_block, group)) return;
+    }
+  }
+  const int64_t across = (groups_ + 3) / 4 * 4;
+  block_scales_ = Tensor::zeros(DType::f32, {rows_ / fp8_block, across});
+  for (int64_t block = 0; block < rows_ / fp8_block; ++block) {
+    for (int64_t group = 0; group < groups_; ++group) {
+      block_scales_.data<float>()[block * across + group] = scale(block * fp8_block, group);
+    }
+  }
 }
 
 int64_t PackedStrips::row_at(int64_t strip, int64_t row) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/context.h"
@@ -42,13 +43,23 @@ class PackedStrips {
   ConstTensorView codes() const { return codes_.view(); }
   ConstTensorView scales() const { return scales_.view(); }
   // A default view where one zero point holds for all.
-  ConstTensorView zeros() const { return zeros_.defined() ? zeros_.view() : ConstTensorView(); }
+  ConstTensorView zeros() const { return view_or_none(zeros_); }
   float zero() const { return zero_; }
+  // The scales of fp8 weights for products of e4m3 by e4m3, one for each row or for 128 rows by 128
+  // columns (matmul_cuda.h); a default view where they are of another kind.
+  ConstTensorView row_scales() const { return view_or_none(row_scales_); }
+  ConstTensorView block_scales() const { return view_or_none(block_scales_); }
 
   // The row of all matrices, one after the other, that is row `row` of a strip; may lie outside.
   int64_t row_at(int64_t strip, int64_t row) const;
 
  private:
+  static ConstTensorView view_or_none(const Tensor& tensor) {
+    return tensor.defined() ? tensor.view() : ConstTensorView();
+  }
+  // scale(row, group) of all rows, one matrix after the other.
+  void keep_fp8_scales(const std::function<float(int64_t row, int64_t group)>& scale);
+
   PackedKind kind_;
   int64_t rows_ = 0, columns_, group_, groups_, strips_, pieces_;
   bool paired_;
@@ -56,6 +67,7 @@ class PackedStrips {
   Tensor codes_;   // u8 [strips, pieces, 512 × bytes of a code pair]
   Tensor scales_;  // f32 [strips, groups, 8, 2]: of rows r and r + 8
   Tensor zeros_;   // bf16 of the same shape: 128 + zero point; or undefined
+  Tensor row_scales_, block_scales_;
 };
 
 // As the functions of the same names in matmul.h and norm_matmul.h, with weights in strips, on a

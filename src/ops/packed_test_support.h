@@ -19,7 +19,7 @@ struct PackedWeights {
 };
 
 inline PackedWeights random_packed(Random& random, PackedKind kind, int64_t n, int64_t k,
-                                   int64_t group, bool zeros) {
+                                   int64_t group, bool zeros, int64_t scale_rows = 1) {
   const int64_t groups = (k + group - 1) / group;
   std::vector<uint8_t> codes(static_cast<size_t>(n * k));
   std::vector<float> scales(static_cast<size_t>(n * groups)), shifts(scales.size());
@@ -28,6 +28,10 @@ inline PackedWeights random_packed(Random& random, PackedKind kind, int64_t n, i
     if (kind == PackedKind::fp8 && (code & 0x7f) == 0x7f) code = 0x08;
   }
   for (float& scale : scales) scale = static_cast<float>(0.01 + 0.02 * random.uniform());
+  for (int64_t i = 0; i < n * groups; ++i) {  // rows that share their scales
+    const int64_t first = i / groups / scale_rows * scale_rows;
+    scales[static_cast<size_t>(i)] = scales[static_cast<size_t>(first * groups + i % groups)];
+  }
   for (float& shift : shifts) {
     const int most = kind == PackedKind::int4 ? 16 : 100;
     shift = static_cast<float>(random.below(static_cast<uint64_t>(most)));
