@@ -14,6 +14,12 @@ __device__ __forceinline__ uint4 load_once(const __nv_bfloat16* at) {
   return value;
 }
 
+__device__ __forceinline__ uint32_t raw_of(__nv_bfloat162 value) {
+  uint32_t raw;
+  memcpy(&raw, &value, sizeof(raw));
+  return raw;
+}
+
 __device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
   if (bias == nullptr) return 0.0f;
   switch (type) {

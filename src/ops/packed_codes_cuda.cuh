@@ -2,7 +2,7 @@
 // for products with packed weights include this.
 #pragma once
 
-#include "base/cuda_support.h"
+#include "ops/matmul_parts_cuda.cuh"
 #include "ops/packed_strips.h"
 
 namespace kinora::cuda {
@@ -49,11 +49,6 @@ inline StripCodes codes_of(const PackedStrips& weight) {
   return codes;
 }
 
-__device__ __forceinline__ uint32_t raw_of(__nv_bfloat162 value) {
-  uint32_t raw;
-  memcpy(&raw, &value, sizeof(raw));
-  return raw;
-}
 __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t raw) {
   __nv_bfloat162 value;
   memcpy(&value, &raw, sizeof(value));
