@@ -26,7 +26,7 @@ struct Settings {
   int64_t hidden = 3584, intermediate = 18944, qkv = 4608;
   std::vector<int64_t> few{1, 2, 4, 8, 16, 32, 64};
   std::vector<int64_t> many{1024, 4096, 16384};
-  int64_t layers = 6;
+  int64_t layers = 4;
   int repeats = 9;
   bool splits = false;
   bool json = false;
@@ -54,6 +54,8 @@ struct Product {
   bool paired;
 };
 
+constexpr double beyond_caches = 200e6;  // bytes
+
 struct Weights {
   std::vector<std::shared_ptr<const PackedStrips>> packed;
   std::vector<Tensor> plain;
@@ -65,19 +67,20 @@ Weights make_weights(const Context& context, const Product& product, PackedKind 
   Weights made;
   WeightMaker make(context, DType::bf16, kind), plain(context, DType::bf16);
   const int64_t rows = product.paired ? product.n / 2 : product.n;
-  for (int64_t i = 0; i < layers; ++i) {
-    const LinearWeights one = make.linear(rows, product.k, false);
-    std::vector<const PackedMatrix*> parts{one.packed.get()};
-    LinearWeights other;
-    if (product.paired) {
-      other = make.linear(rows, product.k, false);
-      parts.push_back(other.packed.get());
-    }
-    made.packed.push_back(std::make_shared<PackedStrips>(context, parts, product.paired));
-    made.packed_bytes += static_cast<double>(made.packed.back()->bytes());
-    made.plain.push_back(plain.matrix(product.n, product.k));
+  const LinearWeights one = make.linear(rows, product.k, false);
+  std::vector<const PackedMatrix*> parts{one.packed.get()};
+  LinearWeights other;
+  if (product.paired) {
+    other = make.linear(rows, product.k, false);
+    parts.push_back(other.packed.get());
   }
-  made.packed_bytes /= static_cast<double>(layers);
+  // The same numbers in memory of their own for every layer.
+  do {
+    made.packed.push_back(std::make_shared<PackedStrips>(context, parts, product.paired));
+    made.plain.push_back(plain.matrix(product.n, product.k));
+    made.packed_bytes = static_cast<double>(made.packed.back()->bytes());
+  } while (std::ssize(made.packed) < layers ||
+           made.packed_bytes * static_cast<double>(made.packed.size()) < beyond_caches);
   return made;
 }
 
@@ -196,7 +199,7 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", settings.hidden)->capture_default_str();
   app.add_option("--intermediate", settings.intermediate)->capture_default_str();
   app.add_option("--qkv", settings.qkv, "Rows of queries, keys and values")->capture_default_str();
-  app.add_option("--layers", settings.layers, "Matrices in turn")->capture_default_str();
+  app.add_option("--layers", settings.layers, "Matrices in turn, at least")->capture_default_str();
   app.add_option("--repeats", settings.repeats)->capture_default_str();
   app.add_flag("--splits", settings.splits, "Also with other numbers of blocks for a row");
   app.add_flag("--json", settings.json);

@@ -78,7 +78,7 @@ void matmul(const Context& context, const MatmulWork& work);
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out);
 // work.a is f32, is normed on the way and rounded to bf16. False, with nothing done, if that does
-// not fit: more than eight rows, other types, rows not aligned to 16 bytes, rows that are too long.
+// not fit: more than one row, other types, rows not aligned to 16 bytes, rows that are too long.
 bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
                  float epsilon, bool gated);
 

@@ -5,16 +5,14 @@
 
 namespace kinora::cuda {
 
+// bf16 by bf16, up to `skinny_rows` rows of a: the weights are read once, at memory speed. `gated`
+// pairs row n of the weights with row n + out.size(1), as gated_matmul does.
+constexpr int64_t skinny_rows = 8;
+bool skinny_fits(const Context& context, const MatmulWork& work);
+void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
+
 // One row, bf16 by bf16: the fastest of all. False, with nothing done, where it does not fit.
 bool matmul_stream(const Context& context, const MatmulWork& work, bool gated);
-
-// bf16 by bf16: the weights are read once for every sixteen rows, at memory speed. `gated` pairs
-// row n of the weights with row n + out.size(1), as gated_matmul does. Rows are normed on the way
-// where there is a norm. `split` as in packed_matmul. False, with nothing done, where it does not
-// fit.
-constexpr int64_t few_bf16_rows = 16;  // for more the library is faster
-bool matmul_few_rows(const Context& context, const MatmulWork& work, const RowNorm& norm,
-                     bool gated, int split = 0);
 
 // f32 rows, weights of any type, up to eight rows; `gated` likewise. None of the three takes
 // memory, so that they can stand in a captured graph.

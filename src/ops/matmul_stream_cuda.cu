@@ -252,7 +252,6 @@ bool matmul_stream(const Context& context, const MatmulWork& work, bool gated) {
 
 bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,
                  float epsilon, bool gated) {
-  if (work.out.size(0) > 1) return matmul_few_rows(context, work, {norm, epsilon}, gated);
   if (work.out.dtype() != DType::bf16 || norm.dtype() != DType::bf16 ||
       !starts_at_sixteen_bytes(norm.raw()) || !fits(context, work, gated)) {
     return false;

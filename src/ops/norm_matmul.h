@@ -1,4 +1,4 @@
-// Products of normed rows, as at the start of both halves of a decoder layer. For few rows, as in
+// Products of normed rows, as at the start of both halves of a decoder layer. For one row, as in
 // decoding, a GPU norms and multiplies in one pass.
 #pragma once
 

@@ -2,6 +2,8 @@
 // for products with packed weights include this.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include "ops/matmul_parts_cuda.cuh"
 #include "ops/packed_strips.h"
 
@@ -19,7 +21,8 @@ struct StripCodes {
   const float2* scales;   // [strips, groups, 8]: of rows r and r + 8
   const uint32_t* zeros;  // the same, two of bf16; null: `zero` everywhere
   uint32_t zero;
-  int strips, pieces, group, groups;
+  int strips, pieces;
+  int group_pieces, groups;  // pieces that share a scale
   bool paired;
 
   template <PackedKind kind>
@@ -28,7 +31,7 @@ struct StripCodes {
   }
   // Of the scales of the lane's rows in a piece.
   __device__ __forceinline__ int64_t scale_of(int strip, int at, int lane) const {
-    return (int64_t{strip} * groups + at * strip_piece / group) * 8 + lane / 4;
+    return (int64_t{strip} * groups + at / group_pieces) * 8 + lane / 4;
   }
 };
 
@@ -42,9 +45,9 @@ inline StripCodes codes_of(const PackedStrips& weight) {
   codes.strips = static_cast<int>(weight.strips());
   codes.pieces = static_cast<int>(weight.pieces());
   // The only group of a row may end within a piece.
-  codes.group =
-      static_cast<int>(weight.groups() == 1 ? weight.pieces() * strip_piece : weight.group());
-  codes.groups = static_cast<int>(weight.groups());
+  codes.group_pieces = static_cast<int>(
+      weight.groups() == 1 ? weight.pieces() : weight.group() / PackedStrips::piece_columns);
+  codes.groups = static_cast<int>(weight.stored_groups());
   codes.paired = weight.paired();
   return codes;
 }
@@ -90,34 +93,78 @@ __device__ __forceinline__ void widen_fp8(uint32_t (&left)[4], const uint32_t (&
   }
 }
 
-// What a lane has of a piece.
+// The registers of a product, without their scales, from two words of codes in 8 bits or one in 4.
+// `zeros`: 128 + the zero points of the lane's two rows, as bf16.
 template <PackedKind kind>
-struct LanePiece {
-  uint32_t words[4 * lane_vectors<kind>];
-
-  __device__ __forceinline__ void put(int vector, const uint4& four) {
-    words[4 * vector] = four.x;
-    words[4 * vector + 1] = four.y;
-    words[4 * vector + 2] = four.z;
-    words[4 * vector + 3] = four.w;
-  }
-  // The registers of product `step`, without their scales.
-  __device__ __forceinline__ void widen(uint32_t (&left)[4], int step, uint32_t zeros) const {
-    if constexpr (kind == PackedKind::int4) {
-      const uint32_t zero[2] = {__byte_perm(zeros, 0, 0x1010), __byte_perm(zeros, 0, 0x3232)};
-      widen_int4(left, words[step], zero);
+__device__ __forceinline__ void widen_codes(uint32_t (&left)[4], const uint32_t* words,
+                                            uint32_t zeros) {
+  if constexpr (kind == PackedKind::int4) {
+    const uint32_t zero[2] = {__byte_perm(zeros, 0, 0x1010), __byte_perm(zeros, 0, 0x3232)};
+    widen_int4(left, words[0], zero);
+  } else {
+    const uint32_t own[2] = {words[0], words[1]};
+    if constexpr (kind == PackedKind::int8) {
+      const float zero[2] = {8388608.0f + __uint_as_float(zeros << 16),
+                             8388608.0f + __uint_as_float(zeros & 0xffff0000u)};
+      widen_int8(left, own, zero);
     } else {
-      const uint32_t own[2] = {words[2 * step], words[2 * step + 1]};
-      if constexpr (kind == PackedKind::int8) {
-        const float zero[2] = {8388608.0f + __uint_as_float(zeros << 16),
-                               8388608.0f + __uint_as_float(zeros & 0xffff0000u)};
-        widen_int8(left, own, zero);
-      } else {
-        widen_fp8(left, own);
-      }
+      widen_fp8(left, own);
     }
   }
+}
+
+// What turns a product with halves_of into one with the numbers that the codes stand for, for the
+// lane's two rows: scale · (product − offset · sum of the other factor).
+struct Affine {
+  float scale[2], offset[2];
 };
+
+template <PackedKind kind>
+__device__ __forceinline__ Affine affine_of(const float2& scale, uint32_t zeros) {
+  const float low = __uint_as_float(zeros << 16), high = __uint_as_float(zeros & 0xffff0000u);
+  if constexpr (kind == PackedKind::int4) {
+    // 1024 + zero point, and 16 times the second row's
+    return {{scale.x, scale.y * 0.0625f}, {low + (1024.0f - 128), fmaf(high, 16, 1024 - 16 * 128)}};
+  } else if constexpr (kind == PackedKind::int8) {
+    return {{scale.x, scale.y}, {low + 1024.0f, high + 1024.0f}};
+  } else {
+    return {{scale.x, scale.y}, {}};
+  }
+}
+
+// The registers of a product in f16, as few instructions as can be: codes come with an offset, and
+// in 4 bits those of the second row 16 times as large (Affine). As f16, 0x6400 + code is
+// 1024 + code.
+template <PackedKind kind>
+__device__ __forceinline__ void halves_of(uint32_t (&left)[4], const uint32_t* words) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kind == PackedKind::int4) {
+      const uint32_t word = i < 2 ? words[0] : words[0] >> 8;
+      // (word & mask) | exponent in one instruction
+      asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+          : "=r"(left[i])
+          : "r"(word), "r"(i % 2 == 0 ? 0x000f000fu : 0x00f000f0u), "r"(0x64006400u));
+    } else if constexpr (kind == PackedKind::int8) {
+      left[i] = __byte_perm(words[i / 2], 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
+    } else {
+      const auto both = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (16 * (i % 2)));
+      const __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(both, __NV_E4M3);
+      left[i] = halves.x | static_cast<uint32_t>(halves.y) << 16;
+    }
+  }
+}
+
+// What a lane has of a piece; `from` is its first vector.
+template <PackedKind kind>
+__device__ __forceinline__ void read_piece(uint32_t (&words)[4 * lane_vectors<kind>],
+                                           const uint4* from) {
+#pragma unroll
+  for (int v = 0; v < lane_vectors<kind>; ++v) {
+    const uint4 four = __ldg(from + v * 32);
+    memcpy(words + 4 * v, &four, sizeof(four));
+  }
+}
 
 // Calls body.operator()<kind>().
 template <class Body>

@@ -32,9 +32,8 @@ __global__ void widen_kernel(WidenShape shape, __nv_bfloat16* out) {
   const int strip = shape.first + static_cast<int>(blockIdx.y);
   if (at >= shape.packed.pieces) return;
   const uint4* from = shape.packed.piece_of<kind>(strip, at) + lane;
-  LanePiece<kind> own;
-#pragma unroll
-  for (int v = 0; v < vectors; ++v) own.put(v, __ldg(from + v * 32));
+  uint32_t words[4 * vectors];
+  read_piece<kind>(words, from);
   const int64_t part = shape.packed.scale_of(strip, at, lane);
   const float2 scale = __ldg(shape.packed.scales + part);
   const uint32_t zeros =
@@ -42,7 +41,7 @@ __global__ void widen_kernel(WidenShape shape, __nv_bfloat16* out) {
 #pragma unroll
   for (int step = 0; step < piece_steps; ++step) {
     uint32_t left[4];
-    own.widen(left, step, zeros);
+    widen_codes<kind>(left, words + step * vectors, zeros);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float by = i % 2 == 0 ? scale.x : scale.y;
@@ -70,8 +69,9 @@ __global__ void widen_kernel(WidenShape shape, __nv_bfloat16* out) {
 // Weights that are widened at once; products of that size are long enough.
 constexpr int64_t widened_elements = int64_t{48} << 20;
 
-// Up to here passes over the packed bytes cost less than widening them.
-int64_t most_few_rows(PackedKind kind) { return kind == PackedKind::int4 ? 64 : 32; }
+// Up to here rows go over the packed bytes, sixteen at a time. A captured graph has no more of
+// them, and cannot ask for the memory that the other ways need.
+constexpr int64_t most_few_rows = 64;
 
 void by_widening(const Context& context, const MatmulWork& work, const PackedStrips& weight) {
   const int64_t m = work.a.size(0), n = work.out.size(1), k = weight.columns();
@@ -130,11 +130,11 @@ bool packed_matmul(const Context& context, const MatmulWork& work, const PackedS
   const int64_t m = work.out.size(0);
   if (m == 0 || work.out.size(1) == 0) return true;
   if (norm.weight.raw() != nullptr && !packed_norm_fits(work, norm)) return false;
-  if (m <= most_few_rows(weight.kind())) {
-    packed_few_rows(context, work, weight, norm, split);
-  } else if (!packed_by_fp8(context, work, weight)) {
-    by_widening(context, work, weight);
+  if (m <= most_few_rows && packed_few_rows(context, work, weight, norm, split)) {
+    return true;
   }
+  if (norm.weight.raw() != nullptr) return false;
+  if (!packed_by_fp8(context, work, weight)) by_widening(context, work, weight);
   return true;
 }
 

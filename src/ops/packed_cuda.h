@@ -8,8 +8,9 @@
 namespace kinora::cuda {
 
 // Passes over the packed bytes, each for sixteen rows. They take no memory, so that they can stand
-// in a captured graph. Arguments as those of packed_matmul.
-void packed_few_rows(const Context& context, const MatmulWork& work, const PackedStrips& weight,
+// in a captured graph. Arguments as those of packed_matmul. False, with nothing done, where the
+// columns are too many.
+bool packed_few_rows(const Context& context, const MatmulWork& work, const PackedStrips& weight,
                      const RowNorm& norm, int split);
 // Whether that can norm the rows on the way.
 bool packed_norm_fits(const MatmulWork& work, const RowNorm& norm);

@@ -34,15 +34,14 @@ __global__ void codes_kernel(CodesShape shape, uint8_t* out) {
   if (at >= shape.packed.pieces) return;
   const uint4* from =
       shape.packed.piece_of<PackedKind::fp8>(shape.first + static_cast<int>(blockIdx.y), at) + lane;
-  LanePiece<PackedKind::fp8> own;
-#pragma unroll
-  for (int v = 0; v < 2; ++v) own.put(v, __ldg(from + v * 32));
+  uint32_t words[8];
+  read_piece<PackedKind::fp8>(words, from);
 #pragma unroll
   for (int word = 0; word < 8; ++word) {
     const int column = word / 2 * 16 + word % 2 * 8 + lane % 4 * 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const auto both = static_cast<uint16_t>(own.words[word] >> (16 * half));
+      const auto both = static_cast<uint16_t>(words[word] >> (16 * half));
       memcpy(&tile[warp][lane / 4 + half * 8][column], &both, sizeof(both));
     }
   }
@@ -62,34 +61,65 @@ __global__ void codes_kernel(CodesShape shape, uint8_t* out) {
 struct RowsShape {
   const __nv_bfloat16* a;
   int64_t a_stride;
-  int m, k;
+  int m, k;            // k is a multiple of eight
+  bool whole_vectors;  // rows can be read sixteen bytes at a time
 };
 
 __device__ __forceinline__ float scale_for(float largest) {
   return largest > 0 ? largest / largest_e4m3 : 1.0f;
 }
 
-__device__ __forceinline__ uint16_t rounded(float low, float high, float inverse) {
-  return __nv_cvt_float2_to_fp8x2(make_float2(low * inverse, high * inverse), __NV_SATFINITE,
-                                  __NV_E4M3);
-}
+struct Eight {
+  float values[8];
 
-// A warp takes 128 columns of a row.
+  __device__ __forceinline__ Eight(const RowsShape& shape, int64_t row, int64_t column) {
+    const __nv_bfloat16* from = shape.a + row * shape.a_stride + column;
+    if (shape.whole_vectors) {
+      const uint4 raw = __ldg(reinterpret_cast<const uint4*>(from));
+      const uint32_t pairs[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        values[i] = __uint_as_float(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xffff0000u);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] = to_float(from[i]);
+    }
+  }
+  __device__ __forceinline__ float largest() const {
+    float found = 0;
+#pragma unroll
+    for (const float value : values) found = fmaxf(found, fabsf(value));
+    return found;
+  }
+  __device__ __forceinline__ void write(uint8_t* out, float inverse) const {
+    uint16_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = __nv_cvt_float2_to_fp8x2(
+          make_float2(values[2 * i] * inverse, values[2 * i + 1] * inverse), __NV_SATFINITE,
+          __NV_E4M3);
+    }
+    memcpy(out, pairs, sizeof(pairs));
+  }
+};
+
+// Half a warp takes 128 columns of a row.
 __global__ void round_blocks_kernel(RowsShape shape, uint8_t* out, float* scales) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x) % 16;
   const int blocks = shape.k / block_columns;
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * (2 * warps) + threadIdx.x / 16;
   const int64_t row = at / blocks, block = at % blocks;
-  if (row >= shape.m) return;
-  const int64_t column = block * block_columns + lane * 4;
-  float values[4];
-  for (int i = 0; i < 4; ++i) values[i] = to_float(shape.a[row * shape.a_stride + column + i]);
-  const float own =
-      fmaxf(fmaxf(fabsf(values[0]), fabsf(values[1])), fmaxf(fabsf(values[2]), fabsf(values[3])));
-  const float scale = scale_for(warp_max(own)), inverse = 1.0f / scale;
-  const uint32_t four = rounded(values[0], values[1], inverse) |
-                        uint32_t{rounded(values[2], values[3], inverse)} << 16;
-  *reinterpret_cast<uint32_t*>(out + row * shape.k + column) = four;
+  const bool inside = row < shape.m;
+  const int64_t column = block * block_columns + lane * 8;
+  const Eight eight(shape, inside ? row : 0, inside ? column : 0);
+  float largest = eight.largest();
+  for (int step = 1; step < 16; step *= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, step));
+  }
+  if (!inside) return;
+  const float scale = scale_for(largest);
+  eight.write(out + row * shape.k + column, 1.0f / scale);
   if (lane == 0) scales[block * shape.m + row] = scale;
 }
 
@@ -97,15 +127,13 @@ __global__ void round_blocks_kernel(RowsShape shape, uint8_t* out, float* scales
 __global__ void round_rows_kernel(RowsShape shape, uint8_t* out, float* scales) {
   __shared__ float scratch[32];
   const auto row = static_cast<int64_t>(blockIdx.x);
-  const __nv_bfloat16* from = shape.a + row * shape.a_stride;
   float largest = 0;
-  for (int j = static_cast<int>(threadIdx.x); j < shape.k; j += threads) {
-    largest = fmaxf(largest, fabsf(to_float(from[j])));
+  for (int j = static_cast<int>(threadIdx.x) * 8; j < shape.k; j += 8 * threads) {
+    largest = fmaxf(largest, Eight(shape, row, j).largest());
   }
-  const float scale = scale_for(block_max(largest, scratch)), inverse = 1.0f / scale;
-  for (int j = static_cast<int>(threadIdx.x) * 2; j < shape.k; j += 2 * threads) {
-    *reinterpret_cast<uint16_t*>(out + row * shape.k + j) =
-        rounded(to_float(from[j]), to_float(from[j + 1]), inverse);
+  const float scale = scale_for(block_max(largest, scratch));
+  for (int j = static_cast<int>(threadIdx.x) * 8; j < shape.k; j += 8 * threads) {
+    Eight(shape, row, j).write(out + row * shape.k + j, 1.0f / scale);
   }
   if (threadIdx.x == 0) scales[row] = scale;
 }
@@ -139,10 +167,12 @@ bool packed_by_fp8(const Context& context, const MatmulWork& work, const PackedS
   Tensor codes(DType::u8, {halves * step, k}, context.device);
   Tensor both = weight.paired() ? Tensor(DType::bf16, {m, 2 * step}, context.device) : Tensor();
   const cudaStream_t stream = enter(context);
-  const RowsShape rows{device_data<__nv_bfloat16>(work.a), work.a.stride(0), static_cast<int>(m),
-                       static_cast<int>(k)};
+  const RowsShape rows{
+      device_data<__nv_bfloat16>(work.a), work.a.stride(0), static_cast<int>(m),
+      static_cast<int>(k),
+      work.a.stride(0) % 8 == 0 && reinterpret_cast<uintptr_t>(work.a.raw()) % 16 == 0};
   if (blocks) {
-    launch({blocks_for(m * (k / block_columns), warps), threads, 0, stream}, "rounding rows",
+    launch({blocks_for(m * (k / block_columns), 2 * warps), threads, 0, stream}, "rounding rows",
            round_blocks_kernel, rows, device_data<uint8_t>(rounded.view()),
            device_data<float>(scales.view()));
   } else {

@@ -88,6 +88,9 @@ PackedStrips::PackedStrips(const Context& context, std::span<const PackedMatrix*
   if (!takes(parts) || (paired && (parts.size() != 2 || parts[0]->rows() != parts[1]->rows()))) {
     throw Error(ErrorKind::internal, "these packed matrices do not fit under one another");
   }
+  // In 4 bits two pieces are read at once.
+  if (kind_ == PackedKind::int4) pieces_ += pieces_ % 2;
+  stored_groups_ = groups_ == 1 ? 1 : (pieces_ * piece_columns + group_ - 1) / group_;
   // The matrix and the row in it of every row, one matrix after the other.
   std::vector<std::pair<const PackedMatrix*, int64_t>> own;
   bool differ = false;
@@ -99,9 +102,9 @@ PackedStrips::PackedStrips(const Context& context, std::span<const PackedMatrix*
   const int64_t in_strips = paired ? half_strip : strip_rows;
   strips_ = ((paired ? rows_ / 2 : rows_) + in_strips - 1) / in_strips;
   codes_ = Tensor::zeros(DType::u8, {strips_, pieces_, piece_bytes(kind_)});
-  scales_ = Tensor::zeros(DType::f32, {strips_, groups_, half_strip, 2});
+  scales_ = Tensor::zeros(DType::f32, {strips_, stored_groups_, half_strip, 2});
   differ &= kind_ != PackedKind::fp8;
-  if (differ) zeros_ = Tensor::zeros(DType::bf16, {strips_, groups_, half_strip, 2});
+  if (differ) zeros_ = Tensor::zeros(DType::bf16, {strips_, stored_groups_, half_strip, 2});
   // int8 is kept as code + 128: what is added to make it a number takes that off again.
   const uint8_t flip = kind_ == PackedKind::int8 ? 0x80 : 0;
   std::array<std::array<Bits, piece_columns>, strip_rows> bits;
@@ -129,7 +132,8 @@ PackedStrips::PackedStrips(const Context& context, std::span<const PackedMatrix*
         for (int64_t group = 0; group < groups_; ++group) {
           const int64_t from = group * PackedMatrix::panel_rows + lane;
           const int64_t target =
-              ((strip * groups_ + group) * half_strip + row % half_strip) * 2 + row / half_strip;
+              ((strip * stored_groups_ + group) * half_strip + row % half_strip) * 2 +
+              row / half_strip;
           scales_.data<float>()[target] = matrix->scales(panel)[from];
           if (!differ) continue;
           const float* zeros = matrix->zeros(panel);
@@ -201,7 +205,9 @@ void widen_on_cpu(const PackedStrips& weight, TensorView out) {
                                        piece_bytes(weight.kind()) +
                                    place.byte];
         const int64_t in_group =
-            ((strip * weight.groups() + j / weight.group()) * half_strip + row % half_strip) * 2 +
+            ((strip * weight.stored_groups() + j / weight.group()) * half_strip +
+             row % half_strip) *
+                2 +
             row / half_strip;
         const float zero = own_zeros
                                ? weight.zeros().data<bf16>()[in_group].to_float() - zero_offset

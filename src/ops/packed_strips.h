@@ -34,9 +34,10 @@ class PackedStrips {
   int64_t columns() const { return columns_; }
   int64_t group() const { return group_; }  // columns that share a scale
   int64_t groups() const { return groups_; }
+  int64_t stored_groups() const { return stored_groups_; }  // those of padding included
   bool paired() const { return paired_; }
   int64_t strips() const { return strips_; }
-  int64_t pieces() const { return pieces_; }
+  int64_t pieces() const { return pieces_; }  // in 4 bits an even number
   int64_t bytes() const;
   Device device() const { return codes_.device(); }
 
@@ -61,11 +62,11 @@ class PackedStrips {
   void keep_fp8_scales(const std::function<float(int64_t row, int64_t group)>& scale);
 
   PackedKind kind_;
-  int64_t rows_ = 0, columns_, group_, groups_, strips_, pieces_;
+  int64_t rows_ = 0, columns_, group_, groups_, stored_groups_, strips_, pieces_;
   bool paired_;
   float zero_;
   Tensor codes_;   // u8 [strips, pieces, 512 × bytes of a code pair]
-  Tensor scales_;  // f32 [strips, groups, 8, 2]: of rows r and r + 8
+  Tensor scales_;  // f32 [strips, stored groups, 8, 2]: of rows r and r + 8
   Tensor zeros_;   // bf16 of the same shape: 128 + zero point; or undefined
   Tensor row_scales_, block_scales_;
 };

@@ -23,7 +23,7 @@ namespace {
 int64_t feed_forward_rows(const Context& context) { return context.device.is_cpu() ? 512 : 8192; }
 
 // Up to this many rows a GPU multiplies by gate and up, and joins the two, in one kernel.
-constexpr int64_t fused_rows = 16;
+constexpr int64_t fused_rows = 8;
 
 // Says at once when the library for products is missing, not after the weights have gone up.
 void try_a_product(const Context& context) {

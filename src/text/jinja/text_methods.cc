@@ -11,8 +11,7 @@
 namespace kinora::jinja {
 namespace {
 
-const std::string& text_argument(const std::optional<Value>& value, std::string_view method) {
-  static const std::string none;
+std::string text_argument(const std::optional<Value>& value, std::string_view method) {
   if (!value) throw Problem(fmt::format("{}() lacks an argument", method));
   if (value->is_undefined()) throw Problem(value->why_undefined());
   if (!value->is_string()) {
@@ -40,7 +39,7 @@ Value strip_method(Runtime& runtime, const std::string& self, const Arguments& a
     if (side != Side::left) text = strip_right(text);
     return text;
   }
-  const std::string& characters = text_argument(set, "strip");
+  const std::string characters = text_argument(set, "strip");
   if (side != Side::right) text = strip_left(text, characters);
   if (side != Side::left) text = strip_right(text, characters);
   return text;
@@ -78,7 +77,7 @@ Value split_method(Runtime& runtime, const std::string& self, const Arguments& a
     }
     return Value::list(split_at_spaces(text, most));
   }
-  const std::string& at = text_argument(separator, "split");
+  const std::string at = text_argument(separator, "split");
   if (at.empty()) throw Problem("empty separator");
   Items parts;
   const auto may_split = [&] { return most < 0 || static_cast<int64_t>(parts.size()) < most; };
@@ -106,7 +105,7 @@ Value affix_method(Runtime& runtime, const std::string& self, const Arguments& a
   runtime.spend(1);
   const std::optional<Value> affix = arguments.take(0, "");
   const auto fits = [&](const Value& one) {
-    const std::string& text = text_argument(one, at_end ? "endswith" : "startswith");
+    const std::string text = text_argument(one, at_end ? "endswith" : "startswith");
     return at_end ? self.ends_with(text) : self.starts_with(text);
   };
   if (affix && affix->is_indexable()) return std::ranges::any_of(affix->sequence().items, fits);
@@ -114,28 +113,28 @@ Value affix_method(Runtime& runtime, const std::string& self, const Arguments& a
 }
 
 Value remove_prefix(Runtime& runtime, const std::string& self, const Arguments& arguments) {
-  const std::string& affix = text_argument(arguments.take(0, ""), "removeprefix");
+  const std::string affix = text_argument(arguments.take(0, ""), "removeprefix");
   runtime.spend(self.size());
   return self.starts_with(affix) ? self.substr(affix.size()) : self;
 }
 
 Value remove_suffix(Runtime& runtime, const std::string& self, const Arguments& arguments) {
-  const std::string& affix = text_argument(arguments.take(0, ""), "removesuffix");
+  const std::string affix = text_argument(arguments.take(0, ""), "removesuffix");
   runtime.spend(self.size());
   return self.ends_with(affix) ? self.substr(0, self.size() - affix.size()) : self;
 }
 
 Value replace_method(Runtime& runtime, const std::string& self, const Arguments& arguments) {
   arguments.expect("replace", 3);
-  const std::string& old = text_argument(arguments.take(0, ""), "replace");
-  const std::string& fresh = text_argument(arguments.take(1, ""), "replace");
+  const std::string old = text_argument(arguments.take(0, ""), "replace");
+  const std::string fresh = text_argument(arguments.take(1, ""), "replace");
   return replace_text(runtime, self, old, fresh, count_argument(arguments.take(2, "")));
 }
 
 template <bool last>
 Value find_place(Runtime& runtime, const std::string& self, const Arguments& arguments) {
   arguments.expect("find", 1);
-  const std::string& what = text_argument(arguments.take(0, ""), "find");
+  const std::string what = text_argument(arguments.take(0, ""), "find");
   runtime.spend(self.size());
   const size_t at = last ? self.rfind(what) : self.find(what);
   if (at == std::string::npos) return -1;
@@ -150,7 +149,7 @@ Value index_method(Runtime& runtime, const std::string& self, const Arguments& a
 
 Value count_method(Runtime& runtime, const std::string& self, const Arguments& arguments) {
   arguments.expect("count", 1);
-  const std::string& what = text_argument(arguments.take(0, ""), "count");
+  const std::string what = text_argument(arguments.take(0, ""), "count");
   runtime.spend(self.size());
   if (what.empty()) return count_characters(self) + 1;
   int64_t count = 0;
@@ -167,7 +166,7 @@ Value join_method(Runtime& runtime, const std::string& self, const Arguments& ar
   std::string out;
   bool first = true;
   for (const Value& item : items_of(*items)) {
-    const std::string& text = text_argument(item, "join");
+    const std::string text = text_argument(item, "join");
     runtime.spend(self.size() + text.size());
     if (!first) out += self;
     first = false;
@@ -178,7 +177,7 @@ Value join_method(Runtime& runtime, const std::string& self, const Arguments& ar
 
 template <bool last>
 Value partition_method(Runtime& runtime, const std::string& self, const Arguments& arguments) {
-  const std::string& at = text_argument(arguments.take(0, ""), "partition");
+  const std::string at = text_argument(arguments.take(0, ""), "partition");
   if (at.empty()) throw Problem("empty separator");
   runtime.spend(self.size());
   const size_t place = last ? self.rfind(at) : self.find(at);

@@ -1,0 +1,287 @@
+// Products with few rows, where reading the weights is all the work. A block takes 16 or 32 rows of
+// the weights and streams them, with the same columns of a, through a ring in shared memory; its
+// eight warps share the columns and add up at the end. The tensor cores do the arithmetic: sixteen
+// rows of weights times eight rows of a, some of them empty, cost nothing compared with reading.
+#include "ops/matmul_cuda.h"
+#include "ops/matmul_parts_cuda.cuh"
+
+namespace kinora::cuda {
+namespace {
+
+constexpr int warps = 8;
+constexpr int chunk = 256;         // columns of a stage
+constexpr int pieces = chunk / 8;  // of 16 bytes, in a row of a stage
+constexpr int row_bytes = chunk * 2;
+
+struct SkinnyShape {
+  const __nv_bfloat16* a;
+  const __nv_bfloat16* weight;
+  const void* bias;  // of the type `bias_type`; null: none
+  DType bias_type;
+  bool accumulate;
+  int m;
+  int64_t n, k, a_stride, weight_stride, out_stride;
+};
+
+// sum[16 × 8] += left[16 × 16] · right[16 × 8]
+__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void load_four(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// 16 bytes to shared memory, zeros where `bytes` is 0.
+__device__ __forceinline__ void copy_sixteen(uint32_t target, const void* source, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(bytes)
+               : "memory");
+}
+
+// Where piece `piece` of row `row` of a stage lies: eight rows of one piece meet eight banks.
+__device__ __forceinline__ uint32_t place(int row, int piece) {
+  return static_cast<uint32_t>(row * row_bytes + ((piece ^ (row & 7)) << 4));
+}
+
+constexpr int most_rows = 8;  // of a
+
+// Below 99 KiB, which every card from sm_80 on has.
+template <int Rows>
+constexpr int skinny_stages = Rows == 16 ? 8 : 4;
+template <int Rows>
+constexpr size_t skinny_stage_bytes = size_t{Rows + most_rows} * row_bytes;
+template <int Rows>
+constexpr size_t skinny_shared_bytes = skinny_stages<Rows>* skinny_stage_bytes<Rows>;
+
+// gated: half of the rows are those of gate, the others the same rows of up. The first
+// stages of the weights are asked for before the kernel that makes `a` has ended.
+template <int Rows, bool gated, typename Out>
+__global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape, Out* out) {
+  constexpr int stages = skinny_stages<Rows>;
+  constexpr int row_tiles = Rows / 16;
+  constexpr int groups = warps / row_tiles;   // warps that share the columns of a row tile
+  constexpr int steps = chunk / 16 / groups;  // products of a warp in a stage
+  constexpr int outputs = gated ? Rows / 2 : Rows;
+  extern __shared__ __align__(128) char memory[];
+  let_next_start();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int tile = warp % row_tiles, group = warp / row_tiles;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * outputs;
+  const auto columns = static_cast<int>(shape.k);
+  const int chunks = (columns + chunk - 1) / chunk;
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
+  const auto stage_at = [&](int number) {
+    return shared +
+           static_cast<uint32_t>(number % stages) * static_cast<uint32_t>(skinny_stage_bytes<Rows>);
+  };
+  const auto fetch_weights = [&](int number) {
+    if (number >= chunks) return;
+#pragma unroll
+    for (int i = thread; i < Rows * pieces; i += 32 * warps) {
+      const int row = i / pieces, piece = i % pieces, column = number * chunk + piece * 8;
+      const int64_t own = first + row % outputs;
+      const bool inside = own < shape.n && column < columns;
+      const int64_t from = (row / outputs * shape.n + own) * shape.weight_stride + column;
+      copy_sixteen(stage_at(number) + place(row, piece), shape.weight + (inside ? from : 0),
+                   inside ? 16 : 0);
+    }
+  };
+  const auto fetch_rows = [&](int number) {
+    if (number < chunks) {
+#pragma unroll
+      for (int i = thread; i < most_rows * pieces; i += 32 * warps) {
+        const int row = i / pieces, piece = i % pieces, column = number * chunk + piece * 8;
+        const bool inside = row < shape.m && column < columns;
+        copy_sixteen(stage_at(number) + Rows * row_bytes + place(row, piece),
+                     shape.a + (inside ? row * shape.a_stride + column : 0), inside ? 16 : 0);
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  for (int i = 0; i < stages - 1; ++i) fetch_weights(i);
+  wait_for_previous();
+  for (int i = 0; i < stages - 1; ++i) fetch_rows(i);
+
+  float sum[4] = {};
+  for (int number = 0; number < chunks; ++number) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(stages - 2) : "memory");
+    __syncthreads();  // all have the stage, and all are through with the one before it
+    fetch_weights(number + stages - 1);
+    fetch_rows(number + stages - 1);
+    const uint32_t weights = stage_at(number), rows = weights + Rows * row_bytes;
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      const int piece = (group * steps + step) * 2;
+      uint32_t left[4], right[4];
+      load_four(left, weights + place(tile * 16 + lane % 16, piece + lane / 16));
+      // Lanes 0 to 15 name the two matrices of a; the others name them again.
+      load_four(right, rows + place(lane % 8, piece + lane / 8 % 2));
+      multiply(sum, left, right[0], right[1]);
+    }
+  }
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  __syncthreads();
+  auto* sums = reinterpret_cast<float*>(memory);  // [groups, most_rows, Rows]
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const int row = tile * 16 + lane / 4 + j / 2 * 8, column = lane % 4 * 2 + j % 2;
+    sums[(group * most_rows + column) * Rows + row] = sum[j];
+  }
+  __syncthreads();
+  for (int i = thread; i < most_rows * outputs; i += 32 * warps) {
+    const int column = i % outputs, row = i / outputs;
+    if (row >= shape.m || first + column >= shape.n) continue;
+    const auto total = [&](int at) {
+      float all = 0;
+#pragma unroll
+      for (int g = 0; g < groups; ++g) all += sums[(g * most_rows + row) * Rows + at];
+      return all;
+    };
+    float value = total(column) + bias_of(shape.bias, shape.bias_type, first + column);
+    if constexpr (gated) {
+      const float up =
+          total(outputs + column) + bias_of(shape.bias, shape.bias_type, shape.n + first + column);
+      value = value / (1.0f + __expf(-value)) * up;
+    }
+    Out* target = out + row * shape.out_stride + first + column;
+    if (shape.accumulate) value += to_float(*target);
+    *target = from_float<Out>(value);
+  }
+}
+
+struct FewShape {
+  const float* a;
+  const void* weight;
+  const void* bias;  // null: none
+  DType bias_type;
+  bool accumulate;
+  int m;
+  int64_t n, k, a_stride, weight_stride, out_stride;
+};
+
+// One warp an output column; f32 throughout. gated: as in skinny_kernel.
+template <bool gated, typename Weight>
+__global__ void few_f32_kernel(FewShape shape, float* out) {
+  constexpr int parts = gated ? 2 : 1;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (column >= shape.n) return;
+  const auto* weight = static_cast<const Weight*>(shape.weight) + column * shape.weight_stride;
+  float sum[parts][few_rows] = {};
+  for (int64_t j = lane; j < shape.k; j += 32) {
+    float value[parts];
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      value[part] = to_float(weight[part * shape.n * shape.weight_stride + j]);
+    }
+#pragma unroll
+    for (int row = 0; row < few_rows; ++row) {
+      if (row >= shape.m) continue;
+      const float factor = shape.a[row * shape.a_stride + j];
+#pragma unroll
+      for (int part = 0; part < parts; ++part) sum[part][row] += factor * value[part];
+    }
+  }
+  const auto bias = [&](int64_t at) { return bias_of(shape.bias, shape.bias_type, at); };
+#pragma unroll
+  for (int row = 0; row < few_rows; ++row) {
+    if (row >= shape.m) break;
+    float total = warp_sum(sum[0][row]) + bias(column);
+    if constexpr (gated) {
+      const float up = warp_sum(sum[1][row]) + bias(shape.n + column);
+      total = total / (1.0f + expf(-total)) * up;
+    }
+    if (lane != 0) continue;
+    float* target = out + row * shape.out_stride + column;
+    *target = total + (shape.accumulate ? *target : 0.0f);
+  }
+}
+
+bool rows_take_sixteen_bytes(const ConstTensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.raw()) % 16 == 0 && view.stride(0) % 8 == 0;
+}
+
+}  // namespace
+
+bool skinny_fits(const Context& context, const MatmulWork& work) {
+  return skinny_shared_bytes<16> <= most_shared_memory(context) && work.a.dtype() == DType::bf16 &&
+         work.weight.dtype() == DType::bf16 && work.a.size(1) % 8 == 0 &&
+         rows_take_sixteen_bytes(work.a) && rows_take_sixteen_bytes(work.weight);
+}
+
+namespace {
+
+SkinnyShape skinny_shape(const MatmulWork& work) {
+  SkinnyShape shape{};
+  shape.a = device_data<__nv_bfloat16>(work.a);
+  shape.weight = device_data<__nv_bfloat16>(work.weight);
+  shape.bias = work.bias.raw();
+  shape.bias_type = work.bias.dtype();
+  shape.accumulate = work.accumulate;
+  shape.m = static_cast<int>(work.out.size(0));
+  shape.n = work.out.size(1);
+  shape.k = work.a.size(1);
+  shape.a_stride = work.a.stride(0);
+  shape.weight_stride = work.weight.stride(0);
+  shape.out_stride = work.out.stride(0);
+  return shape;
+}
+
+}  // namespace
+
+void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
+  const int64_t m = work.out.size(0), n = work.out.size(1);
+  if (m == 0 || n == 0) return;
+  const SkinnyShape shape = skinny_shape(work);
+  const cudaStream_t stream = enter(context);
+  const auto run = [&]<int Rows, bool Gated, typename Out>(Out) {
+    constexpr size_t bytes = skinny_shared_bytes<Rows>;
+    const auto kernel = skinny_kernel<Rows, Gated, Out>;
+    check(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "preparing a product");
+    launch_early({blocks_for(n, Gated ? Rows / 2 : Rows), 32 * warps, bytes, stream}, "matmul",
+                 kernel, shape, device_data<Out>(work.out));
+  };
+  // Few rows of weights make few blocks: then smaller ones.
+  const bool small =
+      blocks_for(n, 32) < 3u * static_cast<unsigned int>(multiprocessors(context.device.index));
+  with_activation(work.out.dtype(), [&]<typename Out>(Out type) {
+    if (gated) return run.template operator()<32, true>(type);
+    if (small) return run.template operator()<16, false>(type);
+    run.template operator()<32, false>(type);
+  });
+}
+
+void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated) {
+  const int64_t m = work.out.size(0), n = work.out.size(1);
+  if (m == 0 || n == 0) return;
+  const FewShape shape{device_data<float>(work.a),
+                       work.weight.raw(),
+                       work.bias.raw(),
+                       work.bias.dtype(),
+                       work.accumulate,
+                       static_cast<int>(m),
+                       n,
+                       work.a.size(1),
+                       work.a.stride(0),
+                       work.weight.stride(0),
+                       work.out.stride(0)};
+  const Launch how{blocks_for(n, 4), 128, 0, enter(context)};
+  with_float(work.weight.dtype(), [&]<typename Weight>(Weight) {
+    launch(how, "matmul", gated ? few_f32_kernel<true, Weight> : few_f32_kernel<false, Weight>,
+           shape, device_data<float>(work.out));
+  });
+}
+
+}  // namespace kinora::cuda
