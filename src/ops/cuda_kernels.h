@@ -41,6 +41,10 @@ void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin
 void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
                 ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
 
+// Rows in 8 bits; numbers are f32 or bf16.
+void pack_rows(const Context& context, ConstTensorView x, TensorView out);
+void widen_rows(const Context& context, ConstTensorView rows, TensorView out);
+
 void gather_rows(const Context& context, ConstTensorView table, std::span<const int32_t> rows,
                  TensorView out);
 void scatter_rows(const Context& context, ConstTensorView x, std::span<const int32_t> rows,

@@ -19,6 +19,8 @@ void rope_split(const Context&, ConstTensorView, ConstTensorView, ConstTensorVie
                 TensorView, TensorView) {
   no_cuda();
 }
+void pack_rows(const Context&, ConstTensorView, TensorView) { no_cuda(); }
+void widen_rows(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void gather_rows(const Context&, ConstTensorView, std::span<const int32_t>, TensorView) {
   no_cuda();
 }

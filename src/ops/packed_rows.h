@@ -7,8 +7,8 @@
 //
 // Some columns of a model's keys are many times larger than the others. One scale for a whole head
 // would leave the others a few codes each, and answers would change.
-// Memories keep such rows on the CPU, attention reads them there (attention/cpu/), and who looks at
-// single numbers widens them first.
+// Memories keep such rows on any device. Attention on the CPU (attention/cpu/) and decoding on a
+// GPU (attention/cuda/decode/) read them as they are; who else looks at numbers widens them first.
 #pragma once
 
 #include <cstdint>
@@ -53,14 +53,17 @@ constexpr std::string_view row_type_name(DType type) {
 // Puts rows where they are kept. In 8 bits, columns that share a scale with a NaN or an
 // infinity are all NaN.
 //   x    [rows, heads, head size] f32, on a GPU also bf16
-//   out  [rows, heads, stored columns] in any type of rows; 8 bits on a CPU only
+//   out  [rows, heads, stored columns] in any type of rows
 void store_rows(const Context& context, ConstTensorView x, TensorView out);
 
-// Kept rows [rows, heads, stored columns] in any type → out [rows, heads, head size] f32.
+// Kept rows [rows, heads, stored columns] in any type → out [rows, heads, head size] f32, on a GPU
+// also bf16.
 void widen_rows(const Context& context, ConstTensorView rows, TensorView out);
 
-// Rows whose elements are numbers: the same, or those of 8 bits widened into `room`.
-ConstTensorView plain_rows(const Context& context, ConstTensorView rows, Tensor& room);
+// Rows whose elements are numbers: the same, or those of 8 bits widened into `room`. In f32 they
+// are what is stored; on a GPU they may also be rounded to bf16, which its faster kernels want.
+ConstTensorView plain_rows(const Context& context, ConstTensorView rows, Tensor& room,
+                           DType wide = DType::f32);
 
 // Calls body(T()) with the stored type of rows that a dtype names.
 template <class Body>

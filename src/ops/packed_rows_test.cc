@@ -7,8 +7,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
+#include "ops/elementwise.h"
 #include "ops/op_test_support.h"
 #include "ops/packed_matrix.h"
 #include "ops/rope.h"
@@ -221,6 +223,152 @@ TEST(PackedRows, TakeWhatRopeGives) {
     rerotate(context, frequencies, axes, moves, moved);
     rerotate(context, frequencies, axes, moves, narrow_keys);
     EXPECT_TRUE(same(narrow_keys, packed_of(context, moved, type)));
+  }
+}
+
+class PackedRowsOnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
+  static std::vector<uint8_t> bytes_of(const Tensor& tensor) {
+    const Tensor here = tensor.to(Device::cpu());
+    const auto* raw = reinterpret_cast<const uint8_t*>(here.view().raw());
+    return {raw, raw + here.bytes()};
+  }
+  const ThreadPool pool_{3};
+  const Context host_{pool_};
+  const Context gpu_{pool_, Device::cuda()};
+};
+
+// The same bytes as on the CPU, from f32 and from bf16, for heads of very different sizes, and the
+// same floats back.
+TEST_F(PackedRowsOnGpu, AreThoseOfTheCpu) {
+  KINORA_FRESH_RANDOM(random);
+  for (const DType type : both) {
+    for (const int64_t size : {1, 3, 31, 32, 33, 37, 63, 64, 65, 80, 127, 128, 129, 256}) {
+      SCOPED_TRACE(std::string(row_type_name(type)) + " of size " + std::to_string(size));
+      constexpr int64_t count = 65, heads = 3;
+      Tensor x(DType::f32, {count, heads, size});
+      const std::vector<float> normal = testing::random_floats(random, x.elements());
+      for (int64_t i = 0; i < x.elements(); ++i) {
+        const double power = i / size % 5 == 0 ? random.uniform(-44.0, 37.0) : 0;
+        x.data<float>()[i] = normal[static_cast<size_t>(i)] *
+                             static_cast<float>(std::pow(10.0, power)) *
+                             (random.below(9) == 0 ? -0.0f : 1.0f);
+      }
+      Tensor narrow(DType::bf16, x.shape()), rounded(DType::f32, x.shape());
+      convert(host_, x, narrow);
+      convert(host_, narrow, rounded);
+      const Tensor packed = packed_of(host_, x, type);
+      const Shape stored = packed.shape();
+      Tensor there(type, stored, gpu_.device), from_narrow(type, stored, gpu_.device);
+      store_rows(gpu_, x.to(gpu_.device), there);
+      store_rows(gpu_, narrow.to(gpu_.device), from_narrow);
+      EXPECT_EQ(bytes_of(there), bytes_of(packed));
+      EXPECT_EQ(bytes_of(from_narrow), bytes_of(packed_of(host_, rounded, type)));
+
+      Tensor wide(DType::f32, x.shape()), wide_narrow(DType::bf16, x.shape());
+      widen_rows(host_, packed, wide);
+      convert(host_, wide, wide_narrow);
+      Tensor room;
+      plain_rows(gpu_, there, room);
+      EXPECT_EQ(bytes_of(room), bytes_of(wide));
+      plain_rows(gpu_, there, room, DType::bf16);
+      EXPECT_EQ(bytes_of(room), bytes_of(wide_narrow));
+    }
+  }
+}
+
+TEST_F(PackedRowsOnGpu, AreNoNumbersWhereOneIsNot) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const DType type : both) {
+    Tensor x = Tensor::zeros(DType::f32, {4, 1, 70});
+    for (int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] = 1;
+    x.data<float>()[5] = NAN;
+    x.data<float>()[70 + 69] = -infinity;
+    std::fill_n(x.data<float>() + 140, 70, std::numeric_limits<float>::denorm_min());
+    Tensor there(type, {4, 1, stored_columns(type, 70)}, gpu_.device), room;
+    store_rows(gpu_, x.to(gpu_.device), there);
+    plain_rows(gpu_, there, room);
+    const Tensor wide = room.to(Device::cpu());
+    for (int64_t i = 0; i < 70; ++i) {
+      const auto at = [&](int64_t row) { return wide.data<float>()[row * 70 + i]; };
+      EXPECT_EQ(std::isnan(at(0)), i < 32);
+      EXPECT_EQ(std::isnan(at(1)), i >= 64);
+      EXPECT_LE(std::abs(at(2)), 448 * std::numeric_limits<float>::min());
+      EXPECT_NEAR(at(3), 1.0f, allowed(type, 1, 1));
+    }
+  }
+}
+
+TEST_F(PackedRowsOnGpu, KeepStridesAndNeighbours) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr int64_t count = 9, heads = 3, size = 21;
+  const auto x = testing::random_floats(random, count * heads * size);
+  testing::TestTensor numbers = testing::TestTensor::of(x, {count, heads, size});
+  const TensorView given = numbers.on(gpu_);
+  for (const DType type : both) {
+    const Tensor all = packed_of(host_, ConstTensorView::of(x.data(), {count, heads, size}), type);
+    // The second head alone, from among the numbers of all to among the codes of all.
+    Tensor there = Tensor::zeros(type, all.shape(), gpu_.device);
+    const auto second = [&](auto view, int64_t columns) {
+      return decltype(view)(view.raw() + view.stride(1) * dtype_size(view.dtype()), view.dtype(),
+                            {count, 1, columns}, {view.stride(0), view.stride(1), 1},
+                            view.device());
+    };
+    store_rows(gpu_, second(given, size), second(there.view(), all.size(2)));
+    const std::vector<uint8_t> bytes = bytes_of(there), expected = bytes_of(all);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const bool mine = static_cast<int64_t>(i) / all.size(2) % heads == 1;
+      ASSERT_EQ(bytes[i], mine ? expected[i] : 0) << i;
+    }
+    Tensor room, whole;
+    plain_rows(gpu_, second(ConstTensorView(there), all.size(2)), room);
+    plain_rows(host_, all, whole);
+    const Tensor back = room.to(Device::cpu());
+    for (int64_t row = 0; row < count; ++row) {
+      const float* wanted = whole.view().row<float>(row) + size;
+      EXPECT_TRUE(std::equal(wanted, wanted + size, back.view().row<float>(row)));
+    }
+  }
+}
+
+TEST_F(PackedRowsOnGpu, TakeWhatRopeGives) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr int64_t count = 11, heads = 4, kv_heads = 2, d = 38;
+  const auto numbers = testing::random_floats(random, count * (heads + 2 * kv_heads) * d);
+  const auto frequencies = rope_inverse_frequencies(d, 10000);
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < count; ++i) positions.push_back(i * 17);
+  const RopeTable table = rope_table(gpu_, frequencies, positions);
+  for (const DType activations : {DType::f32, DType::bf16}) {
+    testing::TestTensor qkv =
+        testing::TestTensor::of(numbers, {count, (heads + 2 * kv_heads) * d}, activations);
+    const TensorView view = qkv.on(gpu_);
+    Tensor queries(activations, {count, heads, d}, gpu_.device);
+    Tensor keys(DType::f32, {count, kv_heads, d}, gpu_.device);
+    Tensor values(DType::f32, {count, kv_heads, d}, gpu_.device);
+    rope_split(gpu_, table, view, queries, keys, values);
+    const std::vector<uint8_t> turned = bytes_of(queries);
+    for (const DType type : both) {
+      const Shape stored{count, kv_heads, stored_columns(type, d)};
+      Tensor narrow_keys(type, stored, gpu_.device), narrow_values(type, stored, gpu_.device);
+      rope_split(gpu_, table, view, queries, narrow_keys, narrow_values);
+      EXPECT_EQ(bytes_of(queries), turned);
+      EXPECT_EQ(bytes_of(narrow_keys), bytes_of(packed_of(host_, keys.to(Device::cpu()), type)));
+      EXPECT_EQ(bytes_of(narrow_values),
+                bytes_of(packed_of(host_, values.to(Device::cpu()), type)));
+
+      const std::vector<int32_t> axes(frequencies.size(), 0);
+      const std::vector<std::array<int64_t, 3>> moves(count, {5, 0, 0});
+      Tensor moved(DType::f32, keys.shape(), gpu_.device);
+      widen_rows(gpu_, narrow_keys, moved);
+      rerotate(gpu_, frequencies, axes, moves, moved);
+      rerotate(gpu_, frequencies, axes, moves, narrow_keys);
+      EXPECT_EQ(bytes_of(narrow_keys), bytes_of(packed_of(host_, moved.to(Device::cpu()), type)));
+    }
   }
 }
 

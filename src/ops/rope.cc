@@ -49,8 +49,8 @@ std::span<const int64_t> flat(std::span<const std::array<int64_t, axes>> positio
 
 // What keys and values are kept in.
 bool is_row_type(const Context& context, DType type) {
-  return type == DType::f32 || type == DType::bf16 ||
-         (context.device.is_cpu() && (type == DType::f16 || rows_are_packed(type)));
+  return type == DType::f32 || type == DType::bf16 || rows_are_packed(type) ||
+         (context.device.is_cpu() && type == DType::f16);
 }
 
 }  // namespace
@@ -110,20 +110,19 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
               std::span<const std::array<int64_t, 3>> differences, TensorView x) {
   const OpChecks checks(context, "rerotate", {{"x", x}});
   checks.rank("x", x, 3, 3);
-  checks.that(is_row_type(context, x.dtype()),
-              "keys must be f32, bf16 or, on a CPU, f16 or 8 bits");
+  checks.that(is_row_type(context, x.dtype()), "keys must be f32, bf16, 8 bits or, on a CPU, f16");
   checks.that(static_cast<int64_t>(differences.size()) == x.size(0), "one difference for each row");
   checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == head_size_of(x) &&
                   column_axes.size() == inverse_frequencies.size(),
               "a frequency and an axis for each pair of columns");
   const RopeTable table =
       make_table(context, {flat(differences), inverse_frequencies, column_axes, 3, 1.0});
-  if (x.dtype() == DType::f32 || !context.device.is_cpu()) {
+  if (x.dtype() == DType::f32 || (x.dtype() == DType::bf16 && !context.device.is_cpu())) {
     return apply_rope(context, table, x);
   }
-  Tensor wide(DType::f32, {x.size(0), x.size(1), head_size_of(x)});
+  Tensor wide(DType::f32, {x.size(0), x.size(1), head_size_of(x)}, x.device());
   widen_rows(context, x, wide);
-  cpu::apply_rope(context, table.cos, table.sin, wide);
+  apply_rope(context, table, wide);
   store_rows(context, wide, x);
 }
 
@@ -145,7 +144,7 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   checks.that(d % 2 == 0, "a head must have an even number of dimensions");
   checks.that(queries.dtype() == qkv.dtype(), "queries must have the type of qkv");
   checks.that(is_row_type(context, keys.dtype()) && values.dtype() == keys.dtype(),
-              "keys and values must both be f32, bf16 or, on a CPU, f16 or 8 bits");
+              "keys and values must both be f32, bf16, 8 bits or, on a CPU, f16");
   checks.shape("qkv", qkv, {rows, (heads + 2 * kv_heads) * d});
   checks.shape("queries", queries, {rows, heads, d});
   checks.shape("keys", keys, {rows, kv_heads, stored_columns(keys.dtype(), d)});
@@ -153,7 +152,14 @@ void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin
   checks.shape("cos", cos, {rows, d / 2});
   checks.shape("sin", sin, {rows, d / 2});
   if (!context.device.is_cpu()) {
-    return cuda::rope_split(context, cos, sin, qkv, queries, keys, values);
+    if (!rows_are_packed(keys.dtype())) {
+      return cuda::rope_split(context, cos, sin, qkv, queries, keys, values);
+    }
+    Tensor turned(DType::f32, {rows, kv_heads, d}, qkv.device());
+    Tensor same(DType::f32, {rows, kv_heads, d}, qkv.device());
+    cuda::rope_split(context, cos, sin, qkv, queries, turned, same);
+    store_rows(context, turned, keys);
+    return store_rows(context, same, values);
   }
   if (keys.dtype() == DType::f32) {
     return cpu::rope_split(context, cos, sin, qkv, queries, keys, values);

@@ -58,8 +58,8 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
 // every row are queries, then come the keys, then the values.
 //   qkv           [rows, (heads + 2 × kv heads) × d] f32, on a GPU also bf16
 //   queries       [rows, heads, d] of qkv's type; rotated
-//   keys, values  [rows, kv heads, d] f32, bf16, on a CPU also f16 or 8 bits (packed_rows.h), both
-//                 of one type; keys rotated
+//   keys, values  [rows, kv heads, d] f32, bf16, 8 bits (packed_rows.h), on a CPU also f16, both of
+//                 one type; keys rotated
 void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
                 ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
 inline void rope_split(const Context& context, const RopeTable& table, ConstTensorView qkv,
