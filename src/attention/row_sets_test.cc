@@ -35,8 +35,8 @@ using testing::with_parents;
 
 void check_sets(const Problem& problem, const Dealt& dealt) {
   const ThreadPool pool(2);
-  const Expected expected = dealt.expected(problem);
   for (const Device device : all_devices(problem.shape.dtype)) {
+    const Expected expected = dealt.expected(testing::read_on(device, problem));
     SCOPED_TRACE(to_string(problem.out_shape()) + ", " + std::to_string(problem.rows()) +
                  " rows in " + std::to_string(dealt.sets.size()) + " sets on " + to_string(device));
     const PlacedSets sets(problem, dealt, device);

@@ -97,7 +97,7 @@ inline Problem random_problem(Random& random, int64_t queries, int64_t head_size
                                           .head_size = head_size,
                                           .dtype = dtype,
                                           .gaps = 0.2});
-  if (dtype == DType::bf16) narrow_queries(problem);
+  if (dtype != DType::f32) narrow_queries(problem);
   return problem;
 }
 

@@ -8,6 +8,7 @@
 
 #include "attention/cpu/runner_cpu.h"
 #include "attention/cuda/runner_cuda.h"
+#include "attention/cuda/wide_rows.h"
 #include "attention/merge.h"
 #include "attention/runner_checks.h"
 #include "base/error.h"
@@ -184,9 +185,9 @@ void check_attention(const Context& context, const QueryView& queries, const Row
             rows.values.dtype() == rows.keys.dtype(),
         "keys and values must be [rows, kv heads, d] of one type");
   const DType stored = rows.keys.dtype();
-  check(stored == DType::f32 || stored == DType::bf16 ||
-            (device.is_cpu() && (stored == DType::f16 || rows_are_packed(stored))),
-        "keys and values must be f32, bf16 or, on a CPU, f16 or 8 bits");
+  check(stored == DType::f32 || stored == DType::bf16 || rows_are_packed(stored) ||
+            (device.is_cpu() && stored == DType::f16),
+        "keys and values must be f32, bf16, 8 bits or, on a CPU, f16");
   check(head_size_of(rows.keys) == q.size(2),
         fmt::format("queries have head size {}, keys {}", q.size(2), head_size_of(rows.keys)));
   check(q.size(2) >= 1 && q.size(2) <= max_head_size,
@@ -222,7 +223,8 @@ void run_plan(const Context& context, const Plan& plan, const QueryView& queries
   check(last_pass == 0 || options.observer == nullptr,
         "a plan of several passes cannot be observed");
   if (!context.device.is_cpu()) {
-    return cuda_attention::run_plan(context, plan, queries, rows, scale, out, options);
+    const WideRows wide(context, rows);
+    return cuda_attention::run_plan(context, plan, queries, wide.rows(), scale, out, options);
   }
 
   attention_cpu::Run run{plan, queries, rows, scale, out, options, {}};

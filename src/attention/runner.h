@@ -39,11 +39,12 @@ struct RunOptions {
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where
 // it gives none; a row of weight w counts as w rows. Checks shapes and validates the plan before
-// any arithmetic. Results do not depend on the number of threads; rows of 8 bits give those of the
-// same rows in f32, bit for bit.
+// any arithmetic. Results do not depend on the number of threads; rows of 8 bits give on a CPU
+// those of the same rows in f32, bit for bit.
 //   queries [count, heads, d] f32; rows f32, bf16, f16, 8 bits; out [count, heads, d] f32
 // On a GPU queries and output may be bf16 too, the state lies in device memory, and the call
-// returns before the work is done; with bf16 rows queries are rounded to bf16.
+// returns before the work is done; with bf16 rows queries are rounded to bf16, and rows of 8 bits
+// are widened to bf16 first (attention/cuda/wide_rows.h).
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowSet& rows, float scale, TensorView out, const RunOptions& options = {});
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "attention/cuda/runner_cuda.h"
+#include "attention/cuda/wide_rows.h"
 #include "attention/runner.h"
 #include "attention/runner_checks.h"
 #include "base/error.h"
@@ -33,7 +34,9 @@ void attend_windows(const Context& context, ConstTensorView q, ConstTensorView k
   const RowSet rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
   if (!context.device.is_cpu()) {
     check_attention(context, queries, rows, out, {});
-    return cuda_attention::run_windows(context, q, k, v, offsets, scale, out);
+    const WideRows wide(context, rows);
+    return cuda_attention::run_windows(context, q, wide.rows().keys, wide.rows().values, offsets,
+                                       scale, out);
   }
   Plan plan;
   plan.heads = static_cast<int32_t>(q.size(1));

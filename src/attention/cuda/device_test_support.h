@@ -18,7 +18,7 @@ namespace kinora::testing {
 // The CPU and every CUDA device that keeps rows of this type.
 inline std::vector<Device> all_devices(DType rows = DType::f32) {
   std::vector<Device> devices{Device::cpu()};
-  if (rows == DType::f16 || rows_are_packed(rows)) return devices;
+  if (rows == DType::f16) return devices;
   for (size_t i = 0; i < cuda_devices().size(); ++i) {
     devices.push_back(Device::cuda(static_cast<int>(i)));
   }
@@ -29,7 +29,7 @@ inline Tensor tensor_of(const std::vector<float>& values, const Shape& shape, DT
                         Device device) {
   if (rows_are_packed(type)) {
     std::vector<float> stored = values;
-    return packed_rows(stored, shape, type);
+    return packed_rows(stored, shape, type).to(device);
   }
   Tensor tensor(type, shape);
   if (type == DType::f32) {
@@ -56,6 +56,16 @@ inline Tensor poisoned_tensor(const Shape& shape, DType type, Device device) {
   const std::vector<float> nothing(static_cast<size_t>(shape.elements()),
                                    std::numeric_limits<float>::quiet_NaN());
   return tensor_of(nothing, shape, type, device);
+}
+
+// The problem with the numbers that a device's plans read: a GPU widens rows of 8 bits to bf16.
+inline Problem read_on(Device device, const Problem& problem) {
+  Problem read = problem;
+  if (device.is_cpu() || !rows_are_packed(problem.shape.dtype)) return read;
+  for (std::vector<float>* rows : {&read.key_data, &read.value_data}) {
+    for (float& value : *rows) value = bf16::from_float(value).to_float();
+  }
+  return read;
 }
 
 // A problem whose tensors lie on a device. Rows have the problem's type.

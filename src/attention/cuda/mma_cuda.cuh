@@ -34,6 +34,15 @@ __device__ inline void copy_piece(uint32_t target, const void* source, uint32_t 
                "r"(bytes)
                : "memory");
 }
+// The same for pieces of 4 or 8 bytes. They pass through the multiprocessor's own cache: what
+// another kernel still writes must not lie in a line of 128 bytes that this one has read before.
+template <int Bytes>
+__device__ inline void copy_small_piece(uint32_t target, const void* source, uint32_t bytes) {
+  static_assert(Bytes == 4 || Bytes == 8);
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(target), "l"(source),
+               "n"(Bytes), "r"(bytes)
+               : "memory");
+}
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Left>
 __device__ inline void wait_copies() {
@@ -52,6 +61,13 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t addre
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
+}
+
+// Two rows of a matrix of 8 × 8 become two columns.
+__device__ inline uint32_t transposed(uint32_t rows) {
+  uint32_t columns;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(columns) : "r"(rows));
+  return columns;
 }
 
 // d += a · b: 16×8×16

@@ -2,8 +2,9 @@
 // callers (runner.cc, dense.cc, window_attention.cc). In a build without CUDA no_cuda.cc
 // stands in the place of runner_cuda.cu. Private to attention/.
 //
-// Queries, rows and output may each be f32 or bf16. bf16 rows run on tensor cores with queries
-// rounded to bf16; f32 rows run in f32 throughout. The host never waits for the device.
+// Queries, rows and output may each be f32 or bf16; callers widen rows of 8 bits (wide_rows.h).
+// bf16 rows run on tensor cores with queries rounded to bf16; f32 rows run in f32 throughout. The
+// host never waits for the device.
 #pragma once
 
 #include <cstdint>

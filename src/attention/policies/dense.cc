@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/cuda/runner_cuda.h"
+#include "attention/cuda/wide_rows.h"
 #include "attention/policies/policy.h"
 #include "attention/runner.h"
 #include "attention/runner_checks.h"
@@ -58,7 +59,8 @@ void DenseAttention::attend(const Context& context, int, const QueryView& querie
                             const RowSet& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
     check_attention(context, queries, rows, out, {});
-    return cuda_attention::run_dense(context, queries, rows, scale, out);
+    const WideRows wide(context, rows);
+    return cuda_attention::run_dense(context, queries, wide.rows(), scale, out);
   }
   run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
 }

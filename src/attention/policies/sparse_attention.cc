@@ -7,6 +7,7 @@
 #include <set>
 
 #include "attention/cuda/runner_cuda.h"
+#include "attention/cuda/wide_rows.h"
 #include "attention/observer.h"
 #include "attention/policies/delta.h"
 #include "attention/runner.h"
@@ -75,7 +76,9 @@ std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int lay
 }
 
 void SparseAttention::attend(const Context& context, int layer, const QueryView& queries,
-                             const RowSet& rows, float scale, TensorView out) {
+                             const RowSet& given, float scale, TensorView out) {
+  const WideRows wide(context, given);  // once for all that reads them
+  const RowSet& rows = wide.rows();
   ++report_.calls;
   report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);
   if (falls_back(layer, queries, rows)) {

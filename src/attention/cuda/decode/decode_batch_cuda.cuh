@@ -11,6 +11,7 @@
 #include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/mma_cuda.cuh"
 #include "base/cuda_support.h"
+#include "ops/packed_rows_cuda.cuh"
 
 namespace kinora::cuda_attention {
 
@@ -284,15 +285,17 @@ struct SetCursor {
 
 constexpr int32_t all_rows = 0x7fffffff;
 
-// Rows of [begin, end) before this one were there before the kernels that still run.
-__device__ inline int32_t old_rows_end(const DeviceSequence& sequence, int32_t begin, int32_t end) {
+// Rows of [begin, end) before this one were there before the kernels that still run, and `margin`
+// rows more that follow them.
+__device__ inline int32_t old_rows_end(const DeviceSequence& sequence, int32_t begin, int32_t end,
+                                       int32_t margin = 0) {
   SetCursor at;
   for (int32_t row = begin; row < end; row = at.next) {
     at.seek(sequence, row);
     const DeviceRowSet& set = sequence.sets[at.index];
     if (set.list != nullptr) return row;
     if (at.index == sequence.own) {
-      const int32_t old_end = at.begin + static_cast<int32_t>(set.count) - sequence.tokens;
+      const int32_t old_end = at.begin + static_cast<int32_t>(set.count) - sequence.tokens - margin;
       if (old_end < end) return old_end;
     }
   }
@@ -361,6 +364,23 @@ __device__ inline float load_value(const void* data, bool f32, int64_t at) {
   return f32 ? static_cast<const float*>(data)[at]
              : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
 }
+
+// Single numbers of rows in any type that they are kept in.
+struct RowReader {
+  DType type = DType::f32;
+  int32_t head_size = 1;
+
+  // A head's place among those of all rows: row · kv heads + kv head.
+  __device__ float load(const void* rows, int64_t head, int column) const {
+    if (type == DType::f32 || type == DType::bf16) {
+      return load_value(rows, type == DType::f32, head * head_size + column);
+    }
+    const uint8_t* codes =
+        static_cast<const uint8_t*>(rows) + head * stored_columns(type, head_size);
+    return type == DType::u8 ? cuda::packed_value<e4m3>(codes, head_size, column)
+                             : cuda::packed_value<int8_t>(codes, head_size, column);
+  }
+};
 
 __device__ inline void store_value(void* out, bool f32, int64_t at, float value) {
   if (f32) {

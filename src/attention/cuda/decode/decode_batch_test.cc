@@ -41,8 +41,7 @@ BatchShape shape_of(const Case& c) {
           .rows_type = c.rows_type,
           .tokens = c.sequences * c.tokens,
           .sequences = c.sequences,
-          .most_tokens = c.tokens,
-          .type = c.rows_type};
+          .most_tokens = c.tokens};
 }
 
 // 1 … `most`, short ones as often as long ones, and around multiples of a share.
@@ -279,20 +278,37 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, 64, 4, 2, 128, DType::f32, 150}),
     label);
 
+INSTANTIATE_TEST_SUITE_P(EightBits, CudaDecodeBatch,
+                         ::testing::Values(Case{8, 1, 28, 4, 128, DType::i8, 3000},
+                                           Case{64, 1, 7, 1, 128, DType::u8, 300},
+                                           Case{9, 2, 4, 2, 64, DType::i8, 500},
+                                           Case{5, 2, 14, 2, 128, DType::u8, 700},
+                                           Case{7, 4, 14, 2, 128, DType::i8, 900},
+                                           Case{4, 8, 14, 2, 128, DType::u8, 900},
+                                           Case{3, 21, 28, 4, 128, DType::i8, 700},
+                                           Case{1, 64, 7, 1, 128, DType::u8, 3000},
+                                           Case{3, 20, 14, 2, 64, DType::u8, 500},
+                                           Case{5, 3, 4, 4, 80, DType::i8, 200},
+                                           Case{6, 2, 6, 2, 37, DType::u8, 200}),
+                         label);
+
 using CudaDecodeStretches = OnGpu;
 
 // A part that reaches over several short sequences before and after a long one, as tiles of up to
 // 64 and of more pairs.
 TEST_F(CudaDecodeStretches, ReachOverShortAndLongSequences) {
   KINORA_FRESH_RANDOM(random);
-  const BatchShape shape{.heads = 14,
-                         .kv_heads = 2,
-                         .head_size = 128,
-                         .tokens = 60,
-                         .sequences = 9,
-                         .most_tokens = 10};
-  for (const int splits : {1, 2, 4}) {
-    for (const int64_t tokens : {3, 10}) {
+  for (const auto& [type, splits] :
+       {std::pair{DType::bf16, 1}, std::pair{DType::bf16, 2}, std::pair{DType::bf16, 4},
+        std::pair{DType::i8, 1}, std::pair{DType::u8, 4}}) {
+    const BatchShape shape{.heads = 14,
+                           .kv_heads = 2,
+                           .head_size = 128,
+                           .rows_type = type,
+                           .tokens = 60,
+                           .sequences = 9,
+                           .most_tokens = 10};
+    for (const int64_t tokens : {1, 3, 10}) {
       DecodeBatch batch(shape, device_, pool_);
       std::vector<SequenceCase> sequences;
       for (const int64_t rows : {20, 33, 40, 60, 25, 700, 300, 330, 31}) {
@@ -323,6 +339,11 @@ TEST_F(CudaDecodeChecks, RefusesWhatItCannotDo) {
   refused([](DecodeAttention& work) { work.sequence_count = 65; });
   refused([](DecodeAttention& work) { work.most_tokens_per_sequence = 5; });
   refused([](DecodeAttention& work) { work.splits = 513; });
+  refused([](DecodeAttention& work) { work.row_type = DType::f16; });
+  DecodeAttention packed = batch.work(3);
+  packed.row_type = DType::i8;
+  EXPECT_FALSE(decode_turns(batch.context(), packed));
+  EXPECT_FALSE(decode_shares(batch.context(), packed));
   DecodeAttention stateless = batch.work(3);
   stateless.state_sum = nullptr;
   EXPECT_THROW(add_decode_mass(batch.context(), {&stateless, 1}), Error);

@@ -6,6 +6,7 @@
 #include "attention/cuda/decode/decode_kernel_cuda.cuh"
 #include "attention/cuda/decode/decode_many.h"
 #include "attention/cuda/decode/decode_mass_cuda.cuh"
+#include "attention/cuda/decode/decode_packed.h"
 #include "attention/cuda/decode/decode_simple_cuda.cuh"
 #include "base/cuda_support.h"
 
@@ -29,7 +30,9 @@ void check_shapes(const DecodeAttention& work) {
   require(q.size(0) >= 1 && q.size(0) <= most_decode_tokens, "1 to 64 tokens at a time");
   require(q.size(2) >= 1 && q.size(2) <= most_head_size, "head sizes go up to 256");
   require(work.kv_heads >= 1 && q.size(1) % work.kv_heads == 0, "heads must share kv heads evenly");
-  require(work.row_type == DType::bf16 || work.row_type == DType::f32, "rows must be bf16 or f32");
+  require(
+      work.row_type == DType::bf16 || work.row_type == DType::f32 || rows_are_packed(work.row_type),
+      "rows must be bf16, f32 or of 8 bits");
   require(work.splits >= 1 && work.splits <= most_splits, "1 to 512 parts");
   require(work.sequence_count >= 1 && work.sequence_count <= most_decode_sequences,
           "1 to 64 sequences at a time");
@@ -51,7 +54,7 @@ int pairs_of(const DecodeAttention& work) {
   return work.most_tokens_per_sequence * static_cast<int>(work.queries.size(1) / work.kv_heads);
 }
 
-enum class Kernel { simple, few, rows, many };
+enum class Kernel { simple, few, rows, many, packed };
 
 // Queries that the kernel for warpgroups can read.
 bool fits_many(const Context& context, const DecodeAttention& work) {
@@ -60,13 +63,17 @@ bool fits_many(const Context& context, const DecodeAttention& work) {
          reinterpret_cast<uintptr_t>(q.raw()) % 16 == 0 && hopper::runs_many_on(context);
 }
 
-// Which kernel takes the work; those for bf16 rows need more shared memory than some cards have.
+// Which kernel takes the work; those for bf16 rows and rows of 8 bits need more shared memory than
+// some cards have.
 Kernel choose(const Context& context, const DecodeAttention& work) {
   const ConstTensorView& q = work.queries;
   const bool wide = q.size(2) == 128;
-  if (work.row_type != DType::bf16 || (!wide && q.size(2) != 64) || q.stride(0) % 2 != 0 ||
+  if (work.row_type == DType::f32 || (!wide && q.size(2) != 64) || q.stride(0) % 2 != 0 ||
       q.stride(1) % 2 != 0) {
     return Kernel::simple;
+  }
+  if (rows_are_packed(work.row_type)) {
+    return runs_packed_on(context, q.size(2)) ? Kernel::packed : Kernel::simple;
   }
   const int pairs = pairs_of(work);
   const size_t room = cuda::most_shared_memory(context);
@@ -162,31 +169,36 @@ void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int pa
   launch_rows<HeadSize, 8>(stream, arguments, pairs, splits);
 }
 
+RowReader reader_of(const DecodeAttention& work) {
+  return {work.row_type, static_cast<int32_t>(work.queries.size(2))};
+}
+
 void launch_simple(cudaStream_t stream, const DecodeArguments& arguments,
                    const DecodeAttention& work) {
-  const auto head_size = static_cast<int32_t>(work.queries.size(2));
   cuda::launch_early(
       {dim3(static_cast<unsigned int>(work.splits), static_cast<unsigned int>(arguments.heads),
             static_cast<unsigned int>(arguments.tokens)),
        decode_warps * 32, join_shared_bytes(1, work.splits), stream},
-      "decode attention", decode_simple<>, arguments, head_size, work.row_type == DType::f32);
+      "decode attention", decode_simple<>, arguments, reader_of(work));
 }
 
 void launch_mass(const Context& context, cudaStream_t stream, const DecodeArguments& arguments,
                  const MassLayers& layers, int count, const DecodeAttention& work, bool tensor) {
-  const auto head_size = static_cast<int32_t>(work.queries.size(2));
   const auto blocks =
       static_cast<unsigned int>(cuda::multiprocessors(context.device.index) * mass_blocks);
   const cuda::Launch how{dim3(blocks, static_cast<unsigned int>(count)), mass_warps * 32, 0,
                          stream};
   if (!tensor) {
-    cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, layers, head_size,
-                       work.row_type == DType::f32);
-  } else if (head_size == 128) {
-    cuda::launch_early(how, "attention mass", decode_mass<128>, arguments, layers);
-  } else {
-    cuda::launch_early(how, "attention mass", decode_mass<64>, arguments, layers);
+    return cuda::launch_early(how, "attention mass", decode_mass_simple<>, arguments, layers,
+                              reader_of(work));
   }
+  const auto start = [&]<typename Row>(Row) {
+    cuda::launch_early(how, "attention mass",
+                       work.queries.size(2) == 128 ? decode_mass<128, Row> : decode_mass<64, Row>,
+                       arguments, layers);
+  };
+  if (rows_are_packed(work.row_type)) return cuda::with_codes(work.row_type, start);
+  start(__nv_bfloat16());
 }
 
 DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
@@ -231,6 +243,13 @@ void launch(const Context& context, const DecodeAttention& work, const DecodeArg
   const int pairs = pairs_of(work);
   if (kernel == Kernel::simple) {
     launch_simple(stream, arguments, work);
+  } else if (kernel == Kernel::packed) {
+    const PairTiles tiles = cut_packed(pairs, work.splits);
+    const bool joined =
+        launch_packed(context, arguments, tiles, work.queries.size(2), work.row_type);
+    if (joined) return;
+    work.queries.size(2) == 128 ? launch_join<128>(stream, arguments, tiles)
+                                : launch_join<64>(stream, arguments, tiles);
   } else if (kernel == Kernel::many) {
     const PairTiles tiles = hopper::cut_many(pairs, work.splits);
     hopper::launch_many(context, arguments, tiles);
@@ -314,7 +333,7 @@ bool decode_turns(const Context& context, const DecodeAttention& work) {
 bool decode_shares(const Context& context, const DecodeAttention& work) {
   const size_t bytes =
       work.queries.size(2) == 128 ? decode_shared_bytes<128> : decode_shared_bytes<64>;
-  return choose(context, without_shared(work)) != Kernel::simple &&
+  return work.row_type == DType::bf16 && choose(context, without_shared(work)) != Kernel::simple &&
          bytes <= cuda::most_shared_memory(context);
 }
 

@@ -20,7 +20,9 @@ constexpr int most_decode_tokens = 64;  // of a batch
 
 // Some rows of one layer. All pointers are to device memory.
 struct DeviceRowSet {
-  const void* keys = nullptr;  // [rows, kv heads, d], contiguous, 16-byte aligned
+  // [rows, kv heads, stored columns] (ops/packed_rows.h), contiguous, aligned to 16 bytes or, in 8
+  // bits, to the size of a row or 8 bytes.
+  const void* keys = nullptr;
   const void* values = nullptr;
   const int32_t* list = nullptr;  // [count] which rows, in reading order; null: rows 0 … count − 1
   const float* weights = nullptr;  // [count] by place in the set; w adds ln w to a row's score, and
@@ -76,7 +78,7 @@ struct DecodeAttention {
   const DeviceSequence* sequences = nullptr;  // [sequence_count], of this layer, in device memory
   int sequence_count = 1;                     // 1 … 64, those that are not there included
   int most_tokens_per_sequence = 1;           // no sequence has more; decides which kernel runs
-  DType row_type = DType::bf16;               // or f32
+  DType row_type = DType::bf16;               // or f32, i8, u8
   int kv_heads = 1;
   int splits = 1;           // as decode_splits says; part of what a graph has captured
   void* scratch = nullptr;  // decode_scratch_bytes, 256-byte aligned, zeroed once before its first

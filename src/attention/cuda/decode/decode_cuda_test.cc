@@ -85,6 +85,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{32, 2050, 10, 5, 128, DType::bf16}),
     label);
 
+INSTANTIATE_TEST_SUITE_P(
+    EightBits, CudaDecode,
+    ::testing::Values(Case{1, 1, 7, 1, 128, DType::i8}, Case{1, 1, 4, 2, 64, DType::u8},
+                      Case{1, 63, 8, 2, 64, DType::i8}, Case{1, 65, 4, 2, 128, DType::u8},
+                      Case{1, 129, 28, 4, 128, DType::i8}, Case{1, 3000, 28, 4, 128, DType::u8},
+                      Case{1, 3000, 28, 4, 128, DType::i8}, Case{2, 65, 14, 2, 128, DType::i8},
+                      Case{3, 127, 14, 2, 64, DType::u8}, Case{4, 1025, 28, 4, 128, DType::i8},
+                      Case{7, 1500, 14, 2, 128, DType::u8}, Case{16, 700, 14, 2, 128, DType::i8},
+                      Case{64, 900, 7, 1, 128, DType::u8}, Case{64, 64, 4, 2, 64, DType::i8},
+                      Case{64, 1500, 28, 4, 128, DType::i8}, Case{5, 700, 4, 4, 80, DType::i8},
+                      Case{9, 300, 6, 2, 37, DType::u8}, Case{2, 127, 2, 1, 256, DType::u8}),
+    label);
+
 // New tokens come before their rotation: their rows are written as the rotation gives them, and the
 // output is that of the turned queries over all rows.
 class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Case> {

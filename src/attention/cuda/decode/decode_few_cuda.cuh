@@ -23,13 +23,6 @@ static_assert(few_parts * (64 + 4) * sizeof(float) <= few_ring_bytes<64>);
 template <int HeadSize>
 constexpr size_t few_shared_bytes = few_ring_bytes<HeadSize> + few_pairs* HeadSize * 2;
 
-// Two rows of a matrix of 8 × 8 become two columns.
-__device__ inline uint32_t transposed(uint32_t rows) {
-  uint32_t columns;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(columns) : "r"(rows));
-  return columns;
-}
-
 // Fills q [few_pairs, HeadSize], and with a.unturned writes the new rows that lie in the stretch.
 template <int HeadSize>
 __device__ inline void prepare_queries(const DecodeArguments& a, const DeviceSequence& sequence,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention/cuda/decode/decode_batch_cuda.cuh"
+#include "attention/cuda/decode/row_codes_cuda.cuh"
 
 namespace kinora::cuda_attention {
 
@@ -104,13 +105,88 @@ __device__ inline uint4 load_query_piece(const DecodeArguments& a, int64_t at) {
           pack_bf16(from[2].x, from[2].y), pack_bf16(from[3].x, from[3].y)};
 }
 
-// bf16 rows on tensor cores.  grid: (any, layers)
+// Eight neighbouring columns of some keys for each lane, as right factors of products: those of row
+// 8 n + lane / 4 in span j of 32 columns.
+template <int HeadSize, typename Row>
+struct MassKeys {
+  static constexpr int spans = HeadSize / 32;
+  uint4 columns[4][spans];
+
+  // row_of(row) is where a row of the share is kept.
+  template <class RowOf>
+  __device__ void load(const DeviceRowSet& set, int kv_heads, int kv_head, int32_t left, int lane,
+                       const RowOf& row_of) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int row = n * 8 + lane / 4;
+      const auto* key = static_cast<const Row*>(set.keys) +
+                        (row_of(row) * kv_heads + kv_head) * HeadSize + lane % 4 * 8;
+#pragma unroll
+      for (int j = 0; j < spans; ++j) {
+        columns[n][j] = row < left ? *reinterpret_cast<const uint4*>(key + j * 32) : uint4{};
+      }
+    }
+  }
+  // s += queries · keys, over span j of the columns.
+  __device__ void multiply(float (&s)[4], const uint32_t (&low)[4], const uint32_t (&high)[4],
+                           int n, int j) const {
+    multiply_add(s, low, columns[n][j].x, columns[n][j].y);
+    multiply_add(s, high, columns[n][j].z, columns[n][j].w);
+  }
+};
+
+// Rows in 8 bits: a span shares a scale. A lane needs those of the keys that it has scores of.
+template <int HeadSize, typename Code>
+struct PackedMassKeys {
+  static constexpr int spans = HeadSize / 32;
+  uint2 columns[4][spans];
+  HeadScales<HeadSize> scales[4][2];  // of rows 8 n + 2 (lane % 4) and the next
+
+  template <class RowOf>
+  __device__ void load(const DeviceRowSet& set, int kv_heads, int kv_head, int32_t left, int lane,
+                       const RowOf& row_of) {
+    const auto words_of = [&](int row) {  // of a head
+      return reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(set.keys) +
+                                               (row_of(row) * kv_heads + kv_head) *
+                                                   packed_head_bytes<HeadSize>);
+    };
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int row = n * 8 + lane / 4;
+      const uint32_t* key = words_of(row) + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < spans; ++j) {
+        columns[n][j] = row < left ? uint2{key[j * 8], key[j * 8 + 1]} : uint2{};
+      }
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int scored = n * 8 + lane % 4 * 2 + c;
+        scales[n][c] = {};
+        if (scored < left) scales[n][c].load(words_of(scored) + HeadSize / 4);
+      }
+    }
+  }
+  __device__ void multiply(float (&s)[4], const uint32_t (&low)[4], const uint32_t (&high)[4],
+                           int n, int j) const {
+    const uint2 codes = columns[n][j];
+    float some[4] = {};
+    multiply_add(some, low, widen_pair<0, Code>(codes.x), widen_pair<1, Code>(codes.x));
+    multiply_add(some, high, widen_pair<0, Code>(codes.y), widen_pair<1, Code>(codes.y));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[i] = fmaf(some[i], scales[n][i % 2].of(j), s[i]);
+  }
+};
 template <int HeadSize>
+struct MassKeys<HeadSize, int8_t> : PackedMassKeys<HeadSize, int8_t> {};
+template <int HeadSize>
+struct MassKeys<HeadSize, e4m3> : PackedMassKeys<HeadSize, e4m3> {};
+
+// Rows in bf16 or 8 bits on tensor cores.  grid: (any, layers)
+template <int HeadSize, typename Row>
 __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
     decode_mass(const __grid_constant__ DecodeArguments shared,
                 const __grid_constant__ MassLayers layers) {
   const DecodeArguments a = in_layer(shared, layers);
-  constexpr int spans = HeadSize / 32;  // of columns that two steps of a product take
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, quad = lane / 4, column = lane % 4 * 2;
@@ -127,25 +203,16 @@ __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
       if (!has_some_head(sequence.mass_heads, pairs.first_head, pairs.group)) continue;
       // Products do not care in which order columns are summed up: a lane takes eight neighbouring
       // ones of a key, and the same of a query.
-      uint4 keys[4][spans];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        const int row = n * 8 + quad;
-        int64_t from = place + row;
-        if (set.list != nullptr && row < left) from = set.list[from];
-        const auto* key = static_cast<const __nv_bfloat16*>(set.keys) +
-                          (from * a.kv_heads + kv_head) * HeadSize + lane % 4 * 8;
-#pragma unroll
-        for (int j = 0; j < spans; ++j) {
-          keys[n][j] = row < left ? *reinterpret_cast<const uint4*>(key + j * 32) : uint4{};
-        }
-      }
+      MassKeys<HeadSize, Row> keys;
+      keys.load(set, a.kv_heads, kv_head, left, lane, [&](int row) -> int64_t {
+        return set.list != nullptr && row < left ? set.list[place + row] : place + row;
+      });
       for (int first = 0; first < pairs.count; first += 16) {
         float s[4][4] = {};
         const int pair[2] = {min(first + quad, pairs.count - 1),
                              min(first + quad + 8, pairs.count - 1)};
 #pragma unroll
-        for (int j = 0; j < spans; ++j) {
+        for (int j = 0; j < keys.spans; ++j) {
           uint4 query[2];
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
@@ -156,10 +223,7 @@ __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
           const uint32_t low[4] = {query[0].x, query[1].x, query[0].y, query[1].y};
           const uint32_t high[4] = {query[0].z, query[1].z, query[0].w, query[1].w};
 #pragma unroll
-          for (int n = 0; n < 4; ++n) {
-            multiply_add(s[n], low, keys[n][j].x, keys[n][j].y);
-            multiply_add(s[n], high, keys[n][j].z, keys[n][j].w);
-          }
+          for (int n = 0; n < 4; ++n) keys.multiply(s[n], low, high, n, j);
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -212,8 +276,7 @@ __global__ void __launch_bounds__(mass_warps * 32, mass_blocks)
 template <int = 0>
 __global__ void __launch_bounds__(mass_warps * 32)
     decode_mass_simple(const __grid_constant__ DecodeArguments shared,
-                       const __grid_constant__ MassLayers layers, int32_t head_size,
-                       bool rows_f32) {
+                       const __grid_constant__ MassLayers layers, RowReader reader) {
   const DecodeArguments a = in_layer(shared, layers);
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
@@ -236,11 +299,11 @@ __global__ void __launch_bounds__(mass_warps * 32)
       for (int head = 0; head < a.heads; ++head) {
         if (!has_head(sequence.mass_heads, head)) continue;
         const int64_t from = whole * a.query_stride + head * a.query_head_stride;
-        const int64_t key = (row * a.kv_heads + head / group) * head_size;
+        const int64_t key = row * a.kv_heads + head / group;
         float score = 0;
-        for (int c = 0; c < head_size; ++c) {
+        for (int c = 0; c < reader.head_size; ++c) {
           score = fmaf(load_value(a.queries, a.queries_f32, from + c) * a.factor,
-                       load_value(set.keys, rows_f32, key + c), score);
+                       reader.load(set.keys, key, c), score);
         }
         const PairState state = load_state(a, int64_t{whole} * a.heads + head);
         const float high = exp2f(score + weight - state.high);

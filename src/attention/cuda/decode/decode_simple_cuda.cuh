@@ -6,11 +6,11 @@
 
 namespace kinora::cuda_attention {
 
-// Any head size up to 256, f32 or bf16 rows, in f32 arithmetic; the rows of a token's sequence are
+// Any head size up to 256 and type of rows, in f32 arithmetic; the rows of a token's sequence are
 // divided among all parts.  grid: (parts, heads, tokens)
 template <int = 0>
 __global__ void __launch_bounds__(decode_warps * 32)
-    decode_simple(const __grid_constant__ DecodeArguments a, int32_t head_size, bool rows_f32) {
+    decode_simple(const __grid_constant__ DecodeArguments a, RowReader reader) {
   extern __shared__ float scratch[];
   __shared__ float query[256];
   __shared__ float warp_out[decode_warps][256];
@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(decode_warps * 32)
   const int head = static_cast<int>(blockIdx.y), token = static_cast<int>(blockIdx.z);
   const int group = a.heads / a.kv_heads, kv_head = head / group;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int head_size = reader.head_size;
   const int64_t from = token * a.query_stride + head * a.query_head_stride;
   cuda::let_next_start();
   const int32_t which = sequence_of_token(a.sequences, a.sequence_count, token, lane);
@@ -44,12 +45,12 @@ __global__ void __launch_bounds__(decode_warps * 32)
     const int32_t left = static_cast<int32_t>(set.count) - (first - at_set.begin);
     int64_t row = first - at_set.begin + lane;
     if (set.list != nullptr && lane < left) row = set.list[row];
-    const int64_t place = (row * a.kv_heads + kv_head) * head_size;
+    const int64_t place = row * a.kv_heads + kv_head;
     float score = -INFINITY;
     if (seen) {
       score = 0;
       for (int c = 0; c < head_size; ++c) {
-        score = fmaf(query[c], load_value(set.keys, rows_f32, place + c), score);
+        score = fmaf(query[c], reader.load(set.keys, place, c), score);
       }
       if (set.weights != nullptr) score += row_weight(sequence, at_set, first, lane);
     }
@@ -67,11 +68,11 @@ __global__ void __launch_bounds__(decode_warps * 32)
     for (int c = 0; c < 8; ++c) out[c] *= correction;
     for (int i = 0; i < 32 && i < left; ++i) {
       const float w = __shfl_sync(0xffffffff, weight, i);
-      const int64_t at = __shfl_sync(0xffffffff, place, i) + lane;
+      const int64_t at = __shfl_sync(0xffffffff, place, i);
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         if (lane + 32 * c < head_size) {
-          out[c] = fmaf(w, load_value(set.values, rows_f32, at + 32 * c), out[c]);
+          out[c] = fmaf(w, reader.load(set.values, at, lane + 32 * c), out[c]);
         }
       }
     }

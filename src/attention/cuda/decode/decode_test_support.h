@@ -46,7 +46,10 @@ struct BatchShape {
   int64_t tokens = 1;       // of all sequences, padding included
   int64_t sequences = 1;    // those that are not there included
   int64_t most_tokens = 1;  // of a sequence
-  DType type = rows_type;   // of queries and output
+  // Of queries and output. Heads that tensor cores take are given bf16 with rows of 8 bits.
+  DType type = !rows_are_packed(rows_type)           ? rows_type
+               : head_size == 64 || head_size == 128 ? DType::bf16
+                                                     : DType::f32;
 };
 
 class DecodeBatch {
@@ -54,6 +57,7 @@ class DecodeBatch {
   struct Set {
     SetCase shape;
     std::vector<float> keys, values;   // [stored rows, kv heads, head size], as the device has them
+    std::vector<float> value_scales;   // of every element of `values`, in 8 bits
     std::vector<int32_t> rows;         // [count]: which row stands at a place
     std::vector<float> weights;        // [count]
     std::vector<int32_t> mass_places;  // [count]
@@ -107,7 +111,7 @@ class DecodeBatch {
   // of tokens, or random trees.
   void fill(Random& random, const std::vector<SequenceCase>& cases, bool tree) {
     query_data_ = random_floats(random, shape_.tokens * shape_.heads * shape_.head_size, 2.0);
-    if (shape_.rows_type == DType::bf16) narrow(query_data_);
+    if (shape_.rows_type != DType::f32) narrow(query_data_);
     upload(queries_, query_data_);
     sequences_.clear();
     int64_t left = shape_.tokens;
@@ -181,8 +185,9 @@ class DecodeBatch {
         }
       }
     }
-    EXPECT_LE(error_of(actual, expected.out),
-              shape_.rows_type == DType::bf16 ? allowed(expected) : 3e-6);
+    const bool exact = shape_.type == DType::f32 && shape_.rows_type != DType::bf16 &&
+                       !(rows_are_packed(shape_.rows_type) && tensor_heads());
+    EXPECT_LE(error_of(actual, expected.out), exact ? 3e-6 : allowed(expected));
     for (size_t i = 0; i < out.size(); ++i) {
       const size_t token = i / static_cast<size_t>(shape_.heads * shape_.head_size);
       ASSERT_TRUE(owned[token] || std::isnan(out[i])) << "token " << token << " is nobody's";
@@ -200,6 +205,8 @@ class DecodeBatch {
  private:
   static constexpr float mass_before = 0.25f;
 
+  bool tensor_heads() const { return shape_.head_size == 64 || shape_.head_size == 128; }
+
   static void narrow(std::vector<float>& values) {
     for (float& value : values) value = bf16::from_float(value).to_float();
   }
@@ -208,6 +215,20 @@ class DecodeBatch {
     const Tensor from = tensor_of(values, to.shape(), to.dtype(), Device::cpu());
     copy_bytes(to.view().raw(), device_, from.view().raw(), Device::cpu(),
                static_cast<size_t>(from.bytes()));
+  }
+
+  // The scale of every element of rows in 8 bits.
+  std::vector<float> scales_of(const Tensor& rows) const {
+    std::vector<float> scales;
+    for (int64_t head = 0; head < rows.size(0) * rows.size(1); ++head) {
+      const std::byte* codes = rows.view().raw() + head * rows.size(2);
+      for (int64_t c = 0; c < shape_.head_size; ++c) {
+        bf16 scale;
+        std::memcpy(&scale.bits, codes + shape_.head_size + c / columns_per_scale * 2, 2);
+        scales.push_back(scale.to_float());
+      }
+    }
+    return scales;
   }
 
   Sequence make_sequence(Random& random, const SequenceCase& one, int64_t first_token, bool tree) {
@@ -239,8 +260,15 @@ class DecodeBatch {
                                   : static_cast<float>(std::pow(10.0, random.uniform(-3.0, 4.0))));
     }
     const Shape rows{stored, shape_.kv_heads, shape_.head_size};
-    set.device_keys = tensor_of(set.keys, rows, shape_.rows_type, device_);
-    set.device_values = tensor_of(set.values, rows, shape_.rows_type, device_);
+    if (rows_are_packed(shape_.rows_type)) {
+      set.device_keys = packed_rows(set.keys, rows, shape_.rows_type).to(device_);
+      const Tensor values = packed_rows(set.values, rows, shape_.rows_type);
+      set.value_scales = scales_of(values);
+      set.device_values = values.to(device_);
+    } else {
+      set.device_keys = tensor_of(set.keys, rows, shape_.rows_type, device_);
+      set.device_values = tensor_of(set.values, rows, shape_.rows_type, device_);
+    }
     if (shape.count == 0) return set;
     const Shape places{shape.count};
     for (int32_t i = 0; i < shape.count; ++i) set.mass_places.push_back(i);
@@ -326,7 +354,7 @@ class DecodeBatch {
     std::vector<double> out(size), rounded(size);
     for (const Read& read : reads) {
       const double weight = std::exp(read.score - max);
-      const double wide = weight / sum, narrowed = to_bf16(weight) / sum;
+      const double wide = weight / sum;
       if (sequence.shape.counts(token, head)) {
         int64_t at = read.set->mass_places[read.place];
         if (sequence.shape.mass_apart) {
@@ -334,12 +362,14 @@ class DecodeBatch {
         }
         read.set->mass[static_cast<size_t>(at)] += wide;
       }
-      const float* v =
-          &read.set
-               ->values[(static_cast<size_t>(read.set->rows[read.place]) * kv_heads + kv) * size];
+      const size_t first = (static_cast<size_t>(read.set->rows[read.place]) * kv_heads + kv) * size;
       for (size_t c = 0; c < size; ++c) {
-        out[c] += wide * double{v[c]};
-        rounded[c] += narrowed * double{v[c]};
+        const double v = read.set->values[first + c];
+        out[c] += wide * v;
+        // With rows of 8 bits it is weight · scale that is rounded to bf16.
+        const auto& scales = read.set->value_scales;
+        const double scale = scales.empty() || v == 0 ? 1 : double{scales[first + c]};
+        rounded[c] += to_bf16(weight * scale) / scale / sum * v;
       }
     }
     for (double& value : rounded) value = to_bf16(value);
