@@ -6,6 +6,7 @@
 
 #include "attention/policies/policy.h"
 #include "bench/median_seconds.h"
+#include "bench/random_rows.h"
 #include "memory/flat_memory.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/families/families.h"
@@ -23,9 +24,9 @@ int64_t layer_parameters(const DecoderConfig& d) {
   return 2 * d.hidden * d.head_size * (d.heads + d.kv_heads) + 3 * d.hidden * d.intermediate;
 }
 
-RowLayout layout_of(const DecoderConfig& d) {
+RowLayout layout_of(const DecoderConfig& d, DType rows) {
   return {static_cast<int>(d.layers), static_cast<int>(d.kv_heads), static_cast<int>(d.head_size),
-          DType::bf16};
+          rows};
 }
 
 Sequence tokens_at(int64_t begin, int64_t count) {
@@ -42,9 +43,10 @@ Sequence tokens_at(int64_t begin, int64_t count) {
 }  // namespace
 
 CpuBench::CpuBench(const Context& context, const ModelShape& shape, int64_t layers,
-                   std::optional<PackedKind> packed)
+                   std::optional<PackedKind> packed, DType rows)
     : context_(context),
       packed_(packed),
+      rows_(rows),
       whole_(family_of(shape.config).read(shape.config).decoder),
       part_(whole_) {
   part_.layers = std::min(layers, whole_.layers);
@@ -85,7 +87,7 @@ CpuFigure CpuBench::prefill(int64_t tokens) const {
   const std::unique_ptr<Attention> attention = make_attention("dense", {});
   const std::unique_ptr<DecoderRunner> runner = decoder_->runner(context_);
   const auto run = [&](int64_t count) {
-    FlatMemory memory(layout_of(part_), context_.device);
+    FlatMemory memory(layout_of(part_, rows_), context_.device);
     const auto begun = std::chrono::steady_clock::now();
     for (int64_t begin = 0; begin < count; begin += group) {
       const int64_t some = std::min(group, count - begin);
@@ -109,13 +111,11 @@ CpuFigure CpuBench::prefill(int64_t tokens) const {
 }
 
 CpuFigure CpuBench::decode(int64_t rows) const {
-  FlatMemory memory(layout_of(part_), context_.device);
+  FlatMemory memory(layout_of(part_, rows_), context_.device);
   const std::vector<TokenInfo> old = tokens_at(0, rows).tokens;
   memory.begin(context_, {.tokens = old});
   for (int layer = 0; layer < static_cast<int>(part_.layers); ++layer) {
-    const NewRows fresh = memory.append(layer);
-    fill_random(context_, fresh.keys, 1.0f, static_cast<uint64_t>(layer));
-    fill_random(context_, fresh.values, 1.0f, static_cast<uint64_t>(layer) + 1000);
+    fill_rows(context_, memory.append(layer), static_cast<uint64_t>(layer));
   }
   const MemoryMark before = memory.mark();
   const std::unique_ptr<Attention> attention = make_attention("dense", {});

@@ -29,9 +29,9 @@ struct CpuFigure {
 
 class CpuBench {
  public:
-  // Only this many layers are made and run.
+  // Only this many layers are made and run. Keys and values are kept in `rows`.
   CpuBench(const Context& context, const ModelShape& shape, int64_t layers,
-           std::optional<PackedKind> packed = {});
+           std::optional<PackedKind> packed = {}, DType rows = DType::bf16);
 
   CpuCeilings ceilings() const;
   CpuFigure prefill(int64_t tokens) const;
@@ -42,6 +42,7 @@ class CpuBench {
 
   const Context& context_;
   std::optional<PackedKind> packed_;
+  DType rows_;
   DecoderConfig whole_, part_;
   std::shared_ptr<const Decoder> decoder_;
 };

@@ -8,6 +8,7 @@
 #include "attention/report.h"
 #include "base/gpu.h"
 #include "bench/median_seconds.h"
+#include "bench/random_rows.h"
 #include "memory/flat_memory.h"
 #include "model/decoder/hidden_rows.h"
 #include "model/decoder/transformer_decoder.h"
@@ -19,10 +20,11 @@
 namespace kinora::cli {
 
 ModelBench::ModelBench(const Context& context, const ModelShape& shape,
-                       std::optional<PackedKind> packed)
+                       std::optional<PackedKind> packed, DType rows)
     : context_(context),
       shape_(shape),
       packed_(packed),
+      rows_(rows),
       config_(family_of(shape.config).read(shape.config).decoder) {
   const DecoderWeights weights = random_decoder(context, config_, DType::bf16, packed);
   decoder_ = std::make_shared<TransformerDecoder>(context, config_, weights,
@@ -83,7 +85,7 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
         DecoderOptions{.activations = DType::bf16});
   }
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
-                         static_cast<int>(config.head_size), DType::bf16};
+                         static_cast<int>(config.head_size), rows_};
   const std::unique_ptr<Attention> attention = make_attention(attention_name, {});
   const std::unique_ptr<DecoderRunner> runner = decoder->runner(context_);
   const auto run = [&](int64_t count) {
@@ -154,7 +156,7 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
                                 const std::vector<LayerHeads>& mass, int64_t videos) const {
   const DecoderConfig& d = config_;
   const RowLayout layout{static_cast<int>(d.layers), static_cast<int>(d.kv_heads),
-                         static_cast<int>(d.head_size), DType::bf16};
+                         static_cast<int>(d.head_size), rows_};
   DenseAttention attention;
   std::vector<std::unique_ptr<Memory>> memories;
   double row_bytes = 0;
@@ -163,9 +165,7 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
     const std::vector<TokenInfo> old = group_at(0, rows).tokens;
     memories.back()->begin(context_, {.tokens = old});
     for (int layer = 0; layer < layout.layers; ++layer) {
-      const NewRows fresh = memories.back()->append(layer);
-      fill_random(context_, fresh.keys, 1.0f, static_cast<uint64_t>(layer));
-      fill_random(context_, fresh.values, 1.0f, static_cast<uint64_t>(layer) + 1000);
+      fill_rows(context_, memories.back()->append(layer), static_cast<uint64_t>(layer));
     }
     row_bytes += static_cast<double>(memories.back()->bytes().total());
   }

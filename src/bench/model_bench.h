@@ -47,7 +47,7 @@ struct DecodeFigure {
   int64_t tokens = 1;         // of each session; more than one: drafts being checked
   double seconds = 0;         // per step, sampling included
   double device_seconds = 0;  // of these, from the first kernel to the logits
-  double step_bytes = 0;      // weights and rows that a step reads
+  double step_bytes = 0;      // weights and rows that a step reads, as they are kept
   // Of steps that add up the mass of rows, in turns with the others; 0: not measured.
   double mass_seconds = 0;
   double mass_device_seconds = 0;
@@ -55,9 +55,10 @@ struct DecodeFigure {
 
 class ModelBench {
  public:
-  // With `packed`, the layers' weights are in 4 or 8 bits, else bf16.
-  ModelBench(const Context& context, const ModelShape& shape,
-             std::optional<PackedKind> packed = {});
+  // With `packed`, the layers' weights are in 4 or 8 bits, else bf16. Keys and values are kept in
+  // `rows`.
+  ModelBench(const Context& context, const ModelShape& shape, std::optional<PackedKind> packed = {},
+             DType rows = DType::bf16);
 
   BenchCeilings ceilings() const;
   // Groups of `group` tokens, one after another. If `layers` is less than the model has, only the
@@ -87,6 +88,7 @@ class ModelBench {
   const Context& context_;
   ModelShape shape_;
   std::optional<PackedKind> packed_;
+  DType rows_;
   DecoderConfig config_;
   std::shared_ptr<const Decoder> decoder_;
 };

@@ -4,6 +4,7 @@
 
 #include "base/threads.h"
 #include "bench/cpu_bench.h"
+#include "ops/packed_rows.h"
 
 namespace kinora::cli {
 namespace {
@@ -13,21 +14,23 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 }  // namespace
 
 nlohmann::json bench_cpu(const Context& context, const std::string& shape,
-                         std::optional<PackedKind> weights, int64_t layers,
+                         std::optional<PackedKind> weights, DType row_type, int64_t layers,
                          const std::vector<int64_t>& contexts, const std::vector<int64_t>& lengths,
                          bool text) {
-  const CpuBench bench(context, model_shape(shape), layers, weights);
+  const CpuBench bench(context, model_shape(shape), layers, weights, row_type);
   const CpuCeilings best = bench.ceilings();
   const std::string device = fmt::format("CPU, {} threads", context.threads->threads());
   nlohmann::json out = {{"shape", shape},
+                        {"rows", row_type_name(row_type)},
                         {"device", device},
                         {"layers_run", layers},
                         {"ceilings",
                          {{"multiply_gflops", best.multiply_rate / 1e9},
                           {"read_gb_per_s", best.read_bandwidth / 1e9}}}};
   if (text) {
-    fmt::print("{} on {}, random weights in {}, scaled from {} layers\n", shape, device,
-               weights ? packed_kind_name(*weights) : "bf16", layers);
+    fmt::print("{} on {}, random weights in {}, keys and values in {}, scaled from {} layers\n",
+               shape, device, weights ? packed_kind_name(*weights) : "bf16",
+               row_type_name(row_type), layers);
     fmt::print("ceilings   our best product {:.0f} GFLOP/s, reading {:.1f} GB/s\n",
                best.multiply_rate / 1e9, best.read_bandwidth / 1e9);
   }

@@ -15,7 +15,7 @@ namespace kinora::cli {
 
 // Decodes at these contexts and prefills these lengths; prints every figure as it comes if `text`.
 nlohmann::json bench_cpu(const Context& context, const std::string& shape,
-                         std::optional<PackedKind> weights, int64_t layers,
+                         std::optional<PackedKind> weights, DType row_type, int64_t layers,
                          const std::vector<int64_t>& contexts, const std::vector<int64_t>& lengths,
                          bool text);
 

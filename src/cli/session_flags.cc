@@ -229,8 +229,8 @@ void SessionFlags::add_memory(CLI::App& command) {
       ->capture_default_str();
   option(
       policies, "--rows", rows_,
-      "Type of keys and values: exact (as computed), f32, bf16, f16, int8 or fp8 (these three on "
-      "CPUs) or auto (bf16 where weights are bf16, else f32); default: as the quality says")
+      "Type of keys and values: exact (as computed), f32, bf16, f16 (on CPUs), int8 or fp8 (8 bits "
+      "with scales), or auto (bf16 where weights are bf16, else f32); default: as the quality says")
       ->check(one_of(row_type_names()));
 }
 

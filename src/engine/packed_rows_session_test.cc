@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/device.h"
 #include "base/error.h"
 #include "memory/memory.h"
 #include "support/film.h"
@@ -96,6 +97,41 @@ TEST_P(PackedRowsSession, AnswerAsBeforeWhenTheyWereSaved) {
 INSTANTIATE_TEST_SUITE_P(Families, PackedRowsSession,
                          ::testing::Values("qwen2_5_vl_tied_new", "llava_onevision_new",
                                            "qwen3_vl_tied"));
+
+// The bundled model on a GPU. Questions whose answer depends on how rows are rounded are close to a
+// tie, and do not count.
+TEST(PackedRowsOnGpu, GiveTheTokensOfTheCpu) {
+  if (cuda_devices().empty()) GTEST_SKIP() << "no GPU on this machine";
+  const std::string models = std::string(KINORA_FIXTURES) + "/../../models/";
+  const Engine cpu({.model = models + "kinora-tiny", .device = "cpu"});
+  const Engine gpu({.model = models + "kinora-tiny", .device = "cuda:0"});
+  const auto ask = [&](const Engine& engine, const std::string& rows, const std::string& question) {
+    SessionOptions options;
+    options.row_type = rows;
+    Session session(engine, options);
+    session.add(models + "demo.mp4");
+    AnswerOptions how;
+    how.temperature = 0;
+    how.max_tokens = 32;
+    return session.ask(question, how);
+  };
+  int counted = 0;
+  for (const std::string question :
+       {"There is a red card. What is on it?", "What moves after the bear?",
+        "Which thing moves over the green stripes?", "How many cards are there?"}) {
+    SCOPED_TRACE(question);
+    const Answer exact = ask(cpu, "f32", question), narrow = ask(cpu, "bf16", question);
+    for (const char* type : {"int8", "fp8"}) {
+      SCOPED_TRACE(type);
+      const Answer expected = ask(cpu, type, question), answer = ask(gpu, type, question);
+      if (expected.ids != exact.ids || narrow.ids != exact.ids) continue;
+      ++counted;
+      EXPECT_EQ(answer.ids, expected.ids);
+      EXPECT_EQ(answer.row_bytes, expected.row_bytes);
+    }
+  }
+  EXPECT_GT(counted, 0);
+}
 
 TEST(RowTypes, OthersAreRefusedByName) {
   const Engine engine(

@@ -20,9 +20,9 @@ DType row_type_of(const EngineState& engine, const std::string& name) {
   if (name == "bf16") return DType::bf16;
   for (const DType type : {DType::f16, DType::i8, DType::u8}) {
     if (name != row_type_name(type)) continue;
-    if (cpu) return type;
+    if (cpu || type != DType::f16) return type;
     throw Error(ErrorKind::unsupported,
-                fmt::format("rows in {} are kept on CPUs only: take f32 or bf16", name),
+                fmt::format("rows in {} are kept on CPUs only: take f32, bf16, int8 or fp8", name),
                 ErrorHint::use_cpu);
   }
   if (name != "auto" && name != "exact") {

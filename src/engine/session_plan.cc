@@ -141,6 +141,11 @@ BudgetRequest SessionState::budget_request(const Prompt& prompt) const {
       prompt.from_place ? places_[*prompt.from_place].mark.tokens : memory_->token_count();
   request.row_bytes_before = row_bytes_before(prompt);
   request.token_bytes = memory_->layout().bytes_per_token();
+  if (const RowLayout& layout = memory_->layout();
+      rows_are_packed(layout.dtype) && !memory_->device().is_cpu()) {
+    request.widened_bytes =
+        2 * int64_t{layout.kv_heads} * layout.head_size * static_cast<int64_t>(sizeof(bf16));
+  }
   request.weight_bytes = model().info().weight_bytes;
   request.hidden_size = model().decoder().hidden_size();
   request.deep_levels = model().info().deep_levels;

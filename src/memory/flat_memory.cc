@@ -37,13 +37,13 @@ FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& 
   if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
     throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
   }
-  const bool wide_enough = layout.dtype == DType::f32 || layout.dtype == DType::bf16;
-  const bool cpu_only = layout.dtype == DType::f16 || rows_are_packed(layout.dtype);
-  if (!wide_enough && !(device.is_cpu() && cpu_only)) {
-    throw Error(ErrorKind::unsupported,
-                fmt::format("keys and values are kept as f32 or bf16{}, not as {}",
-                            device.is_cpu() ? ", f16, int8 or fp8" : " on a GPU",
-                            row_type_name(layout.dtype)));
+  const bool everywhere =
+      layout.dtype == DType::f32 || layout.dtype == DType::bf16 || rows_are_packed(layout.dtype);
+  if (!everywhere && !(device.is_cpu() && layout.dtype == DType::f16)) {
+    throw Error(
+        ErrorKind::unsupported,
+        fmt::format("keys and values are kept as f32, bf16, int8 or fp8{}, not as {}",
+                    device.is_cpu() ? ", or as f16" : " on a GPU", row_type_name(layout.dtype)));
   }
   layers_.resize(static_cast<size_t>(layout.layers));
   for (int layer = 0; layer < layout.layers; ++layer) {

@@ -19,6 +19,7 @@
 #include "cli/policies.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
+#include "ops/packed_rows.h"
 
 namespace kinora::cli {
 namespace {
@@ -27,6 +28,7 @@ struct BenchFlags {
   std::string shape = "qwen2.5-vl-7b";
   std::string device = "auto";
   std::string weights = "bf16";
+  std::string rows = "bf16";
   bool random_weights = false;
   std::vector<int64_t> tokens;    // empty: what suits the device
   std::vector<int64_t> contexts;  // this too
@@ -110,6 +112,13 @@ std::optional<PackedKind> packed_weights(const std::string& name) {
   return std::nullopt;
 }
 
+DType row_type(const std::string& name) {
+  for (const DType type : {DType::i8, DType::u8}) {
+    if (name == row_type_name(type)) return type;
+  }
+  return DType::bf16;
+}
+
 int bench_model(BenchFlags flags) {
   if (!flags.random_weights) {
     throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
@@ -138,21 +147,26 @@ int bench_model(BenchFlags flags) {
                   "need a GPU");
     }
     const int64_t layers = flags.layers > 0 ? flags.layers : 2;
-    write_json(flags, bench_cpu(context, flags.shape, packed_weights(flags.weights), layers,
-                                flags.contexts, flags.tokens, !flags.json));
+    write_json(flags,
+               bench_cpu(context, flags.shape, packed_weights(flags.weights), row_type(flags.rows),
+                         layers, flags.contexts, flags.tokens, !flags.json));
     return 0;
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
-  const ModelBench bench(context, model_shape(flags.shape), packed_weights(flags.weights));
+  const ModelBench bench(context, model_shape(flags.shape), packed_weights(flags.weights),
+                         row_type(flags.rows));
   const bool text = !flags.json;
-  nlohmann::json out = {
-      {"shape", flags.shape}, {"weights", flags.weights}, {"device", device.name}};
+  nlohmann::json out = {{"shape", flags.shape},
+                        {"weights", flags.weights},
+                        {"rows", flags.rows},
+                        {"device", device.name}};
 
   const BenchCeilings best = bench.ceilings();
   out["ceilings"] = {{"multiply_tflops", best.multiply_rate / 1e12},
                      {"read_gb_per_s", best.read_bandwidth / 1e9}};
   if (text) {
-    fmt::print("{} on {}, random weights in {}\n", flags.shape, device.name, flags.weights);
+    fmt::print("{} on {}, random weights in {}, keys and values in {}\n", flags.shape, device.name,
+               flags.weights, flags.rows);
     fmt::print("ceilings   best matrix product {:.0f} TFLOP/s, reading {:.0f} GB/s\n",
                best.multiply_rate / 1e12, best.read_bandwidth / 1e9);
   }
@@ -335,6 +349,9 @@ void add_bench(CommandLine& line) {
   model->add_option("--weights", flags->weights, "What the layers' weights are kept in")
       ->capture_default_str()
       ->check(CLI::IsMember({"bf16", "fp8", "int8", "int4"}));
+  model->add_option("--rows", flags->rows, "What keys and values are kept in")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}));
   model->add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
       ->delimiter(',')

@@ -98,6 +98,8 @@ void add_working_bytes(const BudgetRequest& request, std::span<const int64_t> fr
     cost.frame_bytes = in_flight;
     cost.activation_bytes = activations;
   }
+  cost.activation_bytes +=
+      cost.row_bytes / std::max<int64_t>(1, request.token_bytes) * request.widened_bytes;
 }
 
 // The first limit that a cost is over.

@@ -61,6 +61,8 @@ struct BudgetRequest {
   int64_t tokens_before = 0;  // in memory, to build on
   int64_t row_bytes_before = 0;
   int64_t token_bytes = 0;  // of the rows of one token
+  // Of its rows in one layer, once more while that layer is attended: rows of 8 bits on a GPU.
+  int64_t widened_bytes = 0;
   int64_t weight_bytes = 0;
   int64_t hidden_size = 0;
   int64_t deep_levels = 0;  // rows beside the embedding of a visual token
@@ -83,7 +85,7 @@ struct Cost {
   int64_t row_bytes = 0;      // held afterwards
   int64_t weight_bytes = 0;
   // While it works: the program itself, indexes of files, decoders with their reference pictures,
-  // frames on their way, and the activations of a prefill group.
+  // frames on their way, and the activations of a prefill group, with them a layer's widened rows.
   int64_t program_bytes = 0;
   int64_t index_bytes = 0;
   int64_t decoder_bytes = 0;

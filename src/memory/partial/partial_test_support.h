@@ -154,8 +154,10 @@ struct ReadRows {
 inline std::vector<float> floats_of_view(ConstTensorView view) {
   if (rows_are_packed(view.dtype())) {
     const ThreadPool one(1);
-    Tensor room;
-    return floats_of_view(plain_rows(Context(one), view, room));
+    Tensor host(view.dtype(), view.shape()), room;
+    copy_bytes(host.view().raw(), Device::cpu(), view.raw(), view.device(),
+               static_cast<size_t>(host.bytes()));
+    return floats_of_view(plain_rows(Context(one), host, room));
   }
   std::vector<float> out(static_cast<size_t>(view.elements()));
   if (view.dtype() == DType::f32) {

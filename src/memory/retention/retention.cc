@@ -96,14 +96,15 @@ KeptRows keep_best(const Context& context, const Retention& retention, ConstTens
     return kept;
   }
   const RetentionRule& rule = *retention.rule;
+  Tensor key_room, value_room;
   if (context.device.is_cpu()) {
-    Tensor key_room, value_room;
     const std::vector<double> scores = scores_of(context, rule, plain_rows(context, keys, key_room),
                                                  plain_rows(context, values, value_room), question);
     kept.places = choose_rows(retention, scores, modalities);
     return kept;
   }
   if (auto choice = rule.on_gpu(keys, values)) {
+    choice->rows = plain_rows(context, choice->rows, key_room);
     choice->visual = kept_count(retention, count - texts);
     std::vector<double> sum;
     if (rule.needs_question()) sum = sum_queries(question, keys.size(1));
@@ -117,8 +118,9 @@ KeptRows keep_best(const Context& context, const Retention& retention, ConstTens
     question = host_question;
   }
   const Context host(*context.threads);
-  kept.places =
-      choose_rows(retention, scores_of(host, rule, host_keys, host_values, question), modalities);
+  const std::vector<double> scores = scores_of(host, rule, plain_rows(host, host_keys, key_room),
+                                               plain_rows(host, host_values, value_room), question);
+  kept.places = choose_rows(retention, scores, modalities);
   return kept;
 }
 

@@ -211,7 +211,7 @@ CapturedSteps::Kind CapturedSteps::kind_of(const Context& context, StepRows& row
   kind.row_type = layout.dtype;
   Captured none;
   if (decode_shares(context, work_of(kind, none, 0))) {
-    rows.share(layout.kv_heads * layout.head_size * static_cast<int64_t>(dtype_size(layout.dtype)));
+    rows.share(layout.row_bytes());
   }
   if (rows.groups() > 0) {
     kind.groups = power_of_two(rows.groups());
