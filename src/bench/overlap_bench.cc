@@ -40,6 +40,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   OverlapRun run;
   run.tokens = settings.tokens;
   run.retain = retain;
+  run.snap = settings.snap;
   run.overlap = overlap;
   const Device device = EngineAccess::state(engine)->context.device;
   if (!device.is_cpu()) reset_gpu_peak(device);
@@ -52,6 +53,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   Session session(engine, session_options);
   InputOptions input;
   input.frames = FrameChoice::rate(settings.fps);
+  input.frames.snap = settings.snap;
   input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto begin = std::chrono::steady_clock::now();
@@ -75,6 +77,7 @@ void warm_up(const Engine& engine, const OverlapSettings& settings, const std::s
   Session session(engine, session_options);
   InputOptions input;
   input.frames = FrameChoice::rate(settings.fps);
+  input.frames.snap = settings.snap;
   input.min_pixels = input.max_pixels = settings.pixels;
   input.keep_index = false;
   const auto frames = static_cast<int64_t>(session.add(settings.video, input).times.size());

@@ -13,6 +13,7 @@ namespace kinora::cli {
 struct OverlapSettings {
   std::string video;
   double fps = 1;
+  double snap = 0;             // seconds that a frame may be away where another is cheaper
   int64_t pixels = 448 * 448;  // of a frame, about
   int64_t frames_per_group = 32;
   std::string tokens = "all";  // that reach the decoder
@@ -23,6 +24,7 @@ struct OverlapSettings {
 struct OverlapRun {
   std::string tokens;
   std::string retain;
+  double snap = 0;
   bool overlap = true;
   double open = 0;  // index included
   Answer answer;

@@ -42,6 +42,7 @@ class RunningProgram {
       ::dup2(null, 0);
       ::dup2(out[1], 1);
       ::dup2(err[1], 2);
+      ::signal(SIGINT, SIG_DFL);  // a shell's background jobs inherit that it is ignored
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }

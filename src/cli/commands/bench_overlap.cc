@@ -35,6 +35,7 @@ struct OverlapFlags {
   bool random_weights = false;
   std::vector<std::string> retain{"key-norm:0.2", "all"};
   std::vector<std::string> tokens{"all"};
+  std::vector<double> snap{0};
   bool overlapped_only = false;
   std::string trace;
   std::string timeline;
@@ -55,6 +56,7 @@ nlohmann::json to_json(const OverlapRun& run) {
   const Timings& times = run.answer.timings;
   return {{"choice", run.tokens},
           {"retain", run.retain},
+          {"snap", run.snap},
           {"overlap", run.overlap},
           {"open", run.open},
           {"decode_cpu", times.decode},
@@ -73,7 +75,8 @@ nlohmann::json to_json(const OverlapRun& run) {
 }
 
 std::string label_of(const OverlapRun& run) {
-  return run.tokens == "all" ? run.retain : fmt::format("{}, {}", run.tokens, run.retain);
+  return fmt::format("{}{}{}", run.tokens == "all" ? "" : run.tokens + ", ", run.retain,
+                     run.snap > 0 ? fmt::format(", snap {} s", run.snap) : "");
 }
 
 void print_run(const OverlapRun& run) {
@@ -92,7 +95,7 @@ void print_run(const OverlapRun& run) {
 void print_gains(const std::vector<OverlapRun>& runs) {
   for (const OverlapRun& run : runs) {
     const auto whole = std::find_if(runs.begin(), runs.end(), [&](const OverlapRun& other) {
-      return other.tokens == "all" && other.retain == run.retain;
+      return other.tokens == "all" && other.retain == run.retain && other.snap == run.snap;
     });
     if (run.tokens == "all" || whole == runs.end()) continue;
     const Timings &times = run.answer.timings, &all = whole->answer.timings;
@@ -123,8 +126,11 @@ int bench_overlap(const OverlapFlags& flags) {
   std::vector<std::pair<OverlapSettings, std::string>> wanted;
   for (const std::string& tokens : flags.tokens) {
     for (const std::string& retain : flags.retain) {
-      wanted.emplace_back(flags.settings, retain);
-      wanted.back().first.tokens = tokens;
+      for (const double snap : flags.snap) {
+        wanted.emplace_back(flags.settings, retain);
+        wanted.back().first.tokens = tokens;
+        wanted.back().first.snap = snap;
+      }
     }
   }
   for (const auto& [settings, retain] : wanted) warm_up(engine, settings, retain);
@@ -204,6 +210,12 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
   overlap->add_option("--fps", settings.fps, "Frames a second")
       ->capture_default_str()
       ->check(above_zero());
+  overlap
+      ->add_option("--snap", flags->snap,
+                   "Seconds that a frame may be away where another is cheaper to decode, such as "
+                   "0,0.5")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
   overlap
       ->add_option(
           "--pixels", settings.pixels,
