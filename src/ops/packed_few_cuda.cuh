@@ -6,35 +6,17 @@
 // numbers by nothing more than a constant exponent, so they carry an offset; what it adds is known
 // from the sum of a row in the piece. Scales are applied to the sums of a piece. Where a block
 // cannot hold its rows, blocks of one cluster take parts of the columns and add up at the end.
-//
-// f16 holds the rows as exactly as bf16 does: the columns of a piece are multiplied by the power of
-// two that brings the largest of them close to the largest number.
 #pragma once
 
 #include <cooperative_groups.h>
 
-#include <algorithm>
-#include <map>
-#include <mutex>
-#include <utility>
-
 #include "base/cuda_support.h"
-#include "ops/cuda_kernels.h"
-#include "ops/matmul_parts_cuda.cuh"
 #include "ops/packed_codes_cuda.cuh"
+#include "ops/packed_few_rows_cuda.cuh"
 
 namespace kinora::cuda::few {
 
-constexpr int warps = 12;
-constexpr int threads = 32 * warps;
-constexpr uint32_t ring = 5;   // pieces of a warp on their way or in use
-constexpr int pass_rows = 16;  // rows of a in one pass over the weights, at most
-constexpr int tile_rows = 8;   // rows of a in one product of the tensor cores
-constexpr int most_split = 8;  // blocks of a cluster that every card with clusters takes
-// Of the sums of a block's strips; with more of them there are more blocks than run at once.
-constexpr size_t most_sum_bytes = 48 * 1024;
-constexpr int64_t usual_row_bytes = 40 * 1024;
-constexpr int usual_strips = 40;  // of a block
+constexpr uint32_t ring = 5;  // pieces of a warp on their way or in use
 
 // The weights as the kernel takes them: `together` pieces of 64 columns as one.
 template <PackedKind kind_, int together_>
@@ -87,40 +69,6 @@ struct Cursor {
   }
 };
 
-// How shared memory is divided; all sizes in bytes.
-struct Division {
-  int columns;     // of a block, whole pieces
-  size_t rows;     // [m, columns] f16
-  size_t factors;  // [pieces of a block, tiles × tile_rows] of two f32: the sum of the row in the
-                   // piece as it is multiplied, and what its products are too small by
-  size_t slots;    // [ring, vectors, threads] of codes
-  size_t affine;   // [ring, warps] of scales and zero points
-  size_t later;    // [warps, tiles, 32] of four sums
-  size_t sums;     // [strips of a block, tiles, 32] of four sums
-
-  size_t all() const { return rows + factors + slots + affine + later + sums; }
-};
-
-// All of a product but its weights.
-struct Rows {
-  int split;  // blocks that share the columns of a strip
-  const __nv_bfloat16* a;
-  int64_t a_stride;
-  bool whole_vectors;  // rows of a can be read sixteen bytes at a time
-  // Rows before their RMS norm, in the place of `a`; null: none.
-  const float* unnormed;
-  const __nv_bfloat16* norm;
-  float epsilon;
-  int m, n, k;  // n: columns of out
-  const void* bias;
-  DType bias_type;
-  bool accumulate;
-  void* out;
-  DType out_type;
-  int64_t out_stride;
-  Division division;
-};
-
 __device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -171,134 +119,6 @@ __device__ __forceinline__ float4 load_floats(uint32_t address) {
                : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
                : "r"(address));
   return four;
-}
-
-__device__ __forceinline__ float unpack(const uint4& eight, int j) {
-  const uint32_t pair = j < 2 ? eight.x : j < 4 ? eight.y : j < 6 ? eight.z : eight.w;
-  return __uint_as_float(j % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
-}
-
-// Eight columns of a row as they are in memory.
-struct PlainColumns {
-  uint4 eight;
-
-  __device__ __forceinline__ void load(const Rows& shape, int row, int column) {
-    const __nv_bfloat16* from = shape.a + row * shape.a_stride + column;
-    eight = make_uint4(0, 0, 0, 0);
-    if (shape.whole_vectors) {
-      if (column < shape.k) eight = __ldcg(reinterpret_cast<const uint4*>(from));
-      return;
-    }
-    __nv_bfloat16 values[8];
-    for (int j = 0; j < 8; ++j) {
-      values[j] = column + j < shape.k ? from[j] : __float2bfloat16_rn(0.0f);
-    }
-    memcpy(&eight, values, sizeof(eight));
-  }
-  __device__ __forceinline__ float value(int j, float) const { return unpack(eight, j); }
-};
-
-// The same before their norm.
-struct UnnormedColumns {
-  float4 low, high;
-  uint4 norm;
-
-  __device__ __forceinline__ void load(const Rows& shape, int row, int column) {
-    low = high = make_float4(0, 0, 0, 0);
-    norm = make_uint4(0, 0, 0, 0);
-    if (column >= shape.k) return;  // k is a multiple of eight here
-    const auto* from =
-        reinterpret_cast<const float4*>(shape.unnormed + row * shape.a_stride + column);
-    low = __ldcg(from);
-    high = __ldcg(from + 1);
-    norm = __ldg(reinterpret_cast<const uint4*>(shape.norm + column));
-  }
-  __device__ __forceinline__ float value(int j, float factor) const {
-    const float own[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    return __bfloat162float(__float2bfloat16_rn(own[j] * factor * unpack(norm, j)));
-  }
-};
-
-// Puts eight columns of a row, vector `vector` of it, to the others in `target`; neighbouring lanes
-// have those of a piece.
-template <int tiles, int piece_vectors>
-__device__ __forceinline__ void put_columns(const float (&x)[8], int row, int vector, char* target,
-                                            float2* factors) {
-  const unsigned int lanes = ((1u << piece_vectors) - 1) << (threadIdx.x & (32 - piece_vectors));
-  float largest = 0, sum = 0;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    largest = fmaxf(largest, fabsf(x[j]));
-    sum += x[j];
-  }
-#pragma unroll
-  for (int step = 1; step < piece_vectors; step *= 2) {
-    largest = fmaxf(largest, __shfl_xor_sync(lanes, largest, step));
-    sum += __shfl_xor_sync(lanes, sum, step);
-  }
-  // The largest comes to lie between 2^14 and 2^15.
-  const int exponent =
-      min(max(2 * 127 + 14 - static_cast<int>(__float_as_uint(largest) >> 23), 1), 253);
-  const float larger = __uint_as_float(static_cast<uint32_t>(exponent) << 23);
-  const auto pair = [&](int j) {
-    const __half2 both = __floats2half2_rn(x[j] * larger, x[j + 1] * larger);
-    uint32_t raw;
-    memcpy(&raw, &both, sizeof(raw));
-    return raw;
-  };
-  // Eight rows of one column meet different banks.
-  *reinterpret_cast<uint4*>(target + ((vector ^ (row & 7)) << 4)) =
-      make_uint4(pair(0), pair(2), pair(4), pair(6));
-  if (vector % piece_vectors == 0) {
-    factors[vector / piece_vectors * (tiles * tile_rows) + row] =
-        make_float2(sum * larger, __uint_as_float(static_cast<uint32_t>(254 - exponent) << 23));
-  }
-}
-
-// rows and factors ← the columns of `pieces` pieces from `first` on, zeros beyond the last column.
-// `at_once` vectors of a thread are on their way together.
-template <class Weights, int tiles, class Columns, int at_once>
-__device__ __forceinline__ void bring_rows(const Rows& shape, const float* norm_factors, char* rows,
-                                           float2* factors, int first, int pieces) {
-  constexpr int piece_vectors = Weights::columns / 8;
-  const int vectors = pieces * piece_vectors, all = shape.m * vectors;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < all; i += at_once * threads) {
-    Columns columns[at_once];
-#pragma unroll
-    for (int n = 0; n < at_once; ++n) {
-      const int own = i + n * threads, row = own / vectors;
-      if (own < all) columns[n].load(shape, row, first + (own - row * vectors) * 8);
-    }
-#pragma unroll
-    for (int n = 0; n < at_once; ++n) {
-      const int own = i + n * threads, row = own / vectors;
-      if (own >= all) break;
-      float x[8];
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[j] = columns[n].value(j, norm_factors[row]);
-      put_columns<tiles, piece_vectors>(x, row, own - row * vectors,
-                                        rows + row * shape.division.columns * 2, factors);
-    }
-  }
-}
-
-// factors[row] ← 1 / the root mean square of a row; a warp takes a row, or all take the only one.
-__device__ __forceinline__ void find_norm_factors(const Rows& shape, float* factors,
-                                                  float* scratch) {
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
-  const bool alone = shape.m == 1;
-  for (int row = alone ? 0 : warp; row < shape.m; row += alone ? 1 : warps) {
-    const auto* from = reinterpret_cast<const float4*>(shape.unnormed + row * shape.a_stride);
-    float squares = 0;
-#pragma unroll 4
-    for (int i = alone ? thread : thread % 32; i < shape.k / 4; i += alone ? threads : 32) {
-      const float4 four = __ldcg(from + i);
-      squares += four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
-    }
-    squares = alone ? block_sum(squares, scratch) : warp_sum(squares);
-    factors[row] = 1.0f / sqrtf(squares / static_cast<float>(shape.k) + shape.epsilon);
-  }
 }
 
 __device__ __forceinline__ void write_out(const Rows& shape, int row, int column, float value) {
@@ -566,172 +386,6 @@ __global__ void __launch_bounds__(threads, tiles == 1 ? 2 : 1)
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   leave_cluster(shape.split);  // not while others read its sums
-}
-
-inline size_t round_to(size_t bytes) { return (bytes + 127) / 128 * 128; }
-
-template <class Weights, int tiles>
-Division divide(const Weights& weight, const Rows& shape, int block_strips) {
-  const auto kept = [](int count, size_t each) { return static_cast<size_t>(count) * each; };
-  const int pieces = (weight.pieces + shape.split - 1) / shape.split;
-  Division division{};
-  division.columns = pieces * Weights::columns;
-  division.rows = round_to(kept(shape.m * division.columns, sizeof(__half)));
-  division.factors = round_to(kept(pieces * tiles * tile_rows, sizeof(float2)));
-  division.slots = ring * threads * Weights::vectors * sizeof(uint4);
-  division.affine = ring * warps * affine_bytes;
-  division.later = kept(warps * tiles * 32, sizeof(float4));
-  division.sums = kept(block_strips * tiles * 32, sizeof(float4));
-  return division;
-}
-
-// Clusters of `split` blocks that run at once, one block a multiprocessor.
-template <class Weights>
-int clusters_at_once(const Context& context, int split) {
-  if (split == 1) return multiprocessors(context.device.index);
-  static std::mutex mutex;
-  static std::map<std::pair<int, int>, int> known;  // by device and split
-  const std::lock_guard lock(mutex);
-  int& found = known[{context.device.index, split}];
-  if (found == 0) {
-    const auto kernel = few_rows_kernel<Weights, 1>;
-    const size_t bytes = most_shared_memory(context) * 3 / 4;
-    check(
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        "preparing a product");
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned int>(split), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim =
-        static_cast<unsigned int>(multiprocessors(context.device.index) / split * split);
-    config.blockDim = threads;
-    config.dynamicSmemBytes = bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    check(cudaOccupancyMaxActiveClusters(&found, kernel, &config), "preparing a product");
-    found = std::max(found, 1);
-  }
-  return found;
-}
-
-// What a kernel may use; a little is left for what it declares itself.
-inline size_t shared_limit(const Context& context) { return most_shared_memory(context) - 1024; }
-
-// Sets shape.division; returns the number of clusters.
-template <class Weights, int tiles>
-int lay_out(const Context& context, const Weights& weight, Rows& shape) {
-  const int at_once = clusters_at_once<Weights>(context, shape.split);
-  const int most_strips = static_cast<int>(most_sum_bytes / (tiles * 32 * sizeof(float4)));
-  const int turns = (weight.strips + at_once * most_strips - 1) / (at_once * most_strips);
-  const int clusters = std::min(at_once * turns, weight.strips);
-  shape.division = divide<Weights, tiles>(weight, shape, (weight.strips + clusters - 1) / clusters);
-  return clusters;
-}
-
-template <class Weights, int tiles>
-void run_pass(const Context& context, const Weights& weight, Rows shape) {
-  const int clusters = lay_out<Weights, tiles>(context, weight, shape);
-  const auto kernel = few_rows_kernel<Weights, tiles>;
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared_limit(context))),
-        "preparing a product");
-  launch_early({static_cast<unsigned int>(clusters * shape.split), threads, shape.division.all(),
-                enter(context), static_cast<unsigned int>(shape.split)},
-               "matmul", kernel, weight, shape);
-}
-
-inline bool starts_at_sixteen_bytes(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-}
-
-inline bool has_clusters(const Context& context) {
-  int has = 0;
-  check(cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, context.device.index),
-        "reading the properties of a GPU");
-  return has != 0;
-}
-
-// Blocks that share the columns of a strip: as few as keep the rows of a block short, since
-// clusters start later and adding up takes time.
-template <class Weights>
-int usual_split(const Context& context, const Weights& weight, int rows) {
-  if (!has_clusters(context)) return 1;
-  const int processors = multiprocessors(context.device.index);
-  const auto row_bytes = static_cast<int64_t>(rows) * weight.pieces * Weights::columns * 2;
-  int split = 1;
-  while (split < 4 && row_bytes / split > usual_row_bytes &&
-         weight.strips / processors * 2 * split <= usual_strips) {
-    split *= 2;
-  }
-  return split;
-}
-
-// Rows of one pass, no more than shape.m, that fit into shared memory; 0: not even one does. Takes
-// more blocks for a strip where that helps.
-template <class Weights>
-int rows_that_fit(const Context& context, const Weights& weight, Rows shape, int& split) {
-  // Every block has something to do.
-  const int most = std::min(has_clusters(context) ? most_split : 1, weight.pieces);
-  while (split > most) split /= 2;
-  for (int rows = std::min(shape.m, pass_rows); rows > 0;
-       rows = rows > tile_rows ? tile_rows : rows / 2) {
-    shape.m = rows;
-    for (shape.split = split; shape.split <= most; shape.split *= 2) {
-      rows > tile_rows ? lay_out<Weights, 2>(context, weight, shape)
-                       : lay_out<Weights, 1>(context, weight, shape);
-      if (shape.division.all() > shared_limit(context)) continue;
-      split = shape.split;
-      return rows;
-    }
-  }
-  return 0;
-}
-
-// Whether rows can be normed on the way.
-inline bool norm_fits(const MatmulWork& work, const RowNorm& norm) {
-  return work.a.size(0) <= tile_rows && norm.weight.dtype() == DType::bf16 &&
-         work.a.size(1) % 8 == 0 && work.a.stride(0) % 4 == 0 &&
-         starts_at_sixteen_bytes(norm.weight.raw()) && starts_at_sixteen_bytes(work.a.raw());
-}
-
-// One pass over the weights for every sixteen rows. `split` 0 is the usual one. False, with nothing
-// done, where the columns are too many.
-template <class Weights>
-bool run_passes(const Context& context, const MatmulWork& work, const Weights& weight,
-                const RowNorm& norm, int split) {
-  Rows shape{};
-  shape.a_stride = work.a.stride(0);
-  shape.epsilon = norm.epsilon;
-  shape.n = static_cast<int>(work.out.size(1));
-  shape.k = static_cast<int>(work.a.size(1));
-  shape.bias = work.bias.raw();
-  shape.bias_type = work.bias.dtype();
-  shape.accumulate = work.accumulate;
-  shape.out_type = work.out.dtype();
-  shape.out_stride = work.out.stride(0);
-  shape.m = static_cast<int>(work.out.size(0));
-  shape.split = split > 0 ? split : usual_split(context, weight, std::min(shape.m, pass_rows));
-  const int rows_at_once = rows_that_fit(context, weight, shape, shape.split);
-  if (rows_at_once == 0) return false;
-  for (int64_t row = 0; row < work.out.size(0); row += rows_at_once) {
-    shape.m = static_cast<int>(std::min<int64_t>(rows_at_once, work.out.size(0) - row));
-    const ConstTensorView a = work.a.rows(row, shape.m);
-    if (norm.weight.raw() != nullptr) {
-      shape.unnormed = device_data<float>(a);
-      shape.norm = device_data<__nv_bfloat16>(norm.weight);
-    } else {
-      shape.a = device_data<__nv_bfloat16>(a);
-      shape.whole_vectors =
-          starts_at_sixteen_bytes(a.raw()) && shape.a_stride % 8 == 0 && shape.k % 8 == 0;
-    }
-    shape.out = work.out.rows(row, shape.m).raw();
-    shape.m > tile_rows ? run_pass<Weights, 2>(context, weight, shape)
-                        : run_pass<Weights, 1>(context, weight, shape);
-  }
-  return true;
 }
 
 }  // namespace kinora::cuda::few
