@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
+#include "common/gpu_time.h"
 #include "common/samples.h"
 
 namespace kinora::bench {
@@ -46,21 +47,6 @@ Tensor random_rows(Random& random, const Shape& shape, Device device) {
     copy_bytes(tensor.view().raw() + at * 2, device, values.data(), Device::cpu(), count * 2);
   }
   return tensor;
-}
-
-// Median seconds of a call, by the device's clock, after one to warm up.
-double seconds_of_call(const Context& context, int repeats, const std::function<void()>& call) {
-  call();
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) {
-    GpuEvent begin(context.device, true), end(context.device, true);
-    begin.record(context);
-    call();
-    end.record(context);
-    seconds.push_back(end.seconds_since(begin));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
 }
 
 class Bench {
@@ -122,7 +108,7 @@ class Bench {
       return ConstTensorView(qkv.view().raw() + part * row * 2, DType::bf16,
                              {tokens, heads, head_size}, {3 * row, head_size, 1}, context_.device);
     };
-    const double seconds = seconds_of_call(context_, settings_.repeats + 4, [&] {
+    const double seconds = gpu_seconds(context_, settings_.repeats + 4, [&] {
       attend_windows(context_, slice(0), slice(1), slice(2), offsets, 0.1118f, out);
     });
     const double rate = 4.0 * static_cast<double>(row * tokens * window) / seconds;
@@ -192,7 +178,7 @@ class Bench {
       }
     });
     const double seconds =
-        seconds_of_call(streamed, settings_.repeats + 4, [&] { graph.launch(streamed); }) / calls;
+        gpu_seconds(streamed, settings_.repeats + 4, [&] { graph.launch(streamed); }) / calls;
     const double read = static_cast<double>(sequences * rows * row_bytes * 2);
     const double rate = read / seconds;
     const double products = 4 * static_cast<double>(s.heads * s.head_size * tokens * sequences) *
@@ -217,7 +203,7 @@ class Bench {
     const int64_t bytes = int64_t{4} << 30;
     Tensor from = Tensor::zeros(DType::u8, {bytes}, context_.device);
     Tensor to(DType::u8, {bytes}, context_.device);
-    const double seconds = seconds_of_call(context_, 5, [&] {
+    const double seconds = gpu_seconds(context_, 5, [&] {
       copy_async(context_, to.view().raw(), from.view().raw(), static_cast<size_t>(bytes));
     });
     const double rate = 2 * static_cast<double>(bytes) / seconds;
@@ -256,7 +242,7 @@ class Bench {
 
   void report(int64_t tokens, const std::string& name, double pairs,
               const std::function<void()>& call) {
-    const double seconds = seconds_of_call(context_, settings_.repeats, call);
+    const double seconds = gpu_seconds(context_, settings_.repeats, call);
     const double rate = 4 * static_cast<double>(settings_.head_size) * pairs / seconds;
     // Plans are checked, compiled and sent before the device starts: part of the time above.
     synchronize(context_);

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/gpu.h"
+#include "common/gpu_time.h"
 #include "model/weights/random_weights.h"
 #include "ops/cuda_kernels.h"
 #include "ops/matmul.h"
@@ -31,22 +32,6 @@ struct Settings {
   bool splits = false;
   bool json = false;
 };
-
-// Median seconds of a call, by the device's clock, after two to warm up.
-double seconds_of(const Context& context, int repeats, const std::function<void()>& call) {
-  call();
-  call();
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) {
-    GpuEvent begin(context.device, true), end(context.device, true);
-    begin.record(context);
-    call();
-    end.record(context);
-    seconds.push_back(end.seconds_since(begin));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
-}
 
 struct Product {
   std::string name;
@@ -108,10 +93,10 @@ class Runner {
  private:
   double each(int repeats, const std::function<void(size_t)>& run) {
     const size_t layers = weights_.packed.size();
-    return seconds_of(context_, repeats,
-                      [&] {
-                        for (size_t layer = 0; layer < layers; ++layer) run(layer);
-                      }) /
+    return gpu_seconds(context_, repeats,
+                       [&] {
+                         for (size_t layer = 0; layer < layers; ++layer) run(layer);
+                       }) /
            static_cast<double>(layers);
   }
 

@@ -165,6 +165,18 @@ TEST_F(FirstHour, TimesAreTheSameInEveryCommand) {
   expect_error(kinora({"eval", "set.jsonl", "--time-limit", "soon"}), 2, "'soon' is not a time");
 }
 
+TEST_F(FirstHour, BenchmarksSayWhatTheyTake) {
+  const auto refuses = [](std::vector<std::string> arguments, const std::string& about) {
+    arguments.insert(arguments.begin(), "bench");
+    arguments.emplace_back("--random-weights");
+    expect_error(kinora(arguments), 2, about);
+  };
+  refuses({"overlap", "demo", "--snap", "x"}, "'x' is not a number from 0 to 3600");
+  refuses({"overlap", "demo", "--snap", "0,-1"}, "'-1' is not a number from 0 to 3600");
+  refuses({"model", "--weights", "int3"}, "'int3' is not bf16, fp8, int8 or int4");
+  refuses({"model", "--rows", "int4"}, "'int4' is not bf16, int8 or fp8");
+}
+
 TEST_F(FirstHour, DemoIsUnderstoodByEveryCommandThatTakesAVideo) {
   const Finished probed = kinora({"probe", "demo", "--json"});
   ASSERT_EQ(probed.code, 0) << probed.err;

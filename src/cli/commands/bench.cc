@@ -346,12 +346,14 @@ void add_bench(CommandLine& line) {
                    "qwen2.5-vl-7b, qwen2.5-vl-3b, qwen3-vl-8b or llava-onevision-7b")
       ->capture_default_str();
   model->add_flag("--random-weights", flags->random_weights, "Make the weights up");
-  model->add_option("--weights", flags->weights, "What the layers' weights are kept in")
+  model
+      ->add_option("--weights", flags->weights,
+                   "What the layers' weights are kept in: bf16, fp8, int8 or int4")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bf16", "fp8", "int8", "int4"}));
-  model->add_option("--rows", flags->rows, "What keys and values are kept in")
+      ->check(one_of({"bf16", "fp8", "int8", "int4"}));
+  model->add_option("--rows", flags->rows, "What keys and values are kept in: bf16, int8 or fp8")
       ->capture_default_str()
-      ->check(CLI::IsMember({"bf16", "int8", "fp8"}));
+      ->check(one_of({"bf16", "int8", "fp8"}));
   model->add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   model->add_option("--tokens", flags->tokens, "Lengths to prefill, such as 4096,131072")
       ->delimiter(',')

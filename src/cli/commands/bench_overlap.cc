@@ -215,7 +215,7 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
                    "Seconds that a frame may be away where another is cheaper to decode, such as "
                    "0,0.5")
       ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 3600));
   overlap
       ->add_option(
           "--pixels", settings.pixels,
