@@ -120,6 +120,34 @@ class GpuRange {
   Chunks* chunks_ = nullptr;
 };
 
+// Host memory that grows and shrinks without moving, pinned in chunks: GPUs copy from and to it at
+// full speed, and their kernels read it where it lies (gpu_reads).
+class PinnedRange {
+ public:
+  PinnedRange() = default;
+  // Reserves addresses for up to `limit` bytes.
+  explicit PinnedRange(size_t limit);
+  ~PinnedRange();
+  PinnedRange(PinnedRange&& other) noexcept;
+  PinnedRange& operator=(PinnedRange&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t capacity() const { return capacity_; }
+
+  // Makes the first `bytes` usable; what is there stays.
+  void reserve(size_t bytes);
+  // Gives back whole chunks beyond the first `bytes`, after all work of all GPUs has ended.
+  void shrink(size_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t limit_ = 0;
+  size_t capacity_ = 0;
+};
+
+// Whether kernels of the context's GPU may read this host memory by the address that it has here.
+bool gpu_reads(const Context& context, const void* host);
+
 // Work captured once and replayed with one call. `record` runs `work` with a context whose stream
 // only remembers; work must not allocate, copy pageable memory or wait.
 class GpuGraph {

@@ -1,6 +1,8 @@
-// Growing device memory by CUDA's virtual memory calls, which belong to the driver; they are asked
-// of it at run time, so that the program starts where there is none.
+// Memory that grows in place. On a device by CUDA's virtual memory calls, which belong to the
+// driver; they are asked of it at run time, so that the program starts where there is none. On the
+// host by addresses that are reserved once and pinned chunk by chunk.
 #include <cuda.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <utility>
@@ -179,6 +181,81 @@ void GpuRange::shrink(size_t bytes) {
     cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(last.bytes));
     chunks_->list.pop_back();
   }
+}
+
+namespace {
+
+// A huge page: pinning takes a call to the driver each time, and is fastest for whole ones.
+constexpr size_t pinned_chunk = size_t{2} << 20;
+
+}  // namespace
+
+PinnedRange::PinnedRange(size_t limit)
+    : limit_(round_up(std::max<size_t>(limit, 1), pinned_chunk)) {
+  void* room = ::mmap(nullptr, limit_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) {
+    throw Error(ErrorKind::resource,
+                "out of memory: there are no addresses for " + std::to_string(limit_) + " bytes");
+  }
+  data_ = static_cast<std::byte*>(room);
+  ::madvise(data_, limit_, MADV_HUGEPAGE);
+}
+
+PinnedRange::~PinnedRange() {
+  if (data_ == nullptr) return;
+  shrink(0);
+  ::munmap(data_, limit_);
+}
+
+PinnedRange::PinnedRange(PinnedRange&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      limit_(std::exchange(other.limit_, 0)),
+      capacity_(std::exchange(other.capacity_, 0)) {}
+
+PinnedRange& PinnedRange::operator=(PinnedRange&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(limit_, other.limit_);
+  std::swap(capacity_, other.capacity_);
+  return *this;
+}
+
+void PinnedRange::reserve(size_t bytes) {
+  if (bytes > limit_) {
+    throw Error(ErrorKind::resource, "rows in the computer's memory have reached their limit of " +
+                                         std::to_string(limit_) + " bytes in one layer");
+  }
+  while (capacity_ < bytes) {
+    const cudaError_t status =
+        cudaHostRegister(data_ + capacity_, pinned_chunk, cudaHostRegisterPortable);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      throw Error(ErrorKind::resource,
+                  "out of memory: the computer has none left that a GPU could read");
+    }
+    cuda::check(status, "pinning host memory");
+    capacity_ += pinned_chunk;
+  }
+}
+
+void PinnedRange::shrink(size_t bytes) {
+  const size_t kept = round_up(bytes, pinned_chunk);
+  if (capacity_ <= kept) return;
+  cudaDeviceSynchronize();
+  for (; capacity_ > kept; capacity_ -= pinned_chunk) {
+    cudaHostUnregister(data_ + capacity_ - pinned_chunk);
+    ::madvise(data_ + capacity_ - pinned_chunk, pinned_chunk, MADV_DONTNEED);
+  }
+}
+
+bool gpu_reads(const Context& context, const void* host) {
+  cuda::enter(context);
+  cudaPointerAttributes found{};
+  if (cudaPointerGetAttributes(&found, host) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return found.type != cudaMemoryTypeUnregistered && found.devicePointer == host;
 }
 
 }  // namespace kinora

@@ -46,6 +46,14 @@ GpuRange& GpuRange::operator=(GpuRange&&) noexcept = default;
 void GpuRange::reserve(size_t) { no_cuda(); }
 void GpuRange::shrink(size_t) { no_cuda(); }
 
+PinnedRange::PinnedRange(size_t) { no_cuda(); }
+PinnedRange::~PinnedRange() = default;
+PinnedRange::PinnedRange(PinnedRange&&) noexcept = default;
+PinnedRange& PinnedRange::operator=(PinnedRange&&) noexcept = default;
+void PinnedRange::reserve(size_t) { no_cuda(); }
+void PinnedRange::shrink(size_t) { no_cuda(); }
+bool gpu_reads(const Context&, const void*) { return false; }
+
 GpuGraph::~GpuGraph() = default;
 GpuGraph::GpuGraph(GpuGraph&&) noexcept = default;
 GpuGraph& GpuGraph::operator=(GpuGraph&&) noexcept = default;

@@ -26,6 +26,7 @@ void add_ask(CommandLine& line);
 void add_bench(CommandLine& line);
 void add_bench_attention(CommandLine& line, CLI::App& bench);  // part of it
 void add_bench_overlap(CommandLine& line, CLI::App& bench);    // this too
+void add_bench_stream(CommandLine& line, CLI::App& bench);     // this too
 void add_bench_draft(CommandLine& line, CLI::App& bench);      // and this
 void add_calibrate(CommandLine& line);
 void add_chat(CommandLine& line);

@@ -23,17 +23,12 @@ constexpr size_t most_frozen = most_row_sets - 1;
 }  // namespace
 
 FlatMemory::FlatMemory(const RowLayout& layout, Device device, const Retention& retention,
-                       int64_t host_rows)
+                       RowTiers tiers)
     : layout_(layout),
       device_(device),
       retention_(retention),
       row_bytes_(layout.row_bytes()),
-      host_rows_(host_rows) {
-  if (host_rows > 0 && !device.is_cpu()) {
-    throw Error(ErrorKind::unsupported,
-                "rows on a GPU do not wait in a file yet: let all of them stay, or use the CPU",
-                ErrorHint::use_cpu);
-  }
+      tiers_(tiers) {
   if (layout.layers <= 0 || layout.kv_heads <= 0 || layout.head_size <= 0) {
     throw Error(ErrorKind::internal, "a memory needs layers, heads and a head size");
   }
@@ -121,7 +116,7 @@ std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& g
     }
   }
   forget_probes();
-  if (host_rows_ > 0) {
+  if (tiers_.host > 0 || (tiers_.gpu > 0 && !device_.is_cpu())) {
     for (Layer& layer : layers_) put_away(layer);
   }
   if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
@@ -186,8 +181,8 @@ void FlatMemory::read(const Context&, int layer, const QueryView&, std::vector<R
     const Block& block = *part.block;
     const auto rows = static_cast<size_t>(part.rows);
     const Shape shape = layout_.shape(part.rows);
-    out.push_back({ConstTensorView(block.key_bytes(), layout_.dtype, shape, device_),
-                   ConstTensorView(block.value_bytes(), layout_.dtype, shape, device_),
+    out.push_back({ConstTensorView(block.key_bytes(), layout_.dtype, shape, block.device()),
+                   ConstTensorView(block.value_bytes(), layout_.dtype, shape, block.device()),
                    std::span(block.ordinals).first(rows),
                    std::span(block.modalities).first(rows),
                    std::span(block.times).first(rows),
@@ -404,38 +399,64 @@ void FlatMemory::rewind(const MemoryMark& mark) {
   group_begin_ = mark.tokens;
 }
 
-// All rows so far become shared. More blocks than a reader takes are joined into one.
+void FlatMemory::Block::describe(const Block& from, int64_t first, int64_t count) {
+  const auto append = [&](auto& to, const auto& list) {
+    to.insert(to.end(), list.begin() + first, list.begin() + first + count);
+  };
+  append(ordinals, from.ordinals);
+  append(modalities, from.modalities);
+  append(times, from.times);
+}
+
+void FlatMemory::Block::forget_first(int64_t count) {
+  const auto shift = [&](auto& list) { list.erase(list.begin(), list.begin() + count); };
+  shift(ordinals);
+  shift(modalities);
+  shift(times);
+}
+
+// Parts from `first` on become one block of rows on the memory's device.
+void FlatMemory::join(Layer& layer, size_t first) {
+  std::shared_ptr<Block> joined = new_block();
+  int64_t rows = 0;
+  for (size_t i = first; i < layer.parts.size(); ++i) rows += layer.parts[i].rows;
+  joined->keys.resize(static_cast<size_t>(rows * row_bytes_));
+  joined->values.resize(static_cast<size_t>(rows * row_bytes_));
+  int64_t at = 0;
+  for (size_t i = first; i < layer.parts.size(); ++i) {
+    const Part& part = layer.parts[i];
+    const Block& from = *part.block;
+    const auto bytes = static_cast<size_t>(part.rows * row_bytes_);
+    need(part, 0, part.rows);
+    copy_bytes(joined->keys.data() + at, device_, from.key_bytes(), from.device(), bytes);
+    copy_bytes(joined->values.data() + at, device_, from.value_bytes(), from.device(), bytes);
+    at += part.rows * row_bytes_;
+    joined->describe(from, 0, part.rows);
+  }
+  layer.parts.resize(first);
+  layer.parts.push_back({std::move(joined), rows, true});
+}
+
+// All rows so far become shared. More blocks than a reader takes are joined: first those of rows
+// that lie here, since older ones lie elsewhere for lack of room.
 void FlatMemory::freeze(Layer& layer) {
   std::erase_if(layer.parts, [](const Part& part) { return part.rows == 0; });
   for (Part& part : layer.parts) part.frozen = true;
   if (layer.parts.size() <= most_frozen) return;
-  std::shared_ptr<Block> joined = new_block();
-  int64_t rows = 0;
-  for (const Part& part : layer.parts) rows += part.rows;
-  joined->keys.resize(static_cast<size_t>(rows * row_bytes_));
-  joined->values.resize(static_cast<size_t>(rows * row_bytes_));
-  int64_t at = 0;
-  for (const Part& part : layer.parts) {
-    const auto bytes = static_cast<size_t>(part.rows * row_bytes_);
-    need(part, 0, part.rows);
-    copy_bytes(joined->keys.data() + at, device_, part.block->key_bytes(), device_, bytes);
-    copy_bytes(joined->values.data() + at, device_, part.block->value_bytes(), device_, bytes);
-    at += part.rows * row_bytes_;
-    const auto append = [&](auto& to, const auto& from) {
-      to.insert(to.end(), from.begin(), from.begin() + part.rows);
-    };
-    append(joined->ordinals, part.block->ordinals);
-    append(joined->modalities, part.block->modalities);
-    append(joined->times, part.block->times);
+  size_t first = layer.parts.size();
+  while (first > 0 && !layer.parts[first - 1].block->saved_keys &&
+         layer.parts[first - 1].block->device() == device_) {
+    --first;
   }
-  layer.parts.assign(1, {std::move(joined), rows, true});
+  if (first < layer.parts.size()) join(layer, first);
+  if (layer.parts.size() > most_frozen && device_.is_cpu()) join(layer, 0);
 }
 
 std::unique_ptr<Memory> FlatMemory::fork(const MemoryMark& mark) {
   if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
     throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
   }
-  auto other = std::make_unique<FlatMemory>(layout_, device_, retention_, host_rows_);
+  auto other = std::make_unique<FlatMemory>(layout_, device_, retention_, tiers_);
   other->file_ = file_;
   for (size_t i = 0; i < layers_.size(); ++i) {
     settle(layers_[i]);
@@ -455,21 +476,31 @@ int64_t FlatMemory::row_count(int layer) const {
   return rows;
 }
 
+bool FlatMemory::all_here() const {
+  return device_.is_cpu() || std::all_of(layers_.begin(), layers_.end(), [&](const Layer& layer) {
+           return std::all_of(layer.parts.begin(), layer.parts.end(), [&](const Part& part) {
+             return part.rows == 0 || part.block->device() == device_;
+           });
+         });
+}
+
 MemoryBytes FlatMemory::bytes() const {
   MemoryBytes bytes;
-  int64_t& here = device_.is_cpu() ? bytes.host : bytes.device;
+  const auto tier = [&](Device where) -> int64_t& {
+    return where.is_cpu() ? bytes.host : bytes.device;
+  };
   for (const Layer& layer : layers_) {
     for (const Part& part : layer.parts) {
       const Block& block = *part.block;
       const int64_t rows = 2 * part.rows * row_bytes_;
       const int64_t read =
           block.saved_keys ? block.saved_keys->resident() + block.saved_values->resident() : rows;
-      here += std::min(rows, read);
+      tier(block.device()) += std::min(rows, read);
       bytes.disk += rows - std::min(rows, read);
       // A block stays frozen when the last fork that shared it is gone.
       if (part.block.use_count() > 1) bytes.shared += 2 * part.rows * row_bytes_;
     }
-    if (layer.state != nullptr) here += layer.state->bytes();
+    if (layer.state != nullptr) tier(device_) += layer.state->bytes();
   }
   return bytes;
 }

@@ -17,13 +17,19 @@
 
 namespace kinora {
 
+// About how many rows of a layer stay where; 0: all of them. Half are the newest. Older rows of a
+// GPU wait in the computer's memory, and older rows of that in a file.
+struct RowTiers {
+  int64_t gpu = 0;   // without effect on a CPU
+  int64_t host = 0;  // on a GPU: of those that have left it
+};
+
 class FlatMemory final : public Memory {
  public:
-  // Rows live on `device`; what is known of them (ordinals, modalities, tokens) on the host.
-  // With `host_rows`, no more than about that many rows of a layer stay in memory: older ones wait
-  // in a file, for an owner that fetches what it reads.
+  // Rows live on `device`; what is known of them (ordinals, modalities, tokens) on the host. Rows
+  // that wait elsewhere are for an owner that fetches what it reads, and copies what is not here.
   explicit FlatMemory(const RowLayout& layout, Device device = Device::cpu(),
-                      const Retention& retention = {}, int64_t host_rows = 0);
+                      const Retention& retention = {}, RowTiers tiers = {});
 
   const RowLayout& layout() const override { return layout_; }
   Device device() const override { return device_; }
@@ -56,6 +62,7 @@ class FlatMemory final : public Memory {
   }
   int64_t row_count(int layer) const override;
   MemoryBytes bytes() const override;
+  bool all_here() const override;
 
   // Of the newest group, keeps in one layer only these rows: places in the group, increasing.
   void retain(int layer, std::span<const int32_t> kept);
@@ -65,10 +72,18 @@ class FlatMemory final : public Memory {
   void retain_there(const Context& context, int layer, const Tensor& kept);
 
  private:
-  // Rows that lie together: made here, or read from a saved file. The latter never change.
+  // Rows that have left a GPU, one after another. Blocks of several forks may have its first rows,
+  // and whoever has all of them may append more.
+  struct HostRows {
+    Growable keys, values;
+    int64_t rows = 0;
+  };
+  // Rows that lie together: made here, moved to the host, or read from a file. The last two never
+  // change.
   struct Block {
     Growable keys;
     Growable values;
+    std::shared_ptr<HostRows> host;
     std::unique_ptr<SavedBytes> saved_keys, saved_values;
     std::vector<RowFile::Page> key_pages, value_pages;  // where they wait, if it is in a RowFile
     std::vector<int32_t> ordinals;
@@ -76,10 +91,16 @@ class FlatMemory final : public Memory {
     std::vector<float> times;
 
     int64_t rows() const { return static_cast<int64_t>(ordinals.size()); }
-    const std::byte* key_bytes() const { return saved_keys ? saved_keys->data() : keys.data(); }
-    const std::byte* value_bytes() const {
-      return saved_values ? saved_values->data() : values.data();
+    Device device() const { return host || saved_keys ? Device::cpu() : keys.device(); }
+    const std::byte* key_bytes() const {
+      return saved_keys ? saved_keys->data() : host ? host->keys.data() : keys.data();
     }
+    const std::byte* value_bytes() const {
+      return saved_values ? saved_values->data() : host ? host->values.data() : values.data();
+    }
+    // The first rows of another block, as what is known of them, behind this one's.
+    void describe(const Block& from, int64_t first, int64_t count);
+    void forget_first(int64_t count);  // what is known of them
   };
   // The first `rows` rows of a block. Blocks before the last are shared and never written; the
   // last one is the memory's own unless `frozen`.
@@ -118,11 +139,14 @@ class FlatMemory final : public Memory {
   void resize(Part& part, int64_t rows);
   void cut(Layer& layer, int64_t rows);
   void freeze(Layer& layer);
+  void join(Layer& layer, size_t first);
   void forget_probes();
   void prune(const Context& context, int layer, const QueryView& queries);
   void need(const Part& part, int64_t begin, int64_t end) const;
   // flat_memory_old_rows.cc
   void put_away(Layer& layer);
+  void leave_gpu(Layer& layer);
+  void write_oldest(Layer& layer, size_t place);
   void give_up(const Part& part) const;
   std::unique_ptr<SavedBytes> waiting(const std::vector<RowFile::Page>& pages) const;
 
@@ -130,7 +154,7 @@ class FlatMemory final : public Memory {
   Device device_;
   Retention retention_;
   int64_t row_bytes_;
-  int64_t host_rows_;
+  RowTiers tiers_;
   std::shared_ptr<RowFile> file_;  // of old rows; made when there are some
   std::vector<TokenInfo> tokens_;
   int64_t group_begin_ = 0;

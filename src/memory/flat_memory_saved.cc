@@ -49,7 +49,7 @@ void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
         for (int64_t first = 0; first < rows; first += rows_at_once) {
           const int64_t count = std::min(rows_at_once, rows - first);
           need(*part, first, first + count);
-          append_from(out, device_, bytes_of(*part->block) + first * row_bytes_,
+          append_from(out, part->block->device(), bytes_of(*part->block) + first * row_bytes_,
                       count * row_bytes_);
           give_up(*part);
         }
@@ -90,9 +90,9 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
     block->saved_values = open_section(in, layer_section(i, "values"));
     for (SavedBytes* saved : {block->saved_keys.get(), block->saved_values.get()}) {
       if (saved->bytes() != bytes) in->refuse("holds another number of rows than it says");
-      if (how == Loading::whole || !device_.is_cpu()) saved->need(0, bytes);
+      if (how == Loading::whole) saved->need(0, bytes);
     }
-    if (!device_.is_cpu()) {
+    if (how == Loading::whole && !device_.is_cpu()) {
       const std::shared_ptr<Block> there = new_block();
       const auto move = [&](Growable& to, std::unique_ptr<SavedBytes>& from) {
         to.resize(static_cast<size_t>(bytes));
@@ -122,9 +122,9 @@ void FlatMemory::need(const Part& part, int64_t begin, int64_t end) const {
 
 // Of what waits in a file no more than the host may hold stays in memory.
 void FlatMemory::give_up(const Part& part) const {
-  if (host_rows_ == 0 || part.block->saved_keys == nullptr) return;
-  part.block->saved_keys->keep(host_rows_ * row_bytes_);
-  part.block->saved_values->keep(host_rows_ * row_bytes_);
+  if (tiers_.host == 0 || part.block->saved_keys == nullptr) return;
+  part.block->saved_keys->keep(tiers_.host * row_bytes_);
+  part.block->saved_values->keep(tiers_.host * row_bytes_);
 }
 
 void FlatMemory::fetch(int layer, std::span<const RowRange> rows) const {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/files/byte_stream.h"
-#include "memory/flat_memory.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
 
@@ -127,10 +126,10 @@ class BestFrames final : public RowChooser {
     from.end();
   }
   std::unique_ptr<RowChooser> clone() const override { return std::make_unique<BestFrames>(*this); }
-  int64_t bytes() const override {
+  MemoryBytes bytes() const override {
     size_t floats = 0;
     for (const FrameKeys& known : layers_) floats += known.means.size();
-    return static_cast<int64_t>(floats * sizeof(float));
+    return {.host = static_cast<int64_t>(floats * sizeof(float))};
   }
 
  private:
@@ -163,7 +162,7 @@ MemoryPolicy frame_retrieval_policy() {
   add_rows(settings);
   add_window(settings);
   add_positions(settings);
-  add_host(settings);
+  add_tiers(settings);
   MemoryPolicy policy;
   policy.info = {"frame-retrieval",
                  "a question reads the frames whose mean keys are nearest to it, in every layer",
@@ -171,9 +170,8 @@ MemoryPolicy frame_retrieval_policy() {
   policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
     const PartialOptions chosen = settings.read(given);
     return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
-                                     chosen.host),
-        std::make_unique<BestFrames>(chosen.rows, options.layout), chosen);
+        rows_of(options, chosen), std::make_unique<BestFrames>(chosen.rows, options.layout),
+        chosen);
   };
   return policy;
 }

@@ -25,20 +25,42 @@ Growable::Growable(Device device, size_t limit) : device_(device) {
   data_ = range_.data();
 }
 
+Growable Growable::pinned(size_t limit) {
+  Growable out;
+  out.pinned_ = PinnedRange(limit);
+  out.data_ = out.pinned_.data();
+  return out;
+}
+
 Growable::~Growable() {
-  if (device_.is_cpu() && data_ != nullptr) ::munmap(data_, capacity_);
+  const bool ours = device_.is_cpu() && pinned_.data() == nullptr;
+  if (ours && data_ != nullptr) ::munmap(data_, capacity_);
 }
 
 Growable& Growable::operator=(Growable&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(range_, other.range_);
+  std::swap(pinned_, other.pinned_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(capacity_, other.capacity_);
   return *this;
 }
 
-void Growable::resize(size_t bytes) { device_.is_cpu() ? resize_host(bytes) : resize_gpu(bytes); }
+void Growable::resize(size_t bytes) {
+  if (pinned_.data() != nullptr) return resize_pinned(bytes);
+  device_.is_cpu() ? resize_host(bytes) : resize_gpu(bytes);
+}
+
+void Growable::resize_pinned(size_t bytes) {
+  if (bytes > pinned_.capacity()) {
+    pinned_.reserve(bytes);
+  } else if (bytes < pinned_.capacity() / 4) {
+    pinned_.shrink(bytes);
+  }
+  capacity_ = pinned_.capacity();
+  size_ = bytes;
+}
 
 void Growable::resize_gpu(size_t bytes) {
   if (bytes > range_.capacity()) {

@@ -1,6 +1,7 @@
-// Memory that grows without copying: on the host the kernel moves page tables, on a GPU chunks are
-// put behind addresses reserved once. Rows of a long video are appended for an hour; doubling a
-// vector would need three times the memory and copy gigabytes at the worst moment.
+// Memory that grows without copying: on the host the kernel moves page tables, on a GPU, and on the
+// host where GPUs read it, chunks are put behind addresses reserved once. Rows of a long video are
+// appended for an hour; doubling a vector would need three times the memory and copy gigabytes at
+// the worst moment.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +18,13 @@ class Growable {
   Growable() = default;
   // `limit` is the most it will ever hold on a GPU; on the host it is not used.
   Growable(Device device, size_t limit);
+  // Host memory that GPUs read, never more than `limit`.
+  static Growable pinned(size_t limit);
   ~Growable();
   Growable(Growable&& other) noexcept
       : device_(other.device_),
         range_(std::move(other.range_)),
+        pinned_(std::move(other.pinned_)),
         data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)) {}
@@ -33,9 +37,9 @@ class Growable {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
-  // Grows or shrinks. Growing may move the block on the host, never on a GPU, and leaves new bytes
-  // unspecified; shrinking far gives memory back to the system. Throws a resource error when there
-  // is none left.
+  // Grows or shrinks. Growing may move the block on the host, never on a GPU or where GPUs read it,
+  // and leaves new bytes unspecified; shrinking far gives memory back to the system. Throws a
+  // resource error when there is none left.
   void resize(size_t bytes);
   // Forgets what lies beyond `bytes` and keeps its memory for what comes next: nothing waits.
   void truncate(size_t bytes) { size_ = std::min(size_, bytes); }
@@ -43,9 +47,11 @@ class Growable {
  private:
   void resize_host(size_t bytes);
   void resize_gpu(size_t bytes);
+  void resize_pinned(size_t bytes);
 
   Device device_;
-  GpuRange range_;  // behind data_ on a GPU
+  GpuRange range_;      // behind data_ on a GPU
+  PinnedRange pinned_;  // behind data_ where GPUs read it
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/tensor.h"
+#include "base/threads.h"
+#include "memory/move_rows.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -26,6 +29,43 @@ TEST(Growable, KeepsItsBytesThroughEverySize) {
   Growable moved = std::move(block);
   EXPECT_EQ(moved.size(), mirror.size());
   EXPECT_EQ(block.size(), 0u);  // NOLINT: the moved-from state is documented
+}
+
+TEST(Growable, IsReadByGpusWhereItIsPinned) {
+  std::string why;
+  if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(1);
+  const Context context(threads, Device::cuda());
+  Growable block = Growable::pinned(size_t{64} << 20);
+  const std::byte* const first = block.data();
+  std::vector<std::byte> mirror;
+  for (int step = 0; step < 20; ++step) {
+    const auto size = static_cast<size_t>(1 + random.below(step % 5 == 0 ? 4 : 20'000'000));
+    const size_t before = mirror.size();
+    block.resize(size);
+    mirror.resize(size);
+    ASSERT_EQ(block.data(), first);
+    for (size_t i = before; i < size; ++i) {
+      block.data()[i] = mirror[i] = static_cast<std::byte>(i * 31 + static_cast<size_t>(step));
+    }
+    ASSERT_TRUE(gpu_reads(context, block.data()));
+    ASSERT_TRUE(gpu_reads(context, block.data() + size - 1));
+    // Rows of seven bytes, from one end to the other.
+    const auto rows = static_cast<int64_t>(size / 7);
+    if (rows == 0) continue;
+    std::vector<int32_t> places;
+    for (int i = 0; i < 50; ++i) places.push_back(static_cast<int32_t>(random.below(rows)));
+    Tensor there(DType::u8, {50, 1, 7}, Device::cuda());
+    copy_rows(context, ConstTensorView(block.data(), DType::u8, {rows, 1, 7}), places, there);
+    const Tensor here = there.to(Device::cpu());
+    for (size_t i = 0; i < places.size(); ++i) {
+      for (size_t k = 0; k < 7; ++k) {
+        ASSERT_EQ(here.view().raw()[i * 7 + k], mirror[static_cast<size_t>(places[i]) * 7 + k]);
+      }
+    }
+  }
+  EXPECT_FALSE(gpu_reads(context, mirror.data()));
 }
 
 }  // namespace

@@ -211,12 +211,12 @@ TEST(RowsInF16, AreForCpus) {
 
 // A GPU keeps and moves the same bytes as the CPU. Keys turn there in another order of operations,
 // which may change a code by one.
-TEST_P(Memories, OfEightBitsReadOnAGpuWhatTheyReadOnTheCpu) {
+TEST_P(Memories, ReadOnAGpuWhatTheyReadOnTheCpu) {
   if (cuda_devices().empty()) GTEST_SKIP() << "no GPU on this machine";
   KINORA_FRESH_RANDOM(random);
   const ThreadPool threads(2);
   const Context host(threads), gpu(threads, Device::cuda());
-  for (const DType type : {DType::i8, DType::u8}) {
+  for (const DType type : {DType::f32, DType::i8, DType::u8}) {
     SCOPED_TRACE(row_type_name(type));
     const auto here = make(GetParam(), type);
     const auto there = make_memory(GetParam(), {turning_layout(type), gpu.device, {}});
@@ -230,14 +230,18 @@ TEST_P(Memories, OfEightBitsReadOnAGpuWhatTheyReadOnTheCpu) {
         ASSERT_EQ(read[layer].keys.size(), expected[layer].keys.size());
         // What it keeps follows from codes that it has turned before.
         if (GetParam().starts_with("compact")) continue;
+        // Next to rows of 8 bits a GPU ranks by means in bf16.
+        if (GetParam().starts_with("mosaic") && type != DType::f32) continue;
         ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals);
         for (size_t first = 0; first < read[layer].keys.size(); first += 6) {  // a head
           double largest = 0;
           for (size_t i = first; i < first + 6; ++i) {
             largest = std::max(largest, std::abs(double{expected[layer].keys[i]}));
           }
-          // A step of int8, or of e4m3 right below the largest code.
-          const double step = largest * (type == DType::i8 ? 1.0 / 127 : 32.0 / 448) * 1.01;
+          // A step of int8, or of e4m3 right below the largest code; f32 turns to and fro.
+          const double step = type == DType::f32  ? 2e-5 + 1e-6 * largest
+                              : type == DType::i8 ? largest / 127 * 1.01
+                                                  : largest * 32 / 448 * 1.01;
           for (size_t i = first; i < first + 6; ++i) {
             ASSERT_NEAR(read[layer].keys[i], expected[layer].keys[i], step);
           }

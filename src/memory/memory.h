@@ -168,6 +168,9 @@ class Memory {
   // For a memory that was loaded lazily: these rows are about to be looked at. What `read` gives of
   // other rows has no meaning.
   virtual void fetch(int layer, std::span<const RowRange> rows) const { (void)layer, (void)rows; }
+  // False if rows that `read` gives lie elsewhere than on the memory's device: a reader copies
+  // them.
+  virtual bool all_here() const { return true; }
 
   virtual int64_t token_count() const = 0;
   virtual const TokenInfo& token(int64_t ordinal) const = 0;

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "memory/flat_memory.h"
 #include "memory/mosaic/mosaic_rows.h"
 #include "memory/policies.h"
 
@@ -22,7 +21,7 @@ MemoryPolicy mosaic_policy() {
   add_rows(reading);
   add_window(reading);
   add_positions(reading);
-  add_host(reading);
+  add_tiers(reading);
   Settings<MosaicOptions> settings;
   settings.include(reading, &MosaicOptions::reading)
       .count("recent", &MosaicOptions::recent, {}, "of these, rows of the newest frames")
@@ -44,11 +43,10 @@ MemoryPolicy mosaic_policy() {
   policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
     MosaicOptions chosen = settings.read(given);
     // Clusters of rows that wait in a file split when they are read again.
-    if (chosen.rules.resident == 0) chosen.rules.resident = chosen.reading.host;
-    return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
-                                     chosen.reading.host),
-        std::make_unique<MosaicRows>(chosen, options.layout), chosen.reading);
+    if (chosen.rules.resident == 0) chosen.rules.resident = chosen.reading.tiers.host;
+    auto rows = std::make_unique<MosaicRows>(chosen, options.layout, options.device);
+    return std::make_unique<PartialMemory>(rows_of(options, chosen.reading), std::move(rows),
+                                           chosen.reading);
   };
   return policy;
 }

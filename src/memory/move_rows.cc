@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/gpu.h"
+
 namespace kinora {
 
 void move_rows_up(Device device, std::byte* rows, int64_t row_bytes,
@@ -14,20 +16,35 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes,
   }
 }
 
-void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
-               TensorView to) {
-  const int64_t row_bytes = rows.stride(0) * dtype_size(rows.dtype());
-  if (!context.device.is_cpu()) {
-    return cuda::copy_rows(context, rows.raw(), row_bytes, places, to.raw());
-  }
-  const auto bytes = static_cast<size_t>(row_bytes);
+namespace {
+
+void collect(const std::byte* rows, size_t bytes, std::span<const int32_t> places, std::byte* to) {
   for (size_t i = 0; i < places.size();) {
     size_t end = i + 1;  // of rows that lie together
     while (end < places.size() && places[end] == places[end - 1] + 1) ++end;
-    std::memcpy(to.raw() + i * bytes, rows.raw() + static_cast<size_t>(places[i]) * bytes,
-                (end - i) * bytes);
+    std::memcpy(to + i * bytes, rows + static_cast<size_t>(places[i]) * bytes, (end - i) * bytes);
     i = end;
   }
+}
+
+}  // namespace
+
+void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
+               TensorView to) {
+  if (places.empty()) return;
+  const int64_t row_bytes = rows.stride(0) * dtype_size(rows.dtype());
+  const auto bytes = static_cast<size_t>(row_bytes);
+  if (context.device.is_cpu()) return collect(rows.raw(), bytes, places, to.raw());
+  const bool reads = rows.device() == context.device || gpu_reads(context, rows.raw());
+  if (reads) return cuda::copy_rows(context, rows.raw(), row_bytes, places, to.raw());
+  PinnedBuffer together(bytes * places.size());
+  context.threads->parallel_for(std::ssize(places), 256, [&](int64_t begin, int64_t end) {
+    const auto first = static_cast<size_t>(begin);
+    collect(rows.raw(), bytes, places.subspan(first, static_cast<size_t>(end - begin)),
+            together.data() + first * bytes);
+  });
+  copy_async(context, to.raw(), together.data(), together.size());
+  synchronize(context);  // the buffer goes
 }
 
 }  // namespace kinora

@@ -14,7 +14,8 @@ namespace kinora {
 // rows[i] = rows[kept[i]], row by row of `row_bytes` bytes; `kept` is increasing.
 void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
 
-// to[i] = rows[places[i]]; both contiguous, of one type, on the context's device.
+// to[i] = rows[places[i]]; both contiguous and of one type, `to` on the context's device. Rows on
+// the host are read by a GPU where they lie if it can, else they are collected there first.
 //   rows [count, kv heads, head size], to [places, kv heads, head size]
 void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
                TensorView to);

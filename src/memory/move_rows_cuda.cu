@@ -12,17 +12,20 @@ __global__ void gather_units(const Unit* rows, const int32_t* kept, int64_t unit
   for (int64_t i = threadIdx.x; i < units; i += blockDim.x) to[i] = from[i];
 }
 
-// In words where rows are whole ones: only those of odd heads in 8 bits are not.
+// In units of 16 bytes, or words, where rows are whole ones: the host's memory is far, and few
+// large reads fill the way to it. Only rows of odd heads in 8 bits are no whole words.
 void gather(cudaStream_t stream, const char* what, const std::byte* rows, int64_t row_bytes,
             ConstTensorView kept, std::byte* target) {
-  const Launch how{static_cast<unsigned int>(kept.elements()), 128, 0, stream};
+  const Launch how{static_cast<unsigned int>(kept.elements()), 64, 0, stream};
   const auto start = [&]<typename Unit>(Unit) {
     launch(how, what, gather_units<Unit>, reinterpret_cast<const Unit*>(rows),
            device_data<int32_t>(kept), row_bytes / static_cast<int64_t>(sizeof(Unit)),
            reinterpret_cast<Unit*>(target));
   };
-  const auto places = reinterpret_cast<uintptr_t>(rows) | reinterpret_cast<uintptr_t>(target);
-  row_bytes % 4 == 0 && places % 4 == 0 ? start(uint32_t()) : start(uint8_t());
+  const auto places = reinterpret_cast<uintptr_t>(rows) | reinterpret_cast<uintptr_t>(target) |
+                      static_cast<uintptr_t>(row_bytes);
+  if (places % 16 == 0) return start(uint4());
+  places % 4 == 0 ? start(uint32_t()) : start(uint8_t());
 }
 
 // Through a second place: blocks run in any order, and a row may lie where another goes.

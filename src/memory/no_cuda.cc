@@ -1,6 +1,7 @@
 #include "base/no_cuda.h"
 
 #include "memory/best_rows.h"
+#include "memory/mosaic/cluster_table.h"
 #include "memory/move_rows.h"
 
 namespace kinora::cuda {
@@ -10,6 +11,19 @@ void move_rows_up(const Context&, std::byte*, int64_t, ConstTensorView) { no_cud
 void copy_rows(const Context&, const std::byte*, int64_t, std::span<const int32_t>, std::byte*) {
   no_cuda();
 }
+
+void put_clusters(const Context&, const int32_t*, const float*, int64_t, TensorView, TensorView) {
+  no_cuda();
+}
+void arrange_queries(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }
+void add_cluster_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
+  no_cuda();
+}
+void cluster_means(const Context&, ConstTensorView, ConstTensorView, ConstTensorView,
+                   ConstTensorView, ConstTensorView, TensorView, TensorView) {
+  no_cuda();
+}
+void mean_rows(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 
 Tensor best_rows(const Context&, const RowChoice&, std::span<const double>,
                  std::span<const Modality>) {

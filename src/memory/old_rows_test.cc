@@ -1,5 +1,5 @@
-// Old rows that wait in a file: questions read the same, memory stays bounded, damage is an error
-// of the question that meets it.
+// Old rows that wait in a file, or outside of a GPU: questions read the same, memory stays bounded,
+// damage is an error of the question that meets it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -86,20 +86,33 @@ TEST(SavedBytes, KeepsWhatWasNeededLast) {
   EXPECT_THROW(saved.need(0, 10 * page), Error);
 }
 
-class OldRows : public ::testing::TestWithParam<std::string> {};
+struct Waiting {
+  std::string policy;
+  std::string tiers;
+  bool gpu = false;
+};
+
+class OldRows : public ::testing::TestWithParam<Waiting> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (GetParam().gpu && cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
+};
 
 TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
   KINORA_FRESH_RANDOM(random);
-  const ThreadPool threads(1);
-  const Context context(threads);
+  const ThreadPool threads(2);
+  const Device device = GetParam().gpu ? Device::cuda() : Device::cpu();
+  const Context context(threads, device);
+  const std::string& policy = GetParam().policy;
   // Every second policy with rows of 8 bits, which fill a page only now and then.
   const RowLayout layout = turning_layout(
-      GetParam().starts_with("mosaic") || GetParam().starts_with("sliding") ? DType::i8
-                                                                            : DType::f32);
-  const auto make = [&](const std::string& policy) {
-    return make_memory(policy, {layout, Device::cpu(), {}});
+      policy.starts_with("mosaic") || policy.starts_with("sliding") ? DType::i8 : DType::f32);
+  const auto make = [&](const std::string& text) {
+    return make_memory(text, {layout, device, {}});
   };
-  const auto memory = make(GetParam()), waiting = make(GetParam() + ",host=600");
+  const auto memory = make(policy), waiting = make(policy + GetParam().tiers);
   const auto both = [&](const testing::ScriptGroup& group) {
     const auto expected = play(context, *memory, group), read = play(context, *waiting, group);
     for (size_t layer = 0; layer < read.size(); ++layer) {
@@ -121,13 +134,27 @@ TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
     waiting->rewind(there);
   }
   const MemoryBytes bytes = waiting->bytes();
-  EXPECT_EQ(bytes.total() - bytes.host, bytes.disk);
-  EXPECT_GT(bytes.disk, 0);
+  EXPECT_EQ(bytes.total() - bytes.host - bytes.device, bytes.disk);
+  const int64_t row = layout.row_bytes(), step = RowFile::page / std::gcd(RowFile::page, row);
   // Twice what may stay, a group, and what is left until rows and pages end together is the most
   // of a layer's keys or values.
-  const int64_t row = layout.row_bytes(), step = RowFile::page / std::gcd(RowFile::page, row);
-  const int64_t most = 2 * 2 * row * (2 * 600 + 96 + step + 4 * RowFile::page / row);
-  EXPECT_LT(bytes.host - (memory->bytes().host - memory->row_count(0) * 4 * row), most);
+  const auto most = [&](int64_t rows) {
+    return 2 * 2 * row * (2 * rows + 96 + step + 4 * RowFile::page / row);
+  };
+  const MemoryBytes whole = memory->bytes();
+  const int64_t rows_there = memory->row_count(0) * 4 * row;
+  if (GetParam().tiers.find("host") != std::string::npos) {
+    EXPECT_GT(bytes.disk, 0);
+    const int64_t index = device.is_cpu() ? whole.host - rows_there : whole.host;
+    EXPECT_LT(bytes.host - index, most(600));
+  } else {
+    EXPECT_EQ(bytes.disk, 0);
+  }
+  if (!device.is_cpu()) {
+    EXPECT_LT(bytes.device - (whole.device - rows_there), most(300));
+    EXPECT_FALSE(waiting->all_here());
+    EXPECT_TRUE(memory->all_here());
+  }
   // A fork has them, too, and each side goes on alone.
   const auto fork = waiting->fork(waiting->mark());
   const auto plain_fork = memory->fork(memory->mark());
@@ -135,6 +162,11 @@ TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
   const auto expected = play(context, *plain_fork, question), read = play(context, *fork, question);
   EXPECT_EQ(read[0].keys, expected[0].keys);
   EXPECT_EQ(read[1].values, expected[1].values);
+  for (int32_t first = 1600; first < 2400; first += 16) {
+    both(group_of(random, video_tokens(3, 16, 2, 3, 2, first)));
+  }
+  const auto again = group_of(random, text_tokens(next_position(*plain_fork), 3));
+  EXPECT_EQ(play(context, *fork, again)[1].keys, play(context, *plain_fork, again)[1].keys);
   // Back to where rows were that have been in the file for long, and on from there.
   memory->rewind(*early);
   waiting->rewind(*early_there);
@@ -144,11 +176,21 @@ TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
   both(group_of(random, text_tokens(next_position(*memory), 4)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Memories, OldRows,
-                         ::testing::Values("mosaic:rows=60,window=48,resident=300",
-                                           "uniform:rows=60,window=48",
-                                           "frame-retrieval:rows=60,window=48", "sliding:rows=60"),
-                         [](const auto& which) { return "n" + std::to_string(which.index); });
+std::vector<Waiting> all_waiting() {
+  std::vector<Waiting> all;
+  for (const char* policy : {"mosaic:rows=60,window=48,resident=300", "uniform:rows=60,window=48",
+                             "frame-retrieval:rows=60,window=48", "sliding:rows=60"}) {
+    all.push_back({policy, ",host=600"});
+    all.push_back({policy, ",gpu=300", true});
+    all.push_back({policy, ",gpu=300,host=600", true});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Memories, OldRows, ::testing::ValuesIn(all_waiting()),
+                         [](const auto& which) {
+                           return (which.param.gpu ? "gpu" : "n") + std::to_string(which.index);
+                         });
 
 }  // namespace
 }  // namespace kinora

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "memory/flat_memory.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
 
@@ -51,7 +50,7 @@ MemoryPolicy sliding_policy() {
                  "of these, rows at the very beginning, if they are of frames");
   Settings<PartialOptions> placing(SlidingOptions().reading);
   add_positions(placing);
-  add_host(placing);
+  add_tiers(placing);
   settings.include(placing, &SlidingOptions::reading);
   MemoryPolicy policy;
   policy.info = {"sliding", "the newest frames only, and the first rows of all", settings.info()};
@@ -59,10 +58,8 @@ MemoryPolicy sliding_policy() {
     SlidingOptions chosen = settings.read(given);
     chosen.sinks = std::min(chosen.sinks, chosen.rows - 1);
     chosen.reading.rows = chosen.reading.window = chosen.rows;
-    return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
-                                     chosen.reading.host),
-        std::make_unique<NewestRows>(chosen), chosen.reading);
+    return std::make_unique<PartialMemory>(rows_of(options, chosen.reading),
+                                           std::make_unique<NewestRows>(chosen), chosen.reading);
   };
   return policy;
 }

@@ -3,7 +3,6 @@
 #include <memory>
 #include <vector>
 
-#include "memory/flat_memory.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
 
@@ -56,15 +55,13 @@ MemoryPolicy uniform_policy() {
   add_rows(settings);
   add_window(settings);
   add_positions(settings);
-  add_host(settings);
+  add_tiers(settings);
   MemoryPolicy policy;
   policy.info = {"uniform", "a question reads evenly chosen frames", settings.info()};
   policy.make = [settings](std::span<const GivenSetting> given, const MemoryOptions& options) {
     const PartialOptions chosen = settings.read(given);
-    return std::make_unique<PartialMemory>(
-        std::make_unique<FlatMemory>(options.layout, options.device, options.retention,
-                                     chosen.host),
-        std::make_unique<EvenFrames>(chosen.rows), chosen);
+    return std::make_unique<PartialMemory>(rows_of(options, chosen),
+                                           std::make_unique<EvenFrames>(chosen.rows), chosen);
   };
   return policy;
 }

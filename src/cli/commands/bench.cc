@@ -422,6 +422,7 @@ void add_bench(CommandLine& line) {
   model->callback([&line, flags] { line.action = [flags] { return bench_model(*flags); }; });
   add_bench_attention(line, *bench);
   add_bench_overlap(line, *bench);
+  add_bench_stream(line, *bench);
   add_bench_draft(line, *bench);
 }
 

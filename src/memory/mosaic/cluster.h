@@ -14,6 +14,7 @@ struct Cohesion {
   int64_t count = 0;
   std::vector<float> mean;
   double variance = 0;  // mean squared distance from the mean
+  double length = 0;    // of the mean
 
   // μ' = μ + (x − μ) / (n + 1),  σ²' = (n σ² + (x − μ) · (x − μ')) / (n + 1)
   void add(std::span<const float> point);
@@ -21,6 +22,8 @@ struct Cohesion {
   double variance_with(std::span<const float> point) const;
   // Of the mean as a direction and a point.
   double cosine(std::span<const float> point) const;
+  // After the mean was set from elsewhere.
+  void measure();
 };
 
 // How loose a cluster of n points may be, as a share of the variance of all points together:

@@ -15,16 +15,17 @@ constexpr double same_row = 1e-5;
 
 }  // namespace
 
-void SemanticCluster::add(const MosaicRow& row) {
-  std::vector<float> unit(row.key.begin(), row.key.end());
-  const double norm = make_unit(unit);
-  const auto before = static_cast<double>(keys.count), total = before + 1;
-  keys.add(unit);
-  length = (before * length + norm) / total;
+UnitKey::UnitKey(std::span<const float> key)
+    : direction(key.begin(), key.end()), length(make_unit(direction)) {}
+
+void SemanticCluster::add(const MosaicRow& row, const UnitKey& key) {
+  const auto before = static_cast<double>(keys.count), total = before + 1, share = 1 / total;
+  keys.add(key.direction);
+  length = (before * length + key.length) / total;
   if (value.empty()) value.assign(row.value.size(), 0.0f);
   for (size_t i = 0; i < value.size(); ++i) {
     value[i] =
-        static_cast<float>(double{value[i]} + (double{row.value[i]} - double{value[i]}) / total);
+        static_cast<float>(double{value[i]} + (double{row.value[i]} - double{value[i]}) * share);
   }
   tokens.push_back(row.token);
 }
@@ -36,9 +37,21 @@ std::vector<float> SemanticCluster::key() const {
 }
 
 MosaicIndex::MosaicIndex(const MosaicRules& rules, int layers)
-    : rules_(rules),
-      all_keys_(static_cast<size_t>(layers)),
-      known_(static_cast<size_t>(layers), 0) {}
+    : rules_(rules), layers_(static_cast<size_t>(layers)) {}
+
+std::shared_ptr<const MosaicIndex::Layer> MosaicIndex::shared_layer(int32_t partition,
+                                                                    int layer) const {
+  const auto& all = layers_[static_cast<size_t>(layer)].partitions;
+  const auto place = static_cast<size_t>(partition);
+  return place < all.size() ? all[place] : nullptr;
+}
+
+const MosaicIndex::Layer& MosaicIndex::layer(int32_t partition, int layer) const {
+  static const Layer none;
+  const auto& all = layers_[static_cast<size_t>(layer)].partitions;
+  const auto place = static_cast<size_t>(partition);
+  return place < all.size() && all[place] ? *all[place] : none;
+}
 
 int32_t MosaicIndex::add_frame(std::span<const float> embedding) {
   std::vector<float> unit(embedding.begin(), embedding.end());
@@ -66,7 +79,6 @@ int32_t MosaicIndex::add_frame(std::span<const float> embedding) {
     best = static_cast<int32_t>(partitions_.size());
     partitions_.emplace_back();
     changed = std::make_shared<Partition>();
-    changed->layers.assign(all_keys_.size(), std::make_shared<const Layer>());
   }
   changed->frames.add(unit);
   partitions_[static_cast<size_t>(best)] = std::move(changed);
@@ -74,42 +86,51 @@ int32_t MosaicIndex::add_frame(std::span<const float> embedding) {
   return best;
 }
 
-// A copy of the layer that nobody else has, put in its place.
+// A copy that nobody else has, put in its place.
 MosaicIndex::Layer& MosaicIndex::own(int32_t partition, int layer) {
-  auto& place = partitions_[static_cast<size_t>(partition)];
-  auto changed = std::make_shared<Partition>(*place);
-  auto mine = std::make_shared<Layer>(*changed->layers[static_cast<size_t>(layer)]);
+  auto& all = layers_[static_cast<size_t>(layer)].partitions;
+  const auto place = static_cast<size_t>(partition);
+  if (place >= all.size()) all.resize(place + 1);
+  auto mine = std::make_shared<Layer>(all[place] ? *all[place] : Layer());
   Layer& out = *mine;
-  changed->layers[static_cast<size_t>(layer)] = std::move(mine);
-  place = std::move(changed);
+  all[place] = std::move(mine);
   return out;
+}
+
+void MosaicIndex::open_again(Layer& layer) const {
+  layer.open.clear();
+  for (size_t i = 0; i < layer.clusters.size(); ++i) {
+    const SemanticCluster& cluster = *layer.clusters[i];
+    if (cluster.rows() >= rules_.cluster_rows || cluster.waits_for >= 0) continue;
+    layer.open.push_back(static_cast<int32_t>(i));
+  }
 }
 
 void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
                            const FetchRows& fetch) {
   if (rows.empty()) return;
-  Cohesion& all = all_keys_[static_cast<size_t>(layer)];
+  LayerIndex& index = layers_[static_cast<size_t>(layer)];
+  std::vector<UnitKey> units;
+  units.reserve(rows.size());
   for (const MosaicRow& row : rows) {
-    std::vector<float> unit(row.key.begin(), row.key.end());
-    make_unit(unit);
-    all.add(unit);
+    units.emplace_back(row.key);
+    index.all_keys.add(units.back().direction);
   }
   Layer& target = own(partition, layer);
   const int32_t newest = rows.back().token;
-  for (const MosaicRow& row : rows) insert(target, all.variance, row, newest, fetch);
-  known_[static_cast<size_t>(layer)] = newest + 1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    insert(index, target, rows[i], units[i], newest, fetch);
+  }
+  index.known = newest + 1;
 }
 
-void MosaicIndex::insert(Layer& layer, double variance, const MosaicRow& row, int32_t newest,
-                         const FetchRows& fetch) {
-  std::vector<float> unit(row.key.begin(), row.key.end());
-  make_unit(unit);
-  size_t best = layer.clusters.size();
+void MosaicIndex::insert(LayerIndex& index, Layer& layer, const MosaicRow& row, const UnitKey& key,
+                         int32_t newest, const FetchRows& fetch) {
+  size_t best = layer.open.size();
   double most = -2;
-  for (size_t i = 0; i < layer.clusters.size(); ++i) {
-    const SemanticCluster& cluster = *layer.clusters[i];
-    if (cluster.rows() >= rules_.cluster_rows || cluster.waits_for >= 0) continue;
-    const double near = cluster.keys.cosine(unit);
+  for (size_t i = 0; i < layer.open.size(); ++i) {
+    const auto place = static_cast<size_t>(layer.open[i]);
+    const double near = layer.clusters[place]->keys.cosine(key.direction);
     if (near > most) {
       most = near;
       best = i;
@@ -117,60 +138,76 @@ void MosaicIndex::insert(Layer& layer, double variance, const MosaicRow& row, in
   }
   const auto begin = [&](int32_t waits_for) {
     auto fresh = std::make_shared<SemanticCluster>();
-    fresh->add(row);
+    fresh->add(row, key);
     fresh->id = layer.next_id++;
     fresh->waits_for = waits_for;
+    if (waits_for < 0 && rules_.cluster_rows > 1) {
+      layer.open.push_back(static_cast<int32_t>(layer.clusters.size()));
+    }
     layer.clusters.push_back(std::move(fresh));
   };
-  if (best == layer.clusters.size()) return begin(-1);
-  const SemanticCluster& cluster = *layer.clusters[best];
-  const double limit = std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, variance));
-  if (cluster.keys.variance_with(unit) <= limit) {
+  if (best == layer.open.size()) return begin(-1);
+  const auto place = static_cast<size_t>(layer.open[best]);
+  const SemanticCluster& cluster = *layer.clusters[place];
+  const double limit =
+      std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
+  if (cluster.keys.variance_with(key.direction) <= limit) {
     auto changed = std::make_shared<SemanticCluster>(cluster);
-    changed->add(row);
-    layer.clusters[best] = std::move(changed);
+    changed->add(row, key);
+    const bool full = changed->rows() >= rules_.cluster_rows;
+    layer.clusters[place] = std::move(changed);
+    if (full) layer.open.erase(layer.open.begin() + static_cast<int64_t>(best));
     return;
   }
   const bool at_hand = rules_.resident == 0 || newest - cluster.tokens.front() < rules_.resident;
-  if (at_hand) return split(layer, best, {&row, 1}, fetch);
+  if (at_hand && split(index, layer, place, {&row, 1}, fetch)) return;
   auto marked = std::make_shared<SemanticCluster>(cluster);
   marked->loose = true;
   const int32_t id = marked->id;
-  layer.clusters[best] = std::move(marked);
+  layer.clusters[place] = std::move(marked);
   begin(id);
 }
 
-void MosaicIndex::split(Layer& layer, size_t place, std::span<const MosaicRow> more,
-                        const FetchRows& fetch) {
+bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
+                        std::span<const MosaicRow> more, const FetchRows& fetch) {
   const SemanticCluster& old = *layer.clusters[place];
   const int32_t id = old.id;
   std::vector<int32_t> tokens = old.tokens;
-  for (const auto& cluster : layer.clusters) {
-    if (cluster->waits_for != id) continue;
-    tokens.insert(tokens.end(), cluster->tokens.begin(), cluster->tokens.end());
+  if (old.loose) {
+    for (const auto& cluster : layer.clusters) {
+      if (cluster->waits_for != id) continue;
+      tokens.insert(tokens.end(), cluster->tokens.begin(), cluster->tokens.end());
+    }
   }
   for (const MosaicRow& row : more) tokens.push_back(row.token);
   std::sort(tokens.begin(), tokens.end());
   std::vector<float> keys, values;
-  fetch(tokens, keys, values);
+  if (!fetch(tokens, keys, values)) return false;
   const size_t width = keys.size() / tokens.size();
-  const auto row_at = [&](size_t i) {
-    return MosaicRow{tokens[i], std::span(keys).subspan(i * width, width),
-                     std::span(values).subspan(i * width, width)};
-  };
-  std::vector<float> units = keys;
+  std::vector<UnitKey> units;
+  std::vector<float> directions;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    make_unit(std::span(units).subspan(i * width, width));
+    units.emplace_back(std::span<const float>(keys).subspan(i * width, width));
+    directions.insert(directions.end(), units[i].direction.begin(), units[i].direction.end());
   }
-  const std::vector<bool> second = split_in_two(units, width);
+  const std::vector<bool> second = split_in_two(directions, width);
   auto one = std::make_shared<SemanticCluster>(), two = std::make_shared<SemanticCluster>();
-  for (size_t i = 0; i < tokens.size(); ++i) (second[i] ? *two : *one).add(row_at(i));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const MosaicRow row{tokens[i], std::span(keys).subspan(i * width, width),
+                        std::span(values).subspan(i * width, width)};
+    (second[i] ? *two : *one).add(row, units[i]);
+  }
+  const bool waited = old.loose;
   one->id = id;
   two->id = layer.next_id++;
   layer.clusters[place] = std::move(one);
-  std::erase_if(layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; });
+  if (waited) {
+    std::erase_if(layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; });
+  }
   layer.clusters.push_back(std::move(two));
-  ++splits_;
+  open_again(layer);
+  ++index.splits;
+  return true;
 }
 
 void MosaicIndex::split_loose(int layer, int32_t partition, std::span<const int32_t> ids,
@@ -185,16 +222,24 @@ void MosaicIndex::split_loose(int layer, int32_t partition, std::span<const int3
   for (const int32_t id : loose) {
     const auto at = std::find_if(target.clusters.begin(), target.clusters.end(),
                                  [&](const auto& cluster) { return cluster->id == id; });
-    split(target, static_cast<size_t>(at - target.clusters.begin()), {}, fetch);
+    split(layers_[static_cast<size_t>(layer)], target,
+          static_cast<size_t>(at - target.clusters.begin()), {}, fetch);
   }
+}
+
+int64_t MosaicIndex::splits() const {
+  int64_t splits = 0;
+  for (const LayerIndex& layer : layers_) splits += layer.splits;
+  return splits;
 }
 
 int64_t MosaicIndex::bytes() const {
   size_t bytes = assigned_.size() * sizeof(int32_t);
-  for (const auto& partition : partitions_) {
-    bytes += partition->frames.mean.size() * sizeof(float);
-    for (const auto& layer : partition->layers) {
-      for (const auto& cluster : layer->clusters) {
+  for (const auto& partition : partitions_) bytes += partition->frames.mean.size() * sizeof(float);
+  for (const LayerIndex& layer : layers_) {
+    for (const auto& partition : layer.partitions) {
+      if (!partition) continue;
+      for (const auto& cluster : partition->clusters) {
         bytes += (cluster->keys.mean.size() + cluster->value.size()) * sizeof(float) +
                  cluster->tokens.size() * sizeof(int32_t);
       }

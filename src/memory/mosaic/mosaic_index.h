@@ -40,6 +40,13 @@ struct MosaicRow {
   std::span<const float> key;
   std::span<const float> value;
 };
+// A key divided by its length.
+struct UnitKey {
+  std::vector<float> direction;
+  double length = 0;
+
+  explicit UnitKey(std::span<const float> key);
+};
 
 struct SemanticCluster {
   Cohesion keys;                // as unit vectors
@@ -51,23 +58,25 @@ struct SemanticCluster {
   bool loose = false;           // to be split when it is next fetched
 
   int64_t rows() const { return keys.count; }
-  void add(const MosaicRow& row);
+  void add(const MosaicRow& row, const UnitKey& key);
   std::vector<float> key() const;  // the mean direction with the mean length
 };
 
-// Gives the rows of tokens again, which are in memory: [tokens, width] each.
-using FetchRows = std::function<void(std::span<const int32_t> tokens, std::vector<float>& keys,
+// Gives the rows of tokens again: [tokens, width] each. False if they are not at hand; what is to
+// be done with them is then put off.
+using FetchRows = std::function<bool(std::span<const int32_t> tokens, std::vector<float>& keys,
                                      std::vector<float>& values)>;
 
 class MosaicIndex {
  public:
+  // The rows of one partition in one layer.
   struct Layer {
     std::vector<std::shared_ptr<const SemanticCluster>> clusters;
+    std::vector<int32_t> open;  // places of those that take more rows
     int32_t next_id = 0;
   };
   struct Partition {
     Cohesion frames;  // their embeddings as unit vectors
-    std::vector<std::shared_ptr<const Layer>> layers;
   };
 
   MosaicIndex(const MosaicRules& rules, int layers);
@@ -77,7 +86,8 @@ class MosaicIndex {
   int64_t frames() const { return static_cast<int64_t>(assigned_.size()); }
   int32_t partition_of(int64_t frame) const { return assigned_[static_cast<size_t>(frame)]; }
 
-  // The next rows of a layer, in the order of their tokens, all of one partition.
+  // The next rows of a layer, in the order of their tokens, all of one partition. Different layers
+  // may be added to at the same time.
   void add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
                 const FetchRows& fetch);
   // Makes the splits of these clusters that were put off; for clusters that are being fetched.
@@ -85,14 +95,14 @@ class MosaicIndex {
                    const FetchRows& fetch);
 
   const std::vector<std::shared_ptr<const Partition>>& partitions() const { return partitions_; }
-  const Layer& layer(int32_t partition, int layer) const {
-    return *partitions_[static_cast<size_t>(partition)]->layers[static_cast<size_t>(layer)];
-  }
+  const Layer& layer(int32_t partition, int layer) const;
+  // The same to hold on to; null: it has no rows yet. It changes whenever what it points to does.
+  std::shared_ptr<const Layer> shared_layer(int32_t partition, int layer) const;
   // The token behind the newest that a layer knows.
-  int32_t known(int layer) const { return known_[static_cast<size_t>(layer)]; }
+  int32_t known(int layer) const { return layers_[static_cast<size_t>(layer)].known; }
   // Variance of all keys of a layer, as unit vectors.
-  double variance(int layer) const { return all_keys_[static_cast<size_t>(layer)].variance; }
-  int64_t splits() const { return splits_; }
+  double variance(int layer) const { return layers_[static_cast<size_t>(layer)].all_keys.variance; }
+  int64_t splits() const;
   int64_t bytes() const;
 
   // As a section of a saved file. What is read must be of this many tokens, and of keys this wide.
@@ -100,18 +110,25 @@ class MosaicIndex {
   void unpack(ByteReader& in, int64_t tokens, size_t width);
 
  private:
+  struct LayerIndex {
+    Cohesion all_keys;
+    int32_t known = 0;
+    int64_t splits = 0;
+    std::vector<std::shared_ptr<const Layer>> partitions;  // as far as they have rows
+  };
+
   Layer& own(int32_t partition, int layer);
-  void split(Layer& layer, size_t place, std::span<const MosaicRow> more, const FetchRows& fetch);
-  void insert(Layer& layer, double variance, const MosaicRow& row, int32_t newest,
-              const FetchRows& fetch);
+  void open_again(Layer& layer) const;
+  bool split(LayerIndex& index, Layer& layer, size_t place, std::span<const MosaicRow> more,
+             const FetchRows& fetch);
+  void insert(LayerIndex& index, Layer& layer, const MosaicRow& row, const UnitKey& key,
+              int32_t newest, const FetchRows& fetch);
 
   MosaicRules rules_;
   std::vector<std::shared_ptr<const Partition>> partitions_;
   std::vector<int32_t> assigned_;  // frame → partition
   Cohesion all_frames_;
-  std::vector<Cohesion> all_keys_;  // by layer
-  std::vector<int32_t> known_;      // by layer
-  int64_t splits_ = 0;
+  std::vector<LayerIndex> layers_;
 };
 
 }  // namespace kinora

@@ -18,6 +18,7 @@ Cohesion get_cohesion(ByteReader& in) {
   cohesion.count = in.get<int64_t>();
   cohesion.variance = in.get<double>();
   cohesion.mean = in.all<float>();
+  cohesion.measure();
   return cohesion;
 }
 
@@ -55,18 +56,19 @@ std::string MosaicIndex::pack() const {
   ByteWriter out;
   out.put_all(assigned_);
   put(out, all_frames_);
-  out.put(splits_);
-  for (size_t layer = 0; layer < known_.size(); ++layer) {
-    out.put(known_[layer]);
-    put(out, all_keys_[layer]);
+  out.put(splits());
+  for (const LayerIndex& layer : layers_) {
+    out.put(layer.known);
+    put(out, layer.all_keys);
   }
   out.put(static_cast<uint64_t>(partitions_.size()));
-  for (const auto& partition : partitions_) {
-    put(out, partition->frames);
-    for (const auto& layer : partition->layers) {
-      out.put(layer->next_id);
-      out.put(static_cast<uint64_t>(layer->clusters.size()));
-      for (const auto& cluster : layer->clusters) put(out, *cluster);
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    put(out, partitions_[p]->frames);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Layer& layer = this->layer(static_cast<int32_t>(p), static_cast<int>(i));
+      out.put(layer.next_id);
+      out.put(static_cast<uint64_t>(layer.clusters.size()));
+      for (const auto& cluster : layer.clusters) put(out, *cluster);
     }
   }
   return out.bytes();
@@ -75,18 +77,21 @@ std::string MosaicIndex::pack() const {
 void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
   assigned_ = in.all<int32_t>();
   all_frames_ = get_cohesion(in);
-  splits_ = in.get<int64_t>();
-  for (size_t layer = 0; layer < known_.size(); ++layer) {
-    known_[layer] = in.get<int32_t>();
-    all_keys_[layer] = get_cohesion(in);
-    if (known_[layer] < 0 || known_[layer] > tokens) in.refuse("knows rows of no token");
+  const auto splits = in.get<int64_t>();
+  for (LayerIndex& layer : layers_) {
+    layer.splits = &layer == layers_.data() ? splits : 0;
+    layer.known = in.get<int32_t>();
+    layer.all_keys = get_cohesion(in);
+    layer.partitions.clear();
+    if (layer.known < 0 || layer.known > tokens) in.refuse("knows rows of no token");
   }
   partitions_.clear();
   const auto partitions = in.get<uint64_t>();
   for (uint64_t p = 0; p < partitions; ++p) {
     auto partition = std::make_shared<Partition>();
     partition->frames = get_cohesion(in);
-    for (size_t i = 0; i < known_.size(); ++i) {
+    partitions_.push_back(std::move(partition));
+    for (LayerIndex& index : layers_) {
       auto layer = std::make_shared<Layer>();
       layer->next_id = in.get<int32_t>();
       const auto clusters = in.get<uint64_t>();
@@ -94,9 +99,9 @@ void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
         layer->clusters.push_back(
             std::make_shared<const SemanticCluster>(get_cluster(in, tokens, width)));
       }
-      partition->layers.push_back(std::move(layer));
+      open_again(*layer);
+      index.partitions.push_back(std::move(layer));
     }
-    partitions_.push_back(std::move(partition));
   }
   for (const int32_t partition : assigned_) {
     if (partition < 0 || static_cast<uint64_t>(partition) >= partitions) {

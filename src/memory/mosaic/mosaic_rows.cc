@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
 namespace kinora {
 namespace {
+
+// Newest rows of a layer that stay on the host for splits, where all others are on a GPU.
+constexpr int64_t kept_on_host = 4096;
+// Loose clusters of a layer that are split with one group of frames, at most.
+constexpr size_t most_splits = 64;
 
 // Gives the index rows of the memory again.
 FetchRows fetch_from(const Context& context, const StoredRows& rows) {
@@ -16,16 +22,41 @@ FetchRows fetch_from(const Context& context, const StoredRows& rows) {
     for (const int32_t token : tokens) places.push_back(static_cast<int32_t>(rows.row_of(token)));
     keys = rows.plain_keys(context, places);
     values = rows.values(context, places);
+    return true;
   };
+}
+
+// Sorts [begin, begin + count) of an order by score, best first, of all that come at `begin` or
+// later; equal ones by place.
+void best_first(std::vector<int32_t>& order, const std::vector<double>& scores, size_t begin,
+                size_t count) {
+  const auto better = [&](int32_t a, int32_t b) {
+    const double x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  const auto first = order.begin() + static_cast<int64_t>(begin);
+  const auto past = order.begin() + static_cast<int64_t>(begin + count);
+  if (past != order.end()) std::nth_element(first, past, order.end(), better);
+  std::sort(first, past, better);
 }
 
 }  // namespace
 
-MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout)
+MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout, Device device)
     : options_(options),
-      kv_heads_(layout.kv_heads),
-      head_size_(layout.head_size),
-      index_(std::make_shared<const MosaicIndex>(options.rules, layout.layers)) {}
+      layout_(layout),
+      device_(device),
+      index_(std::make_shared<const MosaicIndex>(options.rules, layout.layers)) {
+  if (!device.is_cpu()) table_ = std::make_shared<ClusterTable>(layout, device);
+}
+
+std::unique_ptr<RowChooser> MosaicRows::clone() const {
+  auto other = std::make_unique<MosaicRows>(options_, layout_, device_);
+  other->index_ = index_;
+  other->asked_ = asked_;
+  other->table_ = table_;
+  return other;
+}
 
 // A copy costs as much as there are visual clusters; they themselves are shared.
 MosaicIndex& MosaicRows::own() {
@@ -37,9 +68,11 @@ MosaicIndex& MosaicRows::own() {
 
 std::shared_ptr<const void> MosaicRows::save() const { return index_; }
 
-void MosaicRows::restore(const std::shared_ptr<const void>& saved, int64_t) {
+void MosaicRows::restore(const std::shared_ptr<const void>& saved, int64_t tokens) {
   index_ = std::static_pointer_cast<const MosaicIndex>(saved);
   asked_.clear();
+  pending_.clear();
+  if (arriving_) arriving_->forget(tokens);
 }
 
 void MosaicRows::write(const std::shared_ptr<const void>& saved, int64_t,
@@ -53,117 +86,183 @@ void MosaicRows::read(const Archive& in, const FrameTable& frames) {
   MosaicIndex& index = own();
   const auto all = frames.frames();
   index.unpack(from, all.empty() ? 0 : all.back().end,
-               static_cast<size_t>(kv_heads_ * head_size_));
+               static_cast<size_t>(layout_.kv_heads * layout_.head_size));
   from.end();
   if (index.frames() > static_cast<int64_t>(all.size())) {
     from.refuse("holds clusters of other frames");
   }
 }
 
+MemoryBytes MosaicRows::bytes() const {
+  return {.device = table_ ? table_->bytes() : 0, .host = index_->bytes()};
+}
+
 void MosaicRows::begin(const Context& context, const MemoryGroup& group, const FrameTable& frames,
                        int64_t first) {
+  pending_.clear();  // of a group that was given up
   const bool embedded = group.embeddings.raw() != nullptr;
   const auto known = static_cast<size_t>(index_->frames());
   const bool text = frames.frames().size() == known;
   if (text && (!embedded || options_.visual == VisualMatch::query)) return;
-  const size_t width = embedded ? static_cast<size_t>(group.embeddings.size(1)) : 0;
-  const std::vector<float> embeddings =
-      embedded ? floats_on_host(context, group.embeddings) : std::vector<float>();
-  const auto mean_of = [&](int64_t begin, int64_t end) {
-    std::vector<double> sum(width);
-    for (int64_t i = begin; i < end; ++i) {
-      const float* row = embeddings.data() + static_cast<size_t>(i) * width;
-      for (size_t k = 0; k < width; ++k) sum[k] += double{row[k]};
-    }
-    std::vector<float> mean(width);
-    for (size_t k = 0; k < width; ++k) {
-      mean[k] = static_cast<float>(sum[k] / static_cast<double>(end - begin));
-    }
-    return mean;
-  };
   if (text) {
-    asked_ = mean_of(0, static_cast<int64_t>(group.tokens.size()));
+    const auto count = static_cast<int32_t>(group.tokens.size());
+    asked_ = mean_rows(context, group.embeddings, std::vector<int32_t>{0, count});
     return;
   }
+  // Means of all between the frames' beginnings and ends; every second one is between two frames.
+  std::vector<int32_t> begins;
+  const auto fresh = frames.frames().subspan(known);
+  for (const Frame& frame : fresh) {
+    begins.push_back(static_cast<int32_t>(frame.begin - first));
+    begins.push_back(static_cast<int32_t>(frame.end - first));
+  }
+  const std::vector<float> means =
+      embedded ? mean_rows(context, group.embeddings, begins) : std::vector<float>();
+  const size_t width = embedded ? static_cast<size_t>(group.embeddings.size(1)) : 0;
   MosaicIndex& index = own();
-  for (const Frame& frame : frames.frames().subspan(known)) {
-    index.add_frame(mean_of(frame.begin - first, frame.end - first));
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    index.add_frame(std::span(means).subspan(2 * i * width, width));
   }
 }
 
-void MosaicRows::learn(const Context& context, int layer, const StoredRows& rows) {
+MosaicRows::NewRows MosaicRows::new_rows(int layer, const StoredRows& rows) const {
   const auto frames = rows.frames().frames_before(rows.first_token());
   const int32_t known = index_->known(layer);
-  auto frame = std::partition_point(frames.begin(), frames.end(),
-                                    [&](const Frame& any) { return any.end <= known; });
-  if (frame == frames.end()) return;
-  const auto first_frame = static_cast<int64_t>(frame - frames.begin());
-  std::vector<int32_t> places, partitions;
-  for (auto f = first_frame; f < static_cast<int64_t>(frames.size()); ++f) {
+  const auto frame = std::partition_point(frames.begin(), frames.end(),
+                                          [&](const Frame& any) { return any.end <= known; });
+  NewRows fresh;
+  for (auto f = static_cast<int64_t>(frame - frames.begin()); f < std::ssize(frames); ++f) {
     const auto [begin, end] = rows.rows_of(frames[static_cast<size_t>(f)]);
     for (int64_t row = begin; row < end; ++row) {
       if (rows.ordinal(row) < known) continue;
-      places.push_back(static_cast<int32_t>(row));
-      partitions.push_back(index_->partition_of(f));
+      fresh.places.push_back(static_cast<int32_t>(row));
+      fresh.partitions.push_back(index_->partition_of(f));
     }
   }
-  const std::vector<float> keys = rows.plain_keys(context, places);
-  const std::vector<float> values = rows.values(context, places);
-  const auto width = static_cast<size_t>(kv_heads_ * head_size_);
-  std::vector<MosaicRow> run;
-  MosaicIndex& index = own();
-  const FetchRows fetch = fetch_from(context, rows);
-  for (size_t i = 0; i < places.size(); ++i) {
-    run.push_back({rows.ordinal(places[i]), std::span(keys).subspan(i * width, width),
-                   std::span(values).subspan(i * width, width)});
-    if (i + 1 < places.size() && partitions[i + 1] == partitions[i]) continue;
-    index.add_rows(layer, partitions[i], run, fetch);
-    run.clear();
+  return fresh;
+}
+
+namespace {
+
+// Runs of rows that belong to one partition go in together.
+void add_runs(MosaicIndex& index, int layer, std::span<const MosaicRow> rows,
+              std::span<const int32_t> partitions, const FetchRows& fetch) {
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    while (end < rows.size() && partitions[end] == partitions[begin]) ++end;
+    index.add_rows(layer, partitions[begin], rows.subspan(begin, end - begin), fetch);
   }
 }
 
-MosaicRows::Question MosaicRows::question_of(const Context& context, const Memory& memory,
-                                             const QueryView& queries) const {
-  Question question;
-  question.queries = plain_queries(context, memory, queries);
-  question.heads = queries.queries.size(1);
-  const int64_t share = question.heads / kv_heads_;
-  question.sum.assign(static_cast<size_t>(kv_heads_ * head_size_), 0.0f);
-  for (size_t i = 0; i < question.queries.size(); ++i) {
-    const int64_t place = static_cast<int64_t>(i) % (question.heads * head_size_);
-    const int64_t head = place / head_size_ / share;
-    question.sum[static_cast<size_t>(head * head_size_ + place % head_size_)] +=
-        question.queries[i];
+}  // namespace
+
+void MosaicRows::learn(const Context& context, int layer, const StoredRows& rows) {
+  NewRows fresh = new_rows(layer, rows);
+  if (device_.is_cpu()) {
+    if (!fresh.places.empty()) take_in(context, layer, rows, fresh);
+    return;
   }
-  return question;
+  start_taking_in(context, layer, rows, std::move(fresh));
+  if (layer + 1 == layout_.layers) finish_taking_in(context);
+}
+
+void MosaicRows::take_in(const Context& context, int layer, const StoredRows& rows,
+                         const NewRows& fresh) {
+  const std::vector<float> keys = rows.plain_keys(context, fresh.places);
+  const std::vector<float> values = rows.values(context, fresh.places);
+  const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
+  std::vector<MosaicRow> all;
+  for (size_t i = 0; i < fresh.places.size(); ++i) {
+    all.push_back({rows.ordinal(fresh.places[i]), std::span(keys).subspan(i * width, width),
+                   std::span(values).subspan(i * width, width)});
+  }
+  add_runs(own(), layer, all, fresh.partitions, fetch_from(context, rows));
+}
+
+// The host goes on with the next layer while the rows of this one are on their way.
+void MosaicRows::start_taking_in(const Context& context, int layer, const StoredRows& rows,
+                                 NewRows fresh) {
+  if (!arriving_) {
+    const int64_t kept = options_.rules.resident > 0 ? options_.rules.resident : kept_on_host;
+    arriving_ = std::make_unique<ArrivingRows>(layout_.layers, kept);
+  }
+  pending_.resize(static_cast<size_t>(layout_.layers));
+  if (fresh.places.empty()) return;
+  // Loose clusters that questions have read are split by the way.
+  std::vector<int32_t> older;
+  for (const ClusterTable::Wanted& wanted : table_->take_wanted(layer)) {
+    size_t splits = 0;
+    for (const auto& cluster : index_->layer(wanted.partition, layer).clusters) {
+      const bool its = cluster->id == wanted.id && cluster->loose;
+      if ((!its && cluster->waits_for != wanted.id) || ++splits > most_splits) continue;
+      for (const int32_t token : cluster->tokens) {
+        older.push_back(static_cast<int32_t>(rows.row_of(token)));
+      }
+    }
+    pending_[static_cast<size_t>(layer)].splits.push_back(wanted);
+  }
+  arriving_->start(context, layer, rows, fresh.places, older);
+  NewRows& pending = pending_[static_cast<size_t>(layer)];
+  pending.places = std::move(fresh.places);
+  pending.partitions = std::move(fresh.partitions);
+}
+
+// Layers are independent of each other: all threads take part.
+void MosaicRows::finish_taking_in(const Context& context) {
+  const std::lock_guard lock(table_->turn());
+  MosaicIndex& index = own();
+  context.threads->parallel_for(std::ssize(pending_), 1, [&](int64_t begin, int64_t end) {
+    for (auto layer = static_cast<int>(begin); layer < static_cast<int>(end); ++layer) {
+      const NewRows& pending = pending_[static_cast<size_t>(layer)];
+      if (pending.places.empty()) continue;
+      const FetchRows fetch = arriving_->fetch(layer);
+      const std::vector<MosaicRow> rows = arriving_->wait(layer);
+      add_runs(index, layer, rows, pending.partitions, fetch);
+      for (const ClusterTable::Wanted& wanted : pending.splits) {
+        index.split_loose(layer, wanted.partition, {&wanted.id, 1}, fetch);
+      }
+      table_->pack(layer, index);
+    }
+  });
+  for (int layer = 0; layer < layout_.layers; ++layer) table_->upload(context, layer);
+  pending_.clear();
+}
+
+void MosaicRows::update_table(const Context& context, int layer) {
+  table_->pack(layer, *index_);
+  table_->upload(context, layer);
 }
 
 // Of mean keys [count, kv heads × head size] that each stand for `weights` rows.
 std::vector<double> MosaicRows::scores(ClusterRank rank, const Question& question,
                                        std::span<const float> keys,
-                                       std::span<const double> weights) const {
+                                       std::span<const float> weights) const {
   const size_t count = weights.size();
-  const auto width = static_cast<size_t>(kv_heads_ * head_size_);
-  const auto size = static_cast<size_t>(head_size_);
+  const auto size = static_cast<size_t>(layout_.head_size);
+  const auto width = static_cast<size_t>(layout_.kv_heads) * size;
+  const auto pairs = static_cast<int64_t>(question.queries.size() / size);
+  const auto kv_head_of = [&](int64_t pair) {
+    return static_cast<size_t>(pair % question.heads / (question.heads / layout_.kv_heads));
+  };
   std::vector<double> out(count);
   if (rank == ClusterRank::mean) {
+    std::vector<float> sum(width);
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const float* query = question.queries.data() + pair * layout_.head_size;
+      for (size_t k = 0; k < size; ++k) sum[kv_head_of(pair) * size + k] += query[k];
+    }
     for (size_t i = 0; i < count; ++i) {
-      for (size_t k = 0; k < width; ++k) {
-        out[i] += double{question.sum[k]} * double{keys[i * width + k]};
-      }
+      for (size_t k = 0; k < width; ++k) out[i] += double{sum[k]} * double{keys[i * width + k]};
     }
     return out;
   }
-  const auto pairs = static_cast<int64_t>(question.queries.size() / size);
-  const float scale = 1 / std::sqrt(static_cast<float>(head_size_));
+  const float scale = 1 / std::sqrt(static_cast<float>(layout_.head_size));
   std::vector<float> logs(count), row(count);
-  for (size_t i = 0; i < count; ++i) logs[i] = static_cast<float>(std::log(weights[i]));
+  for (size_t i = 0; i < count; ++i) logs[i] = std::log(weights[i]);
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    const float* query = question.queries.data() + pair * head_size_;
-    const auto kv_head = static_cast<size_t>(pair % question.heads / (question.heads / kv_heads_));
+    const float* query = question.queries.data() + pair * layout_.head_size;
     float largest = -INFINITY;
     for (size_t i = 0; i < count; ++i) {
-      const float* key = keys.data() + i * width + kv_head * size;
+      const float* key = keys.data() + i * width + kv_head_of(pair) * size;
       float dot = 0;
       for (size_t k = 0; k < size; ++k) dot += query[k] * key[k];
       row[i] = dot * scale + logs[i];
@@ -177,19 +276,19 @@ std::vector<double> MosaicRows::scores(ClusterRank rank, const Question& questio
 }
 
 // Which visual clusters are searched: the best, until they hold as many rows as the search may see.
-std::vector<bool> MosaicRows::searched(const Question& question, int layer,
-                                       const std::vector<Candidate>& all) const {
+std::vector<bool> MosaicRows::searched(const Question& question, int layer, const ClusterList& list,
+                                       std::span<const float> rows) const {
   const auto& partitions = index_->partitions();
-  std::vector<int64_t> rows(partitions.size(), 0);
-  int64_t total = 0;
-  for (const Candidate& any : all) {
-    rows[static_cast<size_t>(any.partition)] += static_cast<int64_t>(any.rows.size());
-    total += static_cast<int64_t>(any.rows.size());
+  std::vector<double> held(partitions.size());
+  double total = 0;
+  for (size_t i = 0; i < list.count(); ++i) {
+    if (rows[i] == 0) continue;
+    held[static_cast<size_t>(list.partitions[i])] += double{rows[i]};
+    total += double{rows[i]};
   }
-  const bool everything = options_.search == 0 || total <= options_.search;
+  const bool everything = options_.search == 0 || total <= static_cast<double>(options_.search);
   std::vector<bool> chosen(partitions.size(), everything);
   if (everything) return chosen;
-  const auto width = static_cast<size_t>(kv_heads_ * head_size_);
   std::vector<double> ranks;
   if (options_.visual == VisualMatch::embedding && !asked_.empty()) {
     std::vector<float> unit = asked_;
@@ -199,20 +298,20 @@ std::vector<bool> MosaicRows::searched(const Question& question, int layer,
                                                                    : 0.0);
     }
   } else {
-    std::vector<float> keys(partitions.size() * width);
-    std::vector<double> weights(partitions.size());
+    const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
+    std::vector<float> keys(partitions.size() * width), weights(partitions.size(), 1.0f);
     for (size_t p = 0; p < partitions.size(); ++p) {
       std::vector<double> sum(width);
+      double all = 0;
       for (const auto& cluster : index_->layer(static_cast<int32_t>(p), layer).clusters) {
         const auto count = static_cast<double>(cluster->rows());
-        weights[p] += count;
+        all += count;
         for (size_t k = 0; k < width; ++k) {
           sum[k] += count * cluster->length * double{cluster->keys.mean[k]};
         }
       }
-      weights[p] = std::max(weights[p], 1.0);
       for (size_t k = 0; k < width; ++k) {
-        keys[p * width + k] = static_cast<float>(sum[k] / weights[p]);
+        keys[p * width + k] = static_cast<float>(sum[k] / std::max(all, 1.0));
       }
     }
     // Attention would go to the largest of them, which show what is always there.
@@ -222,132 +321,211 @@ std::vector<bool> MosaicRows::searched(const Question& question, int layer,
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return ranks[a] > ranks[b]; });
-  int64_t room = options_.search;
+  double room = static_cast<double>(options_.search);
   for (size_t i = 0; i < order.size() && room > 0; ++i) {
     chosen[order[i]] = true;
-    room -= rows[order[i]];
+    room -= held[order[i]];
   }
   return chosen;
 }
 
+// By place; `rows` is 0 where a cluster is not searched.
+std::vector<double> MosaicRows::rank(const Context& context, int layer, const Question& question,
+                                     const ClusterList& list, std::span<const float> rows) {
+  if (table_) {
+    const std::vector<float> found =
+        table_->scores(context, layer, question.there, rows, options_.rank == ClusterRank::mass);
+    return {found.begin(), found.end()};
+  }
+  std::vector<double> out(list.count());
+  std::vector<float> keys, weights;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < list.count(); ++i) {
+    if (rows[i] == 0) continue;
+    const std::vector<float> key = list.clusters[i]->key();
+    keys.insert(keys.end(), key.begin(), key.end());
+    weights.push_back(rows[i]);
+    places.push_back(i);
+  }
+  const std::vector<double> found = scores(options_.rank, question, keys, weights);
+  for (size_t i = 0; i < places.size(); ++i) out[places[i]] = found[i];
+  return out;
+}
+
 FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows& rows,
                              const QueryView& queries) {
-  learn(context, layer, rows);
+  if (NewRows fresh = new_rows(layer, rows); !fresh.places.empty()) {
+    if (device_.is_cpu()) {
+      take_in(context, layer, rows, fresh);
+    } else {
+      start_taking_in(context, layer, rows, std::move(fresh));
+      finish_taking_in(context);
+    }
+  }
+  std::unique_lock<std::mutex> lock;
+  if (table_) {
+    lock = std::unique_lock(table_->turn());
+    update_table(context, layer);
+  }
+  const ClusterList here = table_ ? ClusterList() : list_clusters(*index_, layer);
+  const ClusterList& list = table_ ? table_->list(layer) : here;
+
   FrameRows out;
   out.rows = newest_rows(rows, std::min(options_.recent, options_.reading.rows / 2));
   const int32_t recent = out.rows.empty() ? rows.first_token() : rows.ordinal(out.rows.front());
-  std::vector<Candidate> all;
-  for (int32_t p = 0; p < static_cast<int32_t>(index_->partitions().size()); ++p) {
-    for (const auto& cluster : index_->layer(p, layer).clusters) {
-      Candidate candidate{p, cluster.get(), {}};
-      for (const int32_t token : cluster->tokens) {
-        if (token >= recent) break;
-        candidate.rows.push_back(static_cast<int32_t>(rows.row_of(token)));
-      }
-      if (!candidate.rows.empty()) all.push_back(std::move(candidate));
-    }
+  // Rows of each cluster that are not read anyway, and in the end those that nobody reads.
+  std::vector<float> left(list.count());
+  const auto older = [&](const SemanticCluster& cluster) {
+    return std::lower_bound(cluster.tokens.begin(), cluster.tokens.end(), recent) -
+           cluster.tokens.begin();
+  };
+  int64_t all = 0;
+  for (size_t i = 0; i < left.size(); ++i) {
+    const bool whole = list.rows[i] == 0 || list.newest[i] < recent;
+    left[i] = static_cast<float>(whole ? list.rows[i] : older(*list.clusters[i]));
+    all += left[i] > 0;
   }
-  const Question question = question_of(context, rows.memory(), queries);
-  const std::vector<bool> search = searched(question, layer, all);
-  std::vector<size_t> found;
-  std::vector<float> keys;
-  std::vector<double> weights;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!search[static_cast<size_t>(all[i].partition)]) continue;
-    found.push_back(i);
-    const std::vector<float> key = all[i].cluster->key();
-    keys.insert(keys.end(), key.begin(), key.end());
-    weights.push_back(static_cast<double>(all[i].rows.size()));
+  Question question;
+  question.heads = queries.queries.size(1);
+  const bool by_query = options_.visual == VisualMatch::query || asked_.empty();
+  if (table_) question.there = plain_queries_there(context, rows.memory(), queries);
+  if (!table_ || by_query) question.queries = plain_queries(context, rows.memory(), queries);
+  const std::vector<bool> search = searched(question, layer, list, left);
+  std::vector<float> seen = left;
+  std::vector<int32_t> found;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (seen[i] > 0 && !search[static_cast<size_t>(list.partitions[i])]) seen[i] = 0;
+    if (seen[i] > 0) found.push_back(static_cast<int32_t>(i));
   }
-  const std::vector<double> ranks = scores(options_.rank, question, keys, weights);
-  for (size_t i = 0; i < found.size(); ++i) all[found[i]].score = ranks[i];
-  std::stable_sort(found.begin(), found.end(),
-                   [&](size_t a, size_t b) { return all[a].score > all[b].score; });
+  const std::vector<double> ranks = rank(context, layer, question, list, seen);
 
   const int64_t budget = options_.reading.rows - static_cast<int64_t>(out.rows.size());
-  const int64_t standing =
-      std::min({options_.representatives,
-                static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)),
-                static_cast<int64_t>(all.size())});
+  const int64_t standing = std::min(
+      {options_.representatives,
+       static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)), all});
   int64_t room = budget - standing;
-  std::vector<std::vector<int32_t>> fetched(index_->partitions().size());  // ids
-  for (const size_t i : found) {
-    Candidate& candidate = all[i];
-    const auto count = static_cast<int64_t>(candidate.rows.size());
-    if (count > room) continue;
-    room -= count;
-    candidate.fetched = true;
-    out.rows.insert(out.rows.end(), candidate.rows.begin(), candidate.rows.end());
-    if (candidate.cluster->loose) {
-      fetched[static_cast<size_t>(candidate.partition)].push_back(candidate.cluster->id);
+  std::vector<ClusterTable::Wanted> loose;
+  size_t sorted = 0;
+  for (size_t i = 0; i < found.size() && room > 0; ++i) {
+    if (i == sorted) {  // most of a long list is never looked at
+      float smallest = left[static_cast<size_t>(found[i])];
+      for (size_t k = i; k < found.size(); ++k) {
+        smallest = std::min(smallest, left[static_cast<size_t>(found[k])]);
+      }
+      if (smallest > static_cast<float>(room)) break;
+      const size_t more = std::max<size_t>(256, 2 * sorted);
+      sorted = std::min(found.size(), sorted + more);
+      best_first(found, ranks, i, sorted - i);
     }
+    const auto place = static_cast<size_t>(found[i]);
+    const auto count = static_cast<int64_t>(left[place]);
+    if (count > room) continue;
+    const SemanticCluster& cluster = *list.clusters[place];
+    room -= count;
+    left[place] = 0;
+    for (int64_t k = 0; k < count; ++k) {
+      out.rows.push_back(static_cast<int32_t>(rows.row_of(cluster.tokens[static_cast<size_t>(k)])));
+    }
+    if (cluster.loose) loose.push_back({list.partitions[place], cluster.id});
   }
   std::sort(out.rows.begin(), out.rows.end());
-  std::erase_if(all, [](const Candidate& candidate) { return candidate.fetched; });
-  stand_for(all, standing, rows, out);
+  stand_for(context, layer, list, left, standing, out.stand_ins);
 
-  const bool loose =
-      std::any_of(fetched.begin(), fetched.end(), [](const auto& ids) { return !ids.empty(); });
-  if (!loose) return out;
-  MosaicIndex& index = own();
-  const FetchRows fetch = fetch_from(context, rows);
-  for (size_t p = 0; p < fetched.size(); ++p) {
-    index.split_loose(layer, static_cast<int32_t>(p), fetched[p], fetch);
+  if (table_) {
+    for (const ClusterTable::Wanted& wanted : loose) table_->want_split(layer, wanted);
+  } else if (!loose.empty()) {
+    MosaicIndex& index = own();
+    const FetchRows fetch = fetch_from(context, rows);
+    for (const ClusterTable::Wanted& wanted : loose) {
+      index.split_loose(layer, wanted.partition, {&wanted.id, 1}, fetch);
+    }
   }
   return out;
 }
 
 // One row for each cluster that is left; where these are too many, for each visual cluster, and
-// where those are too many, for the largest of them.
-void MosaicRows::stand_for(std::vector<Candidate>& left, int64_t most, const StoredRows& rows,
-                           FrameRows& out) const {
+// where those are too many, for the largest of them. It stands in the middle of what it stands for:
+// at the middle row of a cluster, or of the cluster in the middle.
+void MosaicRows::stand_for(const Context& context, int layer, const ClusterList& list,
+                           std::span<const float> rows, int64_t most, FrameRows::StandIns& out) {
   struct StandIn {
     int32_t token = 0;
     double rows = 0;
-    std::vector<double> key, value;
+    size_t begin = 0, end = 0;  // of `places`
   };
-  const bool joined = static_cast<int64_t>(left.size()) > most;
-  std::vector<StandIn> all;
-  int32_t partition = -1;
-  std::vector<int32_t> tokens;
-  const auto close = [&] {  // stands in the middle of what it stands for
-    if (tokens.empty()) return;
-    std::sort(tokens.begin(), tokens.end());
-    all.back().token = tokens[tokens.size() / 2];
-    tokens.clear();
-  };
-  for (const Candidate& candidate : left) {
-    if (!joined || candidate.partition != partition) {
-      close();
-      all.emplace_back();
-      partition = candidate.partition;
-    }
-    StandIn& standing = all.back();
-    const auto count = static_cast<double>(candidate.rows.size());
-    const std::vector<float> key = candidate.cluster->key();
-    standing.key.resize(key.size());
-    standing.value.resize(key.size());
-    for (size_t k = 0; k < key.size(); ++k) {
-      standing.key[k] += count * double{key[k]};
-      standing.value[k] += count * double{candidate.cluster->value[k]};
-    }
-    standing.rows += count;
-    for (const int32_t row : candidate.rows) tokens.push_back(rows.ordinal(row));
+  std::vector<int32_t> places;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] > 0) places.push_back(static_cast<int32_t>(i));
   }
-  close();
-  if (static_cast<int64_t>(all.size()) > most) {
+  const auto at = [&](const auto& values, int32_t place) {
+    return values[static_cast<size_t>(place)];
+  };
+  const bool joined = std::ssize(places) > most;
+  if (joined) {  // by partition, each in the order of places
+    std::vector<size_t> next(index_->partitions().size() + 1);
+    for (const int32_t place : places) ++next[static_cast<size_t>(at(list.partitions, place)) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<int32_t> by_partition(places.size());
+    for (const int32_t place : places) {
+      by_partition[next[static_cast<size_t>(at(list.partitions, place))]++] = place;
+    }
+    places = std::move(by_partition);
+  }
+  std::vector<StandIn> all;
+  for (size_t begin = 0, end = 0; begin < places.size(); begin = end) {
+    StandIn standing{.begin = begin};
+    do {
+      standing.rows += double{at(rows, places[end++])};
+    } while (joined && end < places.size() &&
+             at(list.partitions, places[end]) == at(list.partitions, places[begin]));
+    standing.end = end;
+    std::vector<int32_t> middles;
+    for (size_t i = begin; i < end; ++i) middles.push_back(at(list.middles, places[i]));
+    const auto middle = middles.begin() + std::ssize(middles) / 2;
+    std::nth_element(middles.begin(), middle, middles.end());
+    standing.token = *middle;
+    all.push_back(standing);
+  }
+  if (std::ssize(all) > most) {
     std::stable_sort(all.begin(), all.end(),
                      [](const StandIn& a, const StandIn& b) { return a.rows > b.rows; });
     all.resize(static_cast<size_t>(std::max<int64_t>(0, most)));
   }
   std::sort(all.begin(), all.end(),
             [](const StandIn& a, const StandIn& b) { return a.token < b.token; });
+  ClusterTable::Groups groups;
   for (const StandIn& standing : all) {
-    out.stand_ins.tokens.push_back(standing.token);
-    out.stand_ins.weights.push_back(static_cast<float>(standing.rows));
-    for (size_t k = 0; k < standing.key.size(); ++k) {
-      out.stand_ins.keys.push_back(static_cast<float>(standing.key[k] / standing.rows));
-      out.stand_ins.values.push_back(static_cast<float>(standing.value[k] / standing.rows));
+    out.tokens.push_back(standing.token);
+    out.weights.push_back(static_cast<float>(standing.rows));
+    for (size_t i = standing.begin; i < standing.end; ++i) {
+      groups.places.push_back(places[i]);
+      groups.weights.push_back(at(rows, places[i]));
+    }
+    groups.begins.push_back(static_cast<int32_t>(groups.places.size()));
+  }
+  if (all.empty()) return;
+  if (table_) {
+    std::tie(out.keys, out.values) = table_->means(context, layer, groups);
+    return;
+  }
+  const Shape shape{std::ssize(all), layout_.kv_heads, layout_.head_size};
+  out.keys = Tensor(DType::f32, shape);
+  out.values = Tensor(DType::f32, shape);
+  const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
+  for (size_t g = 0; g < all.size(); ++g) {
+    std::vector<double> key(width), value(width);
+    for (auto i = static_cast<size_t>(groups.begins[g]);
+         i < static_cast<size_t>(groups.begins[g + 1]); ++i) {
+      const SemanticCluster& cluster = *at(list.clusters, groups.places[i]);
+      const std::vector<float> mean = cluster.key();
+      for (size_t k = 0; k < width; ++k) {
+        key[k] += double{groups.weights[i]} * double{mean[k]};
+        value[k] += double{groups.weights[i]} * double{cluster.value[k]};
+      }
+    }
+    for (size_t k = 0; k < width; ++k) {
+      out.keys.data<float>()[g * width + k] = static_cast<float>(key[k] / all[g].rows);
+      out.values.data<float>()[g * width + k] = static_cast<float>(value[k] / all[g].rows);
     }
   }
 }

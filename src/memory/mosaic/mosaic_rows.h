@@ -7,6 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "memory/mosaic/arriving_rows.h"
+#include "memory/mosaic/cluster_list.h"
+#include "memory/mosaic/cluster_table.h"
 #include "memory/mosaic/mosaic_index.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/partial/row_chooser.h"
@@ -33,7 +36,7 @@ struct MosaicOptions {
 
 class MosaicRows final : public RowChooser {
  public:
-  MosaicRows(const MosaicOptions& options, const RowLayout& layout);
+  MosaicRows(const MosaicOptions& options, const RowLayout& layout, Device device);
 
   bool needs_queries() const override { return true; }
   bool learns() const override { return true; }
@@ -48,41 +51,49 @@ class MosaicRows final : public RowChooser {
   void write(const std::shared_ptr<const void>& saved, int64_t tokens,
              ArchiveWriter& out) const override;
   void read(const Archive& in, const FrameTable& frames) override;
-  std::unique_ptr<RowChooser> clone() const override { return std::make_unique<MosaicRows>(*this); }
-  int64_t bytes() const override { return index_->bytes(); }
+  std::unique_ptr<RowChooser> clone() const override;
+  MemoryBytes bytes() const override;
 
   const MosaicIndex& index() const { return *index_; }
 
  private:
-  // A cluster that may be fetched or stood for.
-  struct Candidate {
-    int32_t partition = 0;
-    const SemanticCluster* cluster = nullptr;
-    std::vector<int32_t> rows;  // those that are not read anyway
-    double score = 0;
-    bool fetched = false;
-  };
+  // What a question asks with: f32, not turned.
   struct Question {
-    std::vector<float> queries;  // [pairs, head size], not turned; pairs of a token and a head
-    std::vector<float> sum;      // [kv heads × head size]
+    Tensor there;                // [tokens, heads, head size], on a GPU only
+    std::vector<float> queries;  // the same on the host, for whoever needs it there
     int64_t heads = 1;
+  };
+  // Rows of a layer that the index does not know yet, with the partitions of their frames.
+  struct NewRows {
+    std::vector<int32_t> places, partitions;
+    std::vector<ClusterTable::Wanted> splits;  // to be made with them
   };
 
   MosaicIndex& own();
-  Question question_of(const Context& context, const Memory& memory,
-                       const QueryView& queries) const;
+  NewRows new_rows(int layer, const StoredRows& rows) const;
+  void take_in(const Context& context, int layer, const StoredRows& rows, const NewRows& fresh);
+  void start_taking_in(const Context& context, int layer, const StoredRows& rows, NewRows fresh);
+  void finish_taking_in(const Context& context);
+  void update_table(const Context& context, int layer);
   std::vector<double> scores(ClusterRank rank, const Question& question,
-                             std::span<const float> keys, std::span<const double> weights) const;
-  std::vector<bool> searched(const Question& question, int layer,
-                             const std::vector<Candidate>& all) const;
-  void stand_for(std::vector<Candidate>& left, int64_t most, const StoredRows& rows,
-                 FrameRows& out) const;
+                             std::span<const float> keys, std::span<const float> weights) const;
+  std::vector<bool> searched(const Question& question, int layer, const ClusterList& list,
+                             std::span<const float> rows) const;
+  std::vector<double> rank(const Context& context, int layer, const Question& question,
+                           const ClusterList& list, std::span<const float> rows);
+  void stand_for(const Context& context, int layer, const ClusterList& list,
+                 std::span<const float> rows, int64_t most, FrameRows::StandIns& out);
 
   MosaicOptions options_;
-  int64_t kv_heads_;
-  int64_t head_size_;
+  RowLayout layout_;
+  Device device_;
   std::shared_ptr<const MosaicIndex> index_;
   std::vector<float> asked_;  // mean embedding of the newest text
+
+  // On a GPU.
+  std::shared_ptr<ClusterTable> table_;     // shared with forks
+  std::unique_ptr<ArrivingRows> arriving_;  // made with the first frames
+  std::vector<NewRows> pending_;            // by layer, under way to the index
 };
 
 }  // namespace kinora

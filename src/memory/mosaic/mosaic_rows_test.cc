@@ -28,11 +28,13 @@ using testing::video_tokens;
 
 // A mosaic memory that always chooses, also where everything would fit.
 std::unique_ptr<PartialMemory> always_choosing(const MosaicOptions& options,
-                                               const RowLayout& layout = turning_layout()) {
+                                               const RowLayout& layout = turning_layout(),
+                                               Device device = Device::cpu()) {
   PartialOptions reading = options.reading;
   reading.rows = 1;
-  return std::make_unique<PartialMemory>(std::make_unique<FlatMemory>(layout),
-                                         std::make_unique<MosaicRows>(options, layout), reading);
+  return std::make_unique<PartialMemory>(std::make_unique<FlatMemory>(layout, device),
+                                         std::make_unique<MosaicRows>(options, layout, device),
+                                         reading);
 }
 
 class MosaicRowsTest : public ::testing::Test {

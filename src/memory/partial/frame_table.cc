@@ -75,10 +75,23 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
       placed[i][2] = old[2] + moved;
     }
   };
+  const auto all = frames.frames();
+  auto at = static_cast<size_t>(
+      std::partition_point(all.begin(), all.end(),
+                           [&](const Frame& frame) { return frame.begin < next; }) -
+      all.begin());                    // frames [at, …) end behind the token
+  const Frame* placed_last = nullptr;  // the frame of what was placed last
   for (size_t i = tokens.size(); i-- > 0;) {
-    const int32_t token = tokens[i], its_run = frames.run_of(token);
+    const int32_t token = tokens[i];
+    while (at > 0 && all[at - 1].end > token) --at;
+    const bool visual = at < all.size() && all[at].begin <= token;
+    const int32_t its_run = visual ? all[at].run : -1;
     if (its_run >= 0 && its_run == run) {
       int32_t earlier = after;  // the last token of the frame in front of what was placed last
+      // Where it has one time, nobody needs to look at every token.
+      if (placed_last != nullptr && time_of(placed_last->begin) == time_of(after)) {
+        earlier = std::max(token, placed_last->begin - 1);
+      }
       while (earlier > token && time_of(earlier) == time_of(after)) --earlier;
       shift += time_of(earlier) - time_of(token);
     } else {
@@ -88,6 +101,7 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
       run_end = i + 1;
     }
     after = token;
+    placed_last = visual ? &all[at] : nullptr;
     const Position& old = memory.token(token).position;
     placed[i] = {old[0] + shift, old[1] + shift, old[2] + shift};
   }

@@ -55,10 +55,24 @@ void add_window(Settings<PartialOptions>& settings) {
                     "rows of earlier frames that new frames read");
 }
 
-void add_host(Settings<PartialOptions>& settings) {
-  settings.count_or("host", &PartialOptions::host, {1}, {"all", 0},
-                    "rows of each layer that stay in memory; older ones wait in a file until a "
-                    "question needs them");
+void add_tiers(Settings<PartialOptions>& settings) {
+  settings
+      .count_or(
+          "gpu", [](auto& options) -> auto& { return options.tiers.gpu; }, {1}, {"all", 0},
+          "rows of each layer that stay on a GPU; older ones wait in the computer's memory")
+      .count_or(
+          "host", [](auto& options) -> auto& { return options.tiers.host; }, {1}, {"all", 0},
+          "rows of each layer that stay in memory; older ones wait in a file until a "
+          "question needs them");
+}
+
+std::unique_ptr<Memory> rows_of(const MemoryOptions& options, const PartialOptions& reading) {
+  RowTiers tiers = reading.tiers;
+  // Rows that may not stay in the computer's memory have to leave the GPU first. What new frames
+  // read in every layer, and what a question may read whole, stays on it.
+  if (tiers.host > 0 && tiers.gpu == 0) tiers.gpu = tiers.host;
+  if (tiers.gpu > 0) tiers.gpu = std::max({tiers.gpu, 2 * reading.window, 2 * reading.rows});
+  return std::make_unique<FlatMemory>(options.layout, options.device, options.retention, tiers);
 }
 
 void add_positions(Settings<PartialOptions>& settings) {
@@ -111,7 +125,7 @@ PartialMemory::PartialMemory(std::unique_ptr<Memory> all, std::unique_ptr<RowCho
 bool PartialMemory::known_ahead() const {
   if (!all_->known_ahead()) return false;
   if (visual_) return !chooser_->learns();
-  return everything_ || continues_ || !chooser_->needs_queries();
+  return fits_ || continues_ || !chooser_->needs_queries();
 }
 
 std::span<const Position> PartialMemory::begin(const Context& context, const MemoryGroup& group) {
@@ -124,7 +138,8 @@ std::span<const Position> PartialMemory::begin(const Context& context, const Mem
   const int64_t most = !visual_              ? options_.rows
                        : options_.window > 0 ? options_.window
                                              : frames_before;
-  everything_ = frames_before <= most;
+  fits_ = frames_before <= most;
+  everything_ = fits_ && all_->all_here();
   // One token, or a tree of drafted ones, goes on with an answer.
   const bool goes_on = !visual_ && (group.tokens.size() == 1 || !group.parents.empty());
   continues_ = goes_on && std::all_of(question_.begin(), question_.end(),
@@ -150,6 +165,9 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   const StoredRows rows(*all_, layer, frames_, std::move(sets), static_cast<int32_t>(first_));
   if (continues_) {
     reading = question;
+  } else if (fits_) {
+    reading = fetch(context, rows, {newest_rows(rows, rows.count()), {}});
+    if (!visual_) question = reading;
   } else if (visual_) {
     reading = fetch(context, rows, {newest_rows(rows, options_.window), {}});
   } else {
@@ -211,16 +229,15 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
   if (stand_ins.tokens.empty()) return out;
 
   const auto count = static_cast<int64_t>(stand_ins.tokens.size());
-  const Shape shape{count, layout().kv_heads, layout().head_size};
   const auto stored = [&](const Tensor& wide) {
     Tensor narrow(layout().dtype, layout().shape(count), device());
     store_rows(context, wide, narrow);
     return narrow;
   };
-  Tensor keys = placed(stand_ins.keys, shape, device());
+  Tensor keys = stand_ins.keys;
   turn_by(context, layout(), places, keys);
   out->stand_ins.keys = stored(keys);
-  out->stand_ins.values = stored(placed(stand_ins.values, shape, device()));
+  out->stand_ins.values = stored(stand_ins.values);
   out->stand_ins.weights = placed(stand_ins.weights, Shape{count}, device());
   out->stand_ins.describe(*all_, stand_ins.tokens);
   return out;
@@ -287,6 +304,7 @@ void PartialMemory::restore(const MemoryMark& mark) {
   reading_.assign(reading_.size(), nullptr);
   first_ = mark.tokens;
   visual_ = false;
+  fits_ = true;
   everything_ = true;
   continues_ = false;
 }
@@ -325,7 +343,9 @@ MemoryBytes PartialMemory::bytes() const {
   for (const auto& copies : question_) {
     if (copies != nullptr) here += copies->rows.bytes() + copies->stand_ins.bytes();
   }
-  bytes.host += chooser_->bytes();
+  const MemoryBytes known = chooser_->bytes();
+  bytes.host += known.host;
+  bytes.device += known.device;
   return bytes;
 }
 

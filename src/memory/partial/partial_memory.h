@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "base/policy/settings.h"
+#include "memory/flat_memory.h"
 #include "memory/memory.h"
 #include "memory/partial/frame_table.h"
 #include "memory/partial/row_chooser.h"
+#include "memory/policies.h"
 
 namespace kinora {
 
@@ -22,14 +24,16 @@ enum class Placing : uint8_t { original, consecutive };
 struct PartialOptions {
   int64_t rows = 8192;  // of frames that a question reads in a layer, at most
   int64_t window = 0;   // of earlier frames that new frames read; 0: all
-  int64_t host = 0;     // of each layer that stay in memory, older ones wait in a file; 0: all
+  RowTiers tiers = {};  // where older rows wait
   Placing positions = Placing::original;
 };
 
 // The settings that all of these memories have.
 void add_rows(Settings<PartialOptions>& settings);
 void add_window(Settings<PartialOptions>& settings);
-void add_host(Settings<PartialOptions>& settings);
+void add_tiers(Settings<PartialOptions>& settings);
+// The rows of such a memory: all of them, as the options say.
+std::unique_ptr<Memory> rows_of(const MemoryOptions& options, const PartialOptions& reading);
 void add_positions(Settings<PartialOptions>& settings);
 
 class PartialMemory final : public Memory {
@@ -107,7 +111,8 @@ class PartialMemory final : public Memory {
   // Of the newest group.
   int64_t first_ = 0;       // its first token
   bool visual_ = false;     // it has frames
-  bool everything_ = true;  // it reads all there is
+  bool fits_ = true;        // it reads all there is …
+  bool everything_ = true;  // … where it is
   bool continues_ = false;  // it reads what the question before it was given
 
   Copies question_;  // what the newest question was given; null: it read everything

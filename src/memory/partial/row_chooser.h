@@ -18,8 +18,8 @@ struct FrameRows {
   // is the token of one of `rows`. Keys are not turned; a weight of w adds ln w to the score.
   struct StandIns {
     std::vector<int32_t> tokens;
-    std::vector<float> keys;     // [tokens, kv heads × head size]
-    std::vector<float> values;   // the same
+    Tensor keys;                 // f32 [tokens, kv heads, head size] on the memory's device
+    Tensor values;               // the same
     std::vector<float> weights;  // [tokens]
   } stand_ins;
 };
@@ -58,7 +58,7 @@ class RowChooser {
   }
   virtual void read(const Archive& in, const FrameTable& frames) { (void)in, (void)frames; }
   virtual std::unique_ptr<RowChooser> clone() const = 0;
-  virtual int64_t bytes() const { return 0; }  // of the host, for what it knows
+  virtual MemoryBytes bytes() const { return {}; }  // for what it knows
 };
 
 // Whole frames from the newest back, as many as `most` rows hold, then as many rows of the next

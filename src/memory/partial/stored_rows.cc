@@ -61,32 +61,33 @@ Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows
                            ConstTensorView RowSet::*field) const {
   const RowLayout& layout = memory_.layout();
   Tensor out(layout.dtype, layout.shape(static_cast<int64_t>(rows.size())), memory_.device());
-  fetch(rows);
   std::vector<int32_t> places;
-  size_t next = 0;
-  for (size_t set = 0; set < sets_.size() && next < rows.size(); ++set) {
+  for (size_t next = 0; next < rows.size();) {
+    if (rows[next] < 0 || rows[next] >= total()) {
+      throw Error(ErrorKind::internal, "there are no such rows in memory");
+    }
+    const auto past = std::upper_bound(begins_.begin() + 1, begins_.end() - 1, rows[next]);
+    const auto set = static_cast<size_t>(past - begins_.begin()) - 1;
+    const auto first = static_cast<int64_t>(next);
     places.clear();
-    const size_t first = next;
-    for (; next < rows.size() && rows[next] < begins_[set + 1]; ++next) {
+    for (; next < rows.size() && rows[next] >= begins_[set] && rows[next] < begins_[set + 1];
+         ++next) {
       places.push_back(static_cast<int32_t>(rows[next] - begins_[set]));
     }
-    if (places.empty()) continue;
-    copy_rows(context, sets_[set].*field, places,
-              out.view().rows(static_cast<int64_t>(first), static_cast<int64_t>(places.size())));
+    copy_rows(context, sets_[set].*field, places, out.view().rows(first, std::ssize(places)));
   }
-  if (next < rows.size()) throw Error(ErrorKind::internal, "there are no such rows in memory");
   return out;
 }
 
 void StoredRows::copy(const Context& context, std::span<const int32_t> rows, Tensor& keys,
                       Tensor& values) const {
+  fetch(rows);
   keys = copy_of(context, rows, &RowSet::keys);
   values = copy_of(context, rows, &RowSet::values);
 }
 
-std::vector<float> StoredRows::plain_keys(const Context& context,
-                                          std::span<const int32_t> rows) const {
-  if (rows.empty()) return {};
+Tensor StoredRows::plain_keys_there(const Context& context, std::span<const int32_t> rows) const {
+  fetch(rows);
   const Tensor stored = copy_of(context, rows, &RowSet::keys);
   Tensor keys(DType::f32, {stored.size(0), stored.size(1), head_size_of(stored)}, stored.device());
   widen_rows(context, stored, keys);
@@ -97,14 +98,26 @@ std::vector<float> StoredRows::plain_keys(const Context& context,
     back.push_back({-at[0], -at[1], -at[2]});
   }
   turn_by(context, memory_.layout(), back, keys);
-  return floats_on_host(context, keys);
+  return keys;
+}
+
+Tensor StoredRows::values_there(const Context& context, std::span<const int32_t> rows) const {
+  fetch(rows);
+  const Tensor stored = copy_of(context, rows, &RowSet::values);
+  Tensor wide(DType::f32, {stored.size(0), stored.size(1), head_size_of(stored)}, stored.device());
+  widen_rows(context, stored, wide);
+  return wide;
+}
+
+std::vector<float> StoredRows::plain_keys(const Context& context,
+                                          std::span<const int32_t> rows) const {
+  if (rows.empty()) return {};
+  return floats_on_host(context, plain_keys_there(context, rows));
 }
 
 std::vector<float> StoredRows::values(const Context& context, std::span<const int32_t> rows) const {
   if (rows.empty()) return {};
-  Tensor room;
-  const Tensor stored = copy_of(context, rows, &RowSet::values);
-  return floats_on_host(context, plain_rows(context, stored, room));
+  return floats_on_host(context, values_there(context, rows));
 }
 
 void turn_by(const Context& context, const RowLayout& layout, std::span<const Position> differences,
@@ -129,8 +142,7 @@ std::vector<float> floats_on_host(const Context& context, ConstTensorView tensor
   return out;
 }
 
-std::vector<float> plain_queries(const Context& context, const Memory& memory,
-                                 const QueryView& queries) {
+Tensor plain_queries_there(const Context& context, const Memory& memory, const QueryView& queries) {
   Tensor wide(DType::f32, queries.queries.shape(), queries.queries.device());
   convert(context, queries.queries, wide);
   std::vector<Position> back;
@@ -139,7 +151,12 @@ std::vector<float> plain_queries(const Context& context, const Memory& memory,
     back.push_back({-at[0], -at[1], -at[2]});
   }
   turn_by(context, memory.layout(), back, wide);
-  return floats_on_host(context, wide);
+  return wide;
+}
+
+std::vector<float> plain_queries(const Context& context, const Memory& memory,
+                                 const QueryView& queries) {
+  return floats_on_host(context, plain_queries_there(context, memory, queries));
 }
 
 }  // namespace kinora

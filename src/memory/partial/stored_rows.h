@@ -34,13 +34,17 @@ class StoredRows {
     return {row_of(frame.begin), row_of(frame.end)};
   }
 
-  // Copies of keys and values of these rows, increasing, where the rows are.
+  // Copies of keys and values of these rows, increasing, on the memory's device.
   void copy(const Context& context, std::span<const int32_t> rows, Tensor& keys,
             Tensor& values) const;
   // Keys as they were before they were turned, and values; f32 [rows, kv heads × head size] on the
   // host. On a GPU this waits.
   std::vector<float> plain_keys(const Context& context, std::span<const int32_t> rows) const;
   std::vector<float> values(const Context& context, std::span<const int32_t> rows) const;
+  // The same on the memory's device, f32 [rows, kv heads, head size], in any order of rows. On a
+  // GPU this only starts the work.
+  Tensor plain_keys_there(const Context& context, std::span<const int32_t> rows) const;
+  Tensor values_there(const Context& context, std::span<const int32_t> rows) const;
 
  private:
   void fetch(std::span<const int32_t> rows) const;
@@ -60,6 +64,8 @@ class StoredRows {
 // size] on the host.
 std::vector<float> plain_queries(const Context& context, const Memory& memory,
                                  const QueryView& queries);
+// The same where the queries are, f32 [count, heads, head size].
+Tensor plain_queries_there(const Context& context, const Memory& memory, const QueryView& queries);
 
 // All elements of a tensor that may be strided, f32 or bf16, wherever it lies.
 std::vector<float> floats_on_host(const Context& context, ConstTensorView tensor);

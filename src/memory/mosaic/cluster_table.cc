@@ -1,0 +1,219 @@
+#include "memory/mosaic/cluster_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "ops/matmul.h"
+#include "ops/packed_rows.h"
+
+namespace kinora {
+namespace {
+
+// Queries whose scores are held at a time: with thousands of clusters they are many.
+constexpr int64_t most_tokens = 64;
+
+// On the context's device. Pageable memory is read before the call returns.
+template <typename Number>
+Tensor placed(const Context& context, const std::vector<Number>& numbers) {
+  Tensor out(dtype_of<Number>::value, {std::max<int64_t>(1, std::ssize(numbers))}, context.device);
+  copy_async(context, out.view().raw(), numbers.data(), numbers.size() * sizeof(Number));
+  return out;
+}
+
+}  // namespace
+
+ClusterTable::ClusterTable(const RowLayout& layout, Device device)
+    : device_(device),
+      kv_heads_(layout.kv_heads),
+      head_size_(layout.head_size),
+      dtype_(layout.dtype == DType::f32 ? DType::f32 : DType::bf16),
+      layers_(static_cast<size_t>(layout.layers)) {}
+
+void ClusterTable::pack(int layer, const MosaicIndex& index) {
+  Layer& table = at(layer);
+  const size_t partitions = std::max(index.partitions().size(), table.known.size());
+  table.known.resize(partitions);
+  table.places.resize(partitions);
+  for (size_t p = 0; p < partitions; ++p) {
+    const auto partition = static_cast<int32_t>(p);
+    auto now = p < index.partitions().size() ? index.shared_layer(partition, layer) : nullptr;
+    if (now == table.known[p]) continue;
+    auto& places = table.places[p];
+    std::vector<bool> there(places.size());
+    for (size_t i = 0; now != nullptr && i < now->clusters.size(); ++i) {
+      const auto& cluster = now->clusters[i];
+      const auto id = static_cast<size_t>(cluster->id);
+      if (id >= places.size()) {
+        places.resize(id + 1, -1);
+        there.resize(id + 1);
+      }
+      there[id] = true;
+      if (places[id] >= 0 && table.list.clusters[static_cast<size_t>(places[id])] == cluster) {
+        continue;
+      }
+      if (places[id] < 0) {
+        const auto behind = static_cast<int32_t>(table.list.count());
+        places[id] = table.free.empty() ? behind : table.free.back();
+        if (!table.free.empty()) table.free.pop_back();
+      }
+      table.list.put(static_cast<size_t>(places[id]), partition, cluster);
+      table.changed.push_back(places[id]);
+    }
+    for (size_t id = 0; id < places.size(); ++id) {
+      if (places[id] < 0 || there[id]) continue;
+      table.list.clear(static_cast<size_t>(places[id]));
+      table.free.push_back(places[id]);
+      places[id] = -1;
+    }
+    table.known[p] = std::move(now);
+  }
+  // A place may have changed twice, or be free again.
+  std::sort(table.changed.begin(), table.changed.end());
+  table.changed.erase(std::unique(table.changed.begin(), table.changed.end()), table.changed.end());
+  std::erase_if(table.changed,
+                [&](int32_t place) { return table.list.rows[static_cast<size_t>(place)] == 0; });
+  if (table.changed.empty()) return;
+  const size_t count = table.changed.size(), row = 2 * static_cast<size_t>(width());
+  const size_t bytes = count * (sizeof(int32_t) + row * sizeof(float));
+  if (table.read) table.read->wait();  // what it reads is about to change
+  if (table.staged.size() < bytes) table.staged = PinnedBuffer(bytes + bytes / 2);
+  std::memcpy(table.staged.data(), table.changed.data(), count * sizeof(int32_t));
+  auto* to = reinterpret_cast<float*>(table.staged.data() + count * sizeof(int32_t));
+  for (size_t i = 0; i < count; ++i) {
+    const SemanticCluster& cluster = *table.list.clusters[static_cast<size_t>(table.changed[i])];
+    const auto length = static_cast<float>(cluster.length);
+    for (size_t k = 0; k < row / 2; ++k) to[i * row + k] = cluster.keys.mean[k] * length;
+    std::copy(cluster.value.begin(), cluster.value.end(), to + i * row + row / 2);
+  }
+}
+
+void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
+  const int64_t before = layer.keys.defined() ? layer.keys.size(1) : 0;
+  if (places <= before) return;
+  const int64_t capacity = std::max<int64_t>(64, places + places / 4);
+  Tensor keys = Tensor::zeros(dtype_, {kv_heads_, capacity, head_size_}, device_);
+  Tensor values = Tensor::zeros(dtype_, {capacity, width()}, device_);
+  if (before > 0) {
+    const auto rows = static_cast<size_t>(before * head_size_ * dtype_size(dtype_));
+    for (int64_t head = 0; head < kv_heads_; ++head) {
+      copy_async(context, keys.view().raw() + head * capacity * head_size_ * dtype_size(dtype_),
+                 layer.keys.view().raw() + static_cast<size_t>(head) * rows, rows);
+    }
+    copy_async(context, values.view().raw(), layer.values.view().raw(),
+               static_cast<size_t>(layer.values.bytes()));
+    synchronize(context);  // before the old ones go
+  }
+  layer.keys = std::move(keys);
+  layer.values = std::move(values);
+}
+
+void ClusterTable::upload(const Context& context, int layer) {
+  Layer& table = at(layer);
+  if (table.changed.empty()) return;
+  grow(context, table, static_cast<int64_t>(table.list.count()));
+  const size_t count = table.changed.size();
+  cuda::put_clusters(context, reinterpret_cast<const int32_t*>(table.staged.data()),
+                     reinterpret_cast<const float*>(table.staged.data() + count * sizeof(int32_t)),
+                     static_cast<int64_t>(count), table.keys.view(), table.values.view());
+  if (!table.read) table.read = std::make_unique<GpuEvent>(device_);
+  table.read->record(context);
+  table.changed.clear();
+}
+
+std::vector<float> ClusterTable::scores(const Context& context, int layer, ConstTensorView queries,
+                                        std::span<const float> weights, bool softmax) {
+  const Layer& table = at(layer);
+  const auto count = static_cast<int64_t>(table.list.count());
+  std::vector<float> out(static_cast<size_t>(count));
+  if (count == 0) return out;
+  std::vector<float> logs(out.size());
+  std::transform(weights.begin(), weights.end(), logs.begin(),
+                 [](float weight) { return std::log(weight); });
+  const Tensor log_weights = placed(context, logs);
+  Tensor mass = Tensor::zeros(DType::f32, {count}, device_);
+  const float scale = softmax ? 1 / std::sqrt(static_cast<float>(head_size_)) : 1.0f;
+  const int64_t share = queries.size(1) / kv_heads_;
+  for (int64_t first = 0; first < queries.size(0); first += most_tokens) {
+    const int64_t tokens = std::min(most_tokens, queries.size(0) - first);
+    const int64_t rows = tokens * share;
+    Tensor arranged(dtype_, {kv_heads_, rows, head_size_}, device_);
+    cuda::arrange_queries(context, queries.rows(first, tokens), scale, arranged.view());
+    Tensor scores(DType::f32, {kv_heads_ * rows, count}, device_);
+    for (int64_t head = 0; head < kv_heads_; ++head) {
+      matmul(context, arranged.view()[head], table.keys.view()[head].rows(0, count),
+             scores.view().rows(head * rows, rows));
+    }
+    cuda::add_cluster_mass(context, scores.view(), log_weights.view(), softmax, mass.view());
+  }
+  synchronize(context);
+  copy_bytes(out.data(), Device::cpu(), mass.view().raw(), device_, out.size() * sizeof(float));
+  return out;
+}
+
+std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
+                                              const Groups& groups) {
+  const Layer& table = at(layer);
+  const int64_t count = std::ssize(groups.begins) - 1;
+  const Shape shape{count, kv_heads_, head_size_};
+  std::pair<Tensor, Tensor> out{Tensor(DType::f32, shape, device_),
+                                Tensor(DType::f32, shape, device_)};
+  if (count == 0) return out;
+  const Tensor begins = placed(context, groups.begins);
+  const Tensor places = placed(context, groups.places);
+  const Tensor weights = placed(context, groups.weights);
+  cuda::cluster_means(context, begins, places, weights, table.keys, table.values, out.first.view(),
+                      out.second.view());
+  return out;
+}
+
+int64_t ClusterTable::bytes() const {
+  int64_t bytes = 0;
+  for (const Layer& layer : layers_) {
+    if (layer.keys.defined()) bytes += layer.keys.bytes() + layer.values.bytes();
+  }
+  return bytes;
+}
+
+void ClusterTable::want_split(int layer, Wanted cluster) {
+  const std::lock_guard lock(wanted_turn_);
+  at(layer).wanted.push_back(cluster);
+}
+
+std::vector<ClusterTable::Wanted> ClusterTable::take_wanted(int layer) {
+  const std::lock_guard lock(wanted_turn_);
+  return std::exchange(at(layer).wanted, {});
+}
+
+std::vector<float> mean_rows(const Context& context, ConstTensorView rows,
+                             std::span<const int32_t> begins) {
+  const auto count = std::ssize(begins) - 1;
+  const int64_t width = rows.size(1);
+  std::vector<float> out(static_cast<size_t>(count * width));
+  if (!context.device.is_cpu()) {
+    const Tensor there = placed(context, std::vector<int32_t>(begins.begin(), begins.end()));
+    Tensor means(DType::f32, {count, width}, context.device);
+    cuda::mean_rows(context, rows, there, means.view());
+    synchronize(context);
+    copy_bytes(out.data(), Device::cpu(), means.view().raw(), context.device,
+               out.size() * sizeof(float));
+    return out;
+  }
+  std::vector<double> sum(static_cast<size_t>(width));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = begins[static_cast<size_t>(i)], end = begins[static_cast<size_t>(i) + 1];
+    std::fill(sum.begin(), sum.end(), 0.0);
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = rows.data<float>() + row * rows.stride(0);
+      for (size_t k = 0; k < sum.size(); ++k) sum[k] += double{from[k]};
+    }
+    float* to = out.data() + i * width;
+    for (size_t k = 0; k < sum.size(); ++k) {
+      to[k] = static_cast<float>(sum[k] / static_cast<double>(std::max<int64_t>(1, end - begin)));
+    }
+  }
+  return out;
+}
+
+}  // namespace kinora

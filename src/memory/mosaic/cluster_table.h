@@ -1,0 +1,113 @@
+// Mean keys and values of all clusters of a mosaic index on a GPU, which ranks them there and adds
+// up those that stand for others. Kept up while frames arrive, cluster by cluster. Forks share one
+// table: it becomes what the index of the moment says, which costs nothing where they agree.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/context.h"
+#include "base/gpu.h"
+#include "base/tensor.h"
+#include "memory/memory.h"
+#include "memory/mosaic/cluster_list.h"
+
+namespace kinora {
+
+class ClusterTable {
+ public:
+  ClusterTable(const RowLayout& layout, Device device);
+
+  // Whoever uses the table of a layer holds this from the update to the last result.
+  std::mutex& turn() { return turn_; }
+
+  // Makes the table of a layer that of the index, in two steps: `pack` collects on the host what
+  // has changed, for different layers at the same time, and `upload` starts the copy.
+  void pack(int layer, const MosaicIndex& index);
+  void upload(const Context& context, int layer);
+  const ClusterList& list(int layer) const { return layers_[static_cast<size_t>(layer)].list; }
+
+  // What clusters would get of the attention of queries (f32 [tokens, heads, head size], not
+  // turned): Σ over queries and heads of softmax over clusters of q · μ / √d + ln w, for weights
+  // w ≥ 0 by place. Without `softmax` the plain Σ q · μ. Waits.
+  std::vector<float> scores(const Context& context, int layer, ConstTensorView queries,
+                            std::span<const float> weights, bool softmax);
+
+  // Weighted means of the keys and values of groups of clusters, each f32 [groups, kv heads, head
+  // size]. Group g is members [begins[g], begins[g + 1]) by place and weight. Only starts the work.
+  struct Groups {
+    std::vector<int32_t> begins = {0};
+    std::vector<int32_t> places;
+    std::vector<float> weights;
+  };
+  std::pair<Tensor, Tensor> means(const Context& context, int layer, const Groups& groups);
+
+  int64_t bytes() const;  // of the GPU
+
+  // Loose clusters that a question has read, by partition and id: to be split by whoever next adds
+  // frames.
+  struct Wanted {
+    int32_t partition = 0;
+    int32_t id = 0;
+  };
+  void want_split(int layer, Wanted cluster);
+  std::vector<Wanted> take_wanted(int layer);
+
+ private:
+  struct Layer {
+    ClusterList list;
+    std::vector<std::shared_ptr<const MosaicIndex::Layer>> known;  // by partition
+    std::vector<std::vector<int32_t>> places;  // by partition and id; −1: none
+    std::vector<int32_t> free;
+    // What was packed and not uploaded yet.
+    std::vector<int32_t> changed;
+    PinnedBuffer staged;  // [changed] places, then f32 [changed, keys then values]
+    std::unique_ptr<GpuEvent> read;
+    // [kv heads, capacity, head size] and [capacity, kv heads × head size]
+    Tensor keys, values;
+    std::vector<Wanted> wanted;
+  };
+
+  Layer& at(int layer) { return layers_[static_cast<size_t>(layer)]; }
+  int64_t width() const { return kv_heads_ * head_size_; }
+  void grow(const Context& context, Layer& layer, int64_t places);
+
+  Device device_;
+  int64_t kv_heads_;
+  int64_t head_size_;
+  DType dtype_;
+  std::vector<Layer> layers_;
+  std::mutex turn_;
+  std::mutex wanted_turn_;
+};
+
+// Mean rows of f32 [rows, width] that lie anywhere: rows [begins[i], begins[i + 1]) for each i;
+// [means, width] on the host.
+std::vector<float> mean_rows(const Context& context, ConstTensorView rows,
+                             std::span<const int32_t> begins);
+
+namespace cuda {
+
+// table rows[place[i]] = staged[i], keys by head and values as they are.
+void put_clusters(const Context& context, const int32_t* places, const float* staged, int64_t count,
+                  TensorView keys, TensorView values);
+// out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size]
+void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out);
+// mass [clusters] += what rows [rows, clusters] of scores give, with ln weight added to each; or
+// their plain sums.
+void add_cluster_mass(const Context& context, ConstTensorView scores, ConstTensorView log_weights,
+                      bool softmax, TensorView mass);
+// means of groups of table rows; see ClusterTable::means
+void cluster_means(const Context& context, ConstTensorView begins, ConstTensorView places,
+                   ConstTensorView weights, ConstTensorView keys, ConstTensorView values,
+                   TensorView mean_keys, TensorView mean_values);
+// out [means, width] = means of rows [begins[i], begins[i + 1]) of rows [count, width]
+void mean_rows(const Context& context, ConstTensorView rows, ConstTensorView begins,
+               TensorView out);
+
+}  // namespace cuda
+}  // namespace kinora

@@ -1,0 +1,259 @@
+// The table of clusters on a GPU against its definition, in double precision, and against the index
+// that it mirrors, whatever happens to that.
+#include "memory/mosaic/cluster_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "support/random_data.h"
+
+namespace kinora {
+namespace {
+
+class ClusterTables : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
+
+  // Rows of one layer that come from a few directions, frame by frame.
+  void watch(Random& random, MosaicIndex& index, int frames) {
+    for (int frame = 0; frame < frames; ++frame) {
+      std::vector<float> embedding(5);
+      for (float& x : embedding) {
+        x = static_cast<float>(random.normal() * 0.1 + (frame / 7 % 3 == 0 ? 1 : -1));
+      }
+      const int32_t partition = index.add_frame(embedding);
+      std::vector<MosaicRow> rows;
+      const int32_t first = next_;
+      for (int i = 0; i < 9; ++i) {
+        auto& key = keys_[next_] = testing::random_floats(random, width, 1.0);
+        for (size_t k = 0; k < key.size(); ++k) {
+          key[k] += static_cast<float>(3 * std::sin(static_cast<double>(k) * (1 + i % 3)));
+        }
+        values_[next_++] = testing::random_floats(random, width, 1.0);
+      }
+      for (int32_t token = first; token < next_; ++token) {
+        rows.push_back({token, keys_[token], values_[token]});
+      }
+      index.add_rows(0, partition, rows, [this](auto tokens, auto& keys, auto& values) {
+        keys.clear();
+        values.clear();
+        for (const int32_t token : tokens) {
+          keys.insert(keys.end(), keys_[token].begin(), keys_[token].end());
+          values.insert(values.end(), values_[token].begin(), values_[token].end());
+        }
+        return true;
+      });
+    }
+  }
+
+  // Every cluster alone, as the GPU has it.
+  void expect_mirrors(ClusterTable& table, const MosaicIndex& index) {
+    const ClusterList& list = table.list(0);
+    ClusterTable::Groups each;
+    std::vector<const SemanticCluster*> clusters;
+    for (size_t place = 0; place < list.count(); ++place) {
+      if (list.rows[place] == 0) continue;
+      each.places.push_back(static_cast<int32_t>(place));
+      each.weights.push_back(2.5f);
+      each.begins.push_back(static_cast<int32_t>(each.places.size()));
+      clusters.push_back(list.clusters[place].get());
+    }
+    size_t all = 0;
+    for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+      for (const auto& cluster : index.layer(p, 0).clusters) {
+        ++all;
+        ASSERT_NE(std::find(clusters.begin(), clusters.end(), cluster.get()), clusters.end());
+      }
+    }
+    ASSERT_EQ(clusters.size(), all);
+    const auto [keys, values] = table.means(context_, 0, each);
+    const Tensor mean_keys = keys.to(Device::cpu()), mean_values = values.to(Device::cpu());
+    const double rounding = GetParam() == DType::f32 ? 1e-6 : 1.0 / 256;
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      const std::vector<float> key = clusters[i]->key();
+      for (size_t k = 0; k < key.size(); ++k) {
+        const size_t at = i * key.size() + k;
+        ASSERT_NEAR(mean_keys.data<float>()[at], key[k], rounding * std::abs(key[k]) + 1e-6);
+        const float value = clusters[i]->value[k];
+        ASSERT_NEAR(mean_values.data<float>()[at], value, rounding * std::abs(value) + 1e-6);
+      }
+    }
+  }
+
+  static constexpr int64_t kv_heads = 2, head_size = 6, width = kv_heads * head_size;
+  RowLayout layout_{1, kv_heads, head_size, GetParam()};
+  const ThreadPool threads_{2};
+  const Context context_{threads_, Device::cuda()};
+  std::map<int32_t, std::vector<float>> keys_, values_;
+  int32_t next_ = 0;
+};
+
+TEST_P(ClusterTables, FollowEveryIndex) {
+  KINORA_FRESH_RANDOM(random);
+  ClusterTable table(layout_, Device::cuda());
+  MosaicIndex index({.cluster_rows = 8}, 1);
+  std::vector<MosaicIndex> moments;
+  for (int round = 0; round < 8; ++round) {
+    watch(random, index, 5);
+    moments.push_back(index);
+    table.pack(0, index);
+    table.upload(context_, 0);
+    expect_mirrors(table, index);
+  }
+  // Forks take turns, and a mark brings back what was.
+  for (int round = 0; round < 8; ++round) {
+    const auto& any = moments[static_cast<size_t>(random.below(std::ssize(moments)))];
+    table.pack(0, any);
+    if (random.below(2) == 0) table.pack(0, index);  // before the first was uploaded
+    table.upload(context_, 0);
+    table.pack(0, any);
+    table.upload(context_, 0);
+    expect_mirrors(table, any);
+  }
+}
+
+TEST_P(ClusterTables, RankAsAttentionWould) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t tokens : {1, 63, 65, 129}) {
+    ClusterTable table(layout_, Device::cuda());
+    MosaicIndex index({.cluster_rows = 8}, 1);
+    watch(random, index, static_cast<int>(1 + random.below(40)));
+    table.pack(0, index);
+    table.upload(context_, 0);
+    const ClusterList& list = table.list(0);
+    std::vector<float> weights(list.count());
+    for (float& weight : weights) weight = static_cast<float>(random.below(5));
+    weights[0] = 1;  // somebody is there
+    constexpr int64_t heads = 6;
+    const std::vector<float> queries =
+        testing::random_floats(random, static_cast<size_t>(tokens * heads * head_size), 1.0);
+    Tensor there(DType::f32, {tokens, heads, head_size}, Device::cuda());
+    copy_bytes(there.view().raw(), Device::cuda(), queries.data(), Device::cpu(),
+               queries.size() * sizeof(float));
+    for (const bool softmax : {true, false}) {
+      const auto scores = table.scores(context_, 0, there, weights, softmax);
+      // Factors are rounded once each, by at most u; a score s = Σ q k is then wrong by at most
+      // 2 u Σ |q k| and e^s by that factor, as is the sum that divides it.
+      const double u = GetParam() == DType::f32 ? 1e-6 : 1.0 / 256;
+      std::vector<double> expected(list.count()), bound(list.count(), 1e-6);
+      for (int64_t pair = 0; pair < tokens * heads; ++pair) {
+        const float* query = queries.data() + pair * head_size;
+        const int64_t kv_head = pair % heads / (heads / kv_heads);
+        std::vector<double> row(list.count()), wrong(list.count());
+        double largest = -INFINITY, sum = 0, worst = 0;
+        for (size_t i = 0; i < row.size(); ++i) {
+          const std::vector<float> key = list.clusters[i]->key();
+          const double scale = softmax ? 1 / std::sqrt(double{head_size}) : 1;
+          for (int64_t k = 0; k < head_size; ++k) {
+            const double part = scale * double{query[k]} *
+                                double{key[static_cast<size_t>(kv_head * head_size + k)]};
+            row[i] += part;
+            wrong[i] += 2 * u * std::abs(part);
+          }
+          worst = std::max(worst, wrong[i]);
+          if (softmax) row[i] += std::log(double{weights[i]});
+          largest = std::max(largest, row[i]);
+        }
+        for (const double score : row) sum += std::exp(score - largest);
+        for (size_t i = 0; i < row.size(); ++i) {
+          if (weights[i] == 0) continue;
+          const double share = softmax ? std::exp(row[i] - largest) / sum : row[i];
+          expected[i] += share;
+          bound[i] += softmax ? share * std::expm1(2 * worst) + 1e-6 * share : wrong[i];
+        }
+      }
+      for (size_t i = 0; i < scores.size(); ++i) {
+        ASSERT_NEAR(scores[i], expected[i], bound[i]) << i << (softmax ? " softmax" : " sum");
+        if (weights[i] == 0) {
+          ASSERT_EQ(scores[i], 0.0f);
+        }
+      }
+      // The same question finds the same.
+      ASSERT_EQ(scores, table.scores(context_, 0, there, weights, softmax));
+    }
+  }
+}
+
+TEST_P(ClusterTables, AddUpGroups) {
+  KINORA_FRESH_RANDOM(random);
+  ClusterTable table(layout_, Device::cuda());
+  MosaicIndex index({.cluster_rows = 8}, 1);
+  watch(random, index, 30);
+  table.pack(0, index);
+  table.upload(context_, 0);
+  const ClusterList& list = table.list(0);
+  ClusterTable::Groups groups;
+  std::vector<std::vector<double>> expected;
+  for (int g = 0; g < 13; ++g) {
+    std::vector<double> sum(2 * width);
+    double total = 0;
+    for (int64_t i = 0, count = 1 + random.below(20); i < count; ++i) {
+      const auto place = static_cast<int32_t>(random.below(static_cast<int64_t>(list.count())));
+      const auto weight = static_cast<float>(1 + random.below(32));
+      groups.places.push_back(place);
+      groups.weights.push_back(weight);
+      const SemanticCluster& cluster = *list.clusters[static_cast<size_t>(place)];
+      const std::vector<float> key = cluster.key();
+      for (size_t k = 0; k < key.size(); ++k) {
+        sum[k] += double{weight} * double{key[k]};
+        sum[key.size() + k] += double{weight} * double{cluster.value[k]};
+      }
+      total += double{weight};
+    }
+    groups.begins.push_back(static_cast<int32_t>(groups.places.size()));
+    for (double& x : sum) x /= total;
+    expected.push_back(std::move(sum));
+  }
+  const auto [keys, values] = table.means(context_, 0, groups);
+  const Tensor mean_keys = keys.to(Device::cpu()), mean_values = values.to(Device::cpu());
+  // Members of a size up to about 15 are rounded once each.
+  const double bound = 15 * (GetParam() == DType::f32 ? 1e-6 : 1.0 / 256);
+  for (size_t g = 0; g < expected.size(); ++g) {
+    for (size_t k = 0; k < width; ++k) {
+      ASSERT_NEAR(mean_keys.data<float>()[g * width + k], expected[g][k], bound);
+      ASSERT_NEAR(mean_values.data<float>()[g * width + k], expected[g][width + k], bound);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, ClusterTables, ::testing::Values(DType::f32, DType::bf16),
+                         [](const auto& which) {
+                           return which.param == DType::f32 ? "f32" : "bf16";
+                         });
+
+TEST(MeanRows, AreMeans) {
+  KINORA_FRESH_RANDOM(random);
+  std::string why;
+  std::vector<Device> devices{Device::cpu()};
+  if (!cuda_devices(&why).empty()) devices.push_back(Device::cuda());
+  for (const Device device : devices) {
+    const ThreadPool threads(1);
+    const Context context(threads, device);
+    const std::vector<float> rows = testing::random_floats(random, 37 * 129, 1.0);
+    Tensor there(DType::f32, {37, 129}, device);
+    copy_bytes(there.view().raw(), device, rows.data(), Device::cpu(), rows.size() * 4);
+    const std::vector<int32_t> begins{0, 1, 5, 5, 36};
+    const std::vector<float> means = mean_rows(context, there, begins);
+    ASSERT_EQ(means.size(), 4u * 129);
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t k = 0; k < 129; ++k) {
+        double sum = 0;
+        for (auto row = static_cast<size_t>(begins[i]); row < static_cast<size_t>(begins[i + 1]);
+             ++row) {
+          sum += double{rows[row * 129 + k]};
+        }
+        const double count = std::max(1, begins[i + 1] - begins[i]);
+        ASSERT_NEAR(means[i * 129 + k], sum / count, 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kinora
