@@ -124,6 +124,10 @@ class GpuRange {
 // full speed, and their kernels read it where it lies (gpu_reads).
 class PinnedRange {
  public:
+  // Copies to or from it must not cross a multiple of this: CUDA takes each chunk for a block of
+  // its own. Kernels may.
+  static constexpr size_t chunk = size_t{4} << 20;
+
   PinnedRange() = default;
   // Reserves addresses for up to `limit` bytes.
   explicit PinnedRange(size_t limit);

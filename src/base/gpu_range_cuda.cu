@@ -183,15 +183,7 @@ void GpuRange::shrink(size_t bytes) {
   }
 }
 
-namespace {
-
-// A huge page: pinning takes a call to the driver each time, and is fastest for whole ones.
-constexpr size_t pinned_chunk = size_t{2} << 20;
-
-}  // namespace
-
-PinnedRange::PinnedRange(size_t limit)
-    : limit_(round_up(std::max<size_t>(limit, 1), pinned_chunk)) {
+PinnedRange::PinnedRange(size_t limit) : limit_(round_up(std::max<size_t>(limit, 1), chunk)) {
   void* room = ::mmap(nullptr, limit_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) {
@@ -226,25 +218,24 @@ void PinnedRange::reserve(size_t bytes) {
                                          std::to_string(limit_) + " bytes in one layer");
   }
   while (capacity_ < bytes) {
-    const cudaError_t status =
-        cudaHostRegister(data_ + capacity_, pinned_chunk, cudaHostRegisterPortable);
+    const cudaError_t status = cudaHostRegister(data_ + capacity_, chunk, cudaHostRegisterPortable);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       throw Error(ErrorKind::resource,
                   "out of memory: the computer has none left that a GPU could read");
     }
     cuda::check(status, "pinning host memory");
-    capacity_ += pinned_chunk;
+    capacity_ += chunk;
   }
 }
 
 void PinnedRange::shrink(size_t bytes) {
-  const size_t kept = round_up(bytes, pinned_chunk);
+  const size_t kept = round_up(bytes, chunk);
   if (capacity_ <= kept) return;
   cudaDeviceSynchronize();
-  for (; capacity_ > kept; capacity_ -= pinned_chunk) {
-    cudaHostUnregister(data_ + capacity_ - pinned_chunk);
-    ::madvise(data_ + capacity_ - pinned_chunk, pinned_chunk, MADV_DONTNEED);
+  for (; capacity_ > kept; capacity_ -= chunk) {
+    cudaHostUnregister(data_ + capacity_ - chunk);
+    ::madvise(data_ + capacity_ - chunk, chunk, MADV_DONTNEED);
   }
 }
 

@@ -78,8 +78,8 @@ void FlatMemory::leave_gpu(Layer& layer) {
       const auto bytes = static_cast<size_t>(moved * row_bytes_);
       to.keys.resize(at + bytes);
       to.values.resize(at + bytes);
-      copy_bytes(to.keys.data() + at, Device::cpu(), part.block->key_bytes(), device_, bytes);
-      copy_bytes(to.values.data() + at, Device::cpu(), part.block->value_bytes(), device_, bytes);
+      to.keys.copy_in(at, part.block->key_bytes(), device_, bytes);
+      to.values.copy_in(at, part.block->value_bytes(), device_, bytes);
       to.rows += moved;
       old->describe(*part.block, 0, moved);
     }

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "base/error.h"
+#include "base/tensor.h"
 
 namespace kinora {
 namespace {
@@ -60,6 +62,15 @@ void Growable::resize_pinned(size_t bytes) {
   }
   capacity_ = pinned_.capacity();
   size_ = bytes;
+}
+
+void Growable::copy_in(size_t at, const std::byte* from, Device device, size_t bytes) {
+  const size_t most = pinned_.data() != nullptr ? PinnedRange::chunk : SIZE_MAX;
+  for (size_t done = 0; done < bytes;) {
+    const size_t here = std::min(bytes - done, most - (at + done) % most);
+    copy_bytes(data_ + at + done, device_, from + done, device, here);
+    done += here;
+  }
 }
 
 void Growable::resize_gpu(size_t bytes) {

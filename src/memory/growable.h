@@ -41,6 +41,8 @@ class Growable {
   // and leaves new bytes unspecified; shrinking far gives memory back to the system. Throws a
   // resource error when there is none left.
   void resize(size_t bytes);
+  // Copies bytes that lie on any device to [at, at + bytes).
+  void copy_in(size_t at, const std::byte* from, Device device, size_t bytes);
   // Forgets what lies beyond `bytes` and keeps its memory for what comes next: nothing waits.
   void truncate(size_t bytes) { size_ = std::min(size_, bytes); }
 

@@ -49,6 +49,15 @@ TEST(Growable, IsReadByGpusWhereItIsPinned) {
     for (size_t i = before; i < size; ++i) {
       block.data()[i] = mirror[i] = static_cast<std::byte>(i * 31 + static_cast<size_t>(step));
     }
+    // Bytes from a GPU, across chunks.
+    const auto at = static_cast<size_t>(random.below(static_cast<int64_t>(size)));
+    const auto more = static_cast<size_t>(random.below(static_cast<int64_t>(size - at) + 1));
+    Tensor ones(DType::u8, {static_cast<int64_t>(more) + 1}, Device::cuda());
+    const std::vector<std::byte> fill(more, static_cast<std::byte>(step));
+    copy_bytes(ones.view().raw(), Device::cuda(), fill.data(), Device::cpu(), more);
+    block.copy_in(at, ones.view().raw(), Device::cuda(), more);
+    std::copy(fill.begin(), fill.end(), mirror.begin() + static_cast<int64_t>(at));
+    for (size_t i = 0; i < size; i += 997) ASSERT_EQ(block.data()[i], mirror[i]);
     ASSERT_TRUE(gpu_reads(context, block.data()));
     ASSERT_TRUE(gpu_reads(context, block.data() + size - 1));
     // Rows of seven bytes, from one end to the other.

@@ -230,8 +230,12 @@ TEST_P(Memories, ReadOnAGpuWhatTheyReadOnTheCpu) {
         ASSERT_EQ(read[layer].keys.size(), expected[layer].keys.size());
         // What it keeps follows from codes that it has turned before.
         if (GetParam().starts_with("compact")) continue;
-        // Next to rows of 8 bits a GPU ranks by means in bf16.
-        if (GetParam().starts_with("mosaic") && type != DType::f32) continue;
+        // Next to rows of 8 bits a GPU ranks by means in bf16, and it puts off splits of clusters
+        // that are not resident until the next frames come.
+        if (GetParam().starts_with("mosaic") &&
+            (type != DType::f32 || GetParam().find("resident") != std::string::npos)) {
+          continue;
+        }
         ASSERT_EQ(read[layer].ordinals, expected[layer].ordinals);
         for (size_t first = 0; first < read[layer].keys.size(); first += 6) {  // a head
           double largest = 0;

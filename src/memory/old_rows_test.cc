@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ostream>
 #include <string>
 
 #include "base/error.h"
@@ -90,6 +91,8 @@ struct Waiting {
   std::string policy;
   std::string tiers;
   bool gpu = false;
+
+  friend void PrintTo(const Waiting& one, std::ostream* out) { *out << one.policy << one.tiers; }
 };
 
 class OldRows : public ::testing::TestWithParam<Waiting> {
@@ -152,8 +155,7 @@ TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
   }
   if (!device.is_cpu()) {
     EXPECT_LT(bytes.device - (whole.device - rows_there), most(300));
-    EXPECT_FALSE(waiting->all_here());
-    EXPECT_TRUE(memory->all_here());
+    EXPECT_GT(bytes.host - whole.host, 0);
   }
   // A fork has them, too, and each side goes on alone.
   const auto fork = waiting->fork(waiting->mark());
