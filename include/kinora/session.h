@@ -183,6 +183,7 @@ struct DraftSummary {
   int64_t drafted = 0;       // tokens proposed
   int64_t right = 0;         // of these, the model's own
   double plain_seconds = 0;  // of a pass over one token, where it is known; else 0
+  std::string kind;          // of a draft with weights: "sparrow", "EAGLE", "EAGLE-3"; else empty
 };
 
 // What sparse attention did for an answer.

@@ -20,14 +20,16 @@ constexpr int64_t prompt_tokens = 64;   // of text; a draft never reads visual r
 constexpr int64_t accepted_tokens = 3;  // of every tree
 constexpr int repeats = 24;
 
-DraftModel::Parts random_draft(const Context& context, const DecoderConfig& target, int64_t own) {
-  DraftModel::Parts parts;
+DraftParts random_draft(const Context& context, const DecoderConfig& target, int64_t own) {
+  DraftParts parts;
   parts.config = target;
   parts.config.layers = 1;
-  parts.config.vocabulary = own > 0 ? own : 128;  // without one of its own its head is not used
+  parts.config.vocabulary = own > 0 ? own : 128;  // the head of the latter goes away again
   parts.weights = random_decoder(context, parts.config, DType::bf16);
+  parts.weights.embeddings = {};  // the target's are used
+  if (own == 0) parts.weights.head = {};
   parts.fc = WeightMaker(context, DType::bf16).linear(target.hidden, 2 * target.hidden, false);
-  parts.state_layer = static_cast<int>(target.layers) - 2;
+  parts.feed.layers = {static_cast<int>(target.layers) - 2};
   for (int64_t i = 0; i < own; ++i) {  // spread over the target's
     parts.tokens.push_back(static_cast<int32_t>(i * target.vocabulary / own));
   }

@@ -94,8 +94,10 @@ std::string timing_line(const Answer& answer, double load, double open) {
 std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds) {
   const auto count = static_cast<double>(tokens);
   std::string text = fmt::format(
-      "draft: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own included)",
-      draft.right, draft.drafted, count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
+      "draft{}: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own "
+      "included)",
+      draft.kind.empty() ? "" : fmt::format(" ({})", draft.kind), draft.right, draft.drafted,
+      count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
   // Plain decoding would have taken one pass for each token.
   if (draft.plain_seconds > 0 && seconds > 0) {
     text +=
@@ -124,7 +126,8 @@ nlohmann::json draft_json(const Answer& answer) {
   return {{"passes", answer.draft->passes},
           {"drafted", answer.draft->drafted},
           {"right", answer.draft->right},
-          {"plain_seconds", answer.draft->plain_seconds}};
+          {"plain_seconds", answer.draft->plain_seconds},
+          {"kind", answer.draft->kind}};
 }
 
 nlohmann::json evidence_json(const Answer& answer) {

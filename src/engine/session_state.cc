@@ -282,7 +282,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     }
     if (generated.draft.drafted > 0) {
       answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right,
-                      generated.draft.plain_seconds};
+                      generated.draft.plain_seconds, generated.draft.kind};
     }
     transcript_.end_answer();
     if (mass) look(looking, *mass, answer);

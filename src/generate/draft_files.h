@@ -14,10 +14,14 @@
 
 namespace kinora::testing {
 
+// As training/draft writes them, and as others publish theirs.
+enum class DraftForm { sparrow, eagle, eagle3 };
+
 class DraftFiles {
  public:
   // For the model of a fixture's config. With `own`, a vocabulary of that many random tokens.
-  DraftFiles(Random& random, const std::string& target_directory, int64_t own = 0) {
+  DraftFiles(Random& random, const std::string& target_directory, int64_t own = 0,
+             DraftForm form = DraftForm::sparrow) {
     const auto target =
         nlohmann::json::parse(real_files().read(join_path(target_directory, "config.json")));
     const std::string family = target.at("model_type");
@@ -27,6 +31,7 @@ class DraftFiles {
     const int64_t size = target.value("head_dim", hidden / heads);
     const int64_t wide = target.at("intermediate_size");
     const bool bias = family.starts_with("qwen2"), norms = family == "qwen3";
+    const bool eagle = form == DraftForm::eagle, eagle3 = form == DraftForm::eagle3;
     config = {{"model_type", "sparrow"},
               {"hidden_size", hidden},
               {"vocab_size", vocabulary},
@@ -41,6 +46,20 @@ class DraftFiles {
               {"qk_norm", norms},
               {"target_num_hidden_layers", target.at("num_hidden_layers")},
               {"target_state_layer", 0}};
+    int64_t fed = 2;  // rows that FC reads
+    if (eagle || eagle3) {
+      config["model_type"] = family;
+      for (const char* key :
+           {"qkv_bias", "qk_norm", "target_num_hidden_layers", "target_state_layer"}) {
+        config.erase(key);
+      }
+    }
+    if (eagle3) {
+      const bool few = target.at("num_hidden_layers") < 7;
+      config["architectures"] = {"Eagle3LlamaForCausalLM"};
+      if (few) config["eagle_aux_hidden_state_layer_ids"] = {1};
+      fed = few ? 1 : 3;
+    }
     const auto add = [&](const std::string& name, Shape shape, double scale, double middle = 0) {
       Tensor tensor(DType::f32, shape);
       for (int64_t i = 0; i < tensor.elements(); ++i) {
@@ -48,14 +67,15 @@ class DraftFiles {
       }
       tensors.emplace_back(name, std::move(tensor));
     };
-    add("fc.weight", {hidden, 2 * hidden}, 0.3);
-    const std::string layer = "layers.0.", attention = layer + "self_attn.";
-    add(layer + "input_layernorm.weight", {hidden}, 0.1, 1);
+    add("fc.weight", {hidden, fed * hidden}, 0.3);
+    const std::string layer = eagle3 ? "midlayer." : "layers.0.", attention = layer + "self_attn.";
+    if (!eagle) add(layer + "input_layernorm.weight", {hidden}, 0.1, 1);
+    if (eagle3) add(layer + "hidden_norm.weight", {hidden}, 0.1, 1);
     add(layer + "post_attention_layernorm.weight", {hidden}, 0.1, 1);
     for (const auto& [name, rows] : {std::pair("q_proj", heads * size),
                                      {"k_proj", kv_heads * size},
                                      {"v_proj", kv_heads * size}}) {
-      add(attention + name + ".weight", {rows, hidden}, 0.3);
+      add(attention + name + ".weight", {rows, eagle3 ? 2 * hidden : hidden}, 0.3);
       if (bias) add(attention + name + ".bias", {rows}, 0.3);
     }
     if (norms) {
@@ -66,14 +86,15 @@ class DraftFiles {
     add(layer + "mlp.gate_proj.weight", {wide, hidden}, 0.3);
     add(layer + "mlp.up_proj.weight", {wide, hidden}, 0.3);
     add(layer + "mlp.down_proj.weight", {hidden, wide}, 0.3);
-    add("norm.weight", {hidden}, 0.1, 6);
-    if (own == 0) return;
+    if (!eagle) add("norm.weight", {hidden}, 0.1, 6);
+    if (own == 0 || eagle) return;
     config["draft_vocab_size"] = own;
     add("lm_head.weight", {own, hidden}, 0.3);
     Tensor tokens(DType::i32, {own});
     for (int64_t i = 0; i < own; ++i) {  // no token twice
       const int64_t from = i * vocabulary / own, to = (i + 1) * vocabulary / own;
-      tokens.data<int32_t>()[i] = static_cast<int32_t>(from + random.below(to - from));
+      const int64_t token = from + random.below(to - from);
+      tokens.data<int32_t>()[i] = static_cast<int32_t>(eagle3 ? token - i : token);
     }
     tensors.emplace_back("d2t", std::move(tokens));
   }

@@ -60,7 +60,9 @@ TEST_F(DraftModels, JoinEmbeddingsAndStates) {
       states.data<float>()[i] = static_cast<float>(random.normal());
     }
     const Tensor embedded = target_->decoder().embed(context_, ids);
-    const Tensor joined = draft->join(ids, states);
+    Sequence sequence;
+    draft->join(ids, states, sequence);
+    const Tensor& joined = sequence.embeddings;
     const float* weight = files.tensor("fc.weight").data<float>();
     std::vector<double> expected;
     for (int64_t i = 0; i < count; ++i) {
@@ -139,7 +141,7 @@ TEST(DraftModel, SaysWhatTheTrainingCodeSays) {
   int64_t compared = 0;
   for (int64_t i = 0; i < count; ++i) {
     Sequence sequence;
-    sequence.embeddings = draft.join({ids.data<int32_t>() + i, 1}, before);
+    draft.join({ids.data<int32_t>() + i, 1}, before, sequence);
     sequence.tokens.resize(1);
     for (int64_t axis = 0; axis < 3; ++axis) {
       sequence.tokens[0].position[static_cast<size_t>(axis)] =
@@ -179,7 +181,8 @@ TEST_F(DraftModels, OfAnotherModelAreRefused) {
        "target_num_hidden_layers is 28, the model's 2");
   says(refusal(with("target_state_layer", 2)), "target_state_layer");
   says(refusal(with("num_hidden_layers", 2)), "must be 1 in a draft");
-  says(refusal([](DraftFiles& files) { files.config["model_type"] = "llama"; }), "llama");
+  says(refusal([](DraftFiles& files) { files.config["model_type"] = "gpt2"; }),
+       "kinora has sparrow drafts, and EAGLE's and MSD's");
 }
 
 TEST_F(DraftModels, DamagedAreRefused) {

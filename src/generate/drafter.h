@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/tensor.h"
@@ -30,6 +31,9 @@ struct ReadText {
 class Drafter {
  public:
   virtual ~Drafter() = default;
+
+  // What reports call it; empty: nothing worth a word.
+  virtual std::string_view kind() const { return ""; }
 
   // Layers whose output the drafter learns from; none for most.
   virtual std::vector<int> states() const { return {}; }

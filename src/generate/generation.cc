@@ -46,6 +46,7 @@ Generation::Generation(GenerationState state, const GenerateOptions& options,
       sampler_(options.sampling),
       filter_(options.stop),
       stream_(state.model.tokenizer()) {
+  result_.draft.kind = drafter_->kind();
   if (options.max_tokens == 0) end(StopReason::max_tokens);
 }
 

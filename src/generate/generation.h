@@ -43,6 +43,7 @@ struct DraftReport {
   int64_t drafted = 0;       // tokens guessed
   int64_t right = 0;         // of these, kept
   double plain_seconds = 0;  // of a pass over one token, where the drafter measured it; else 0
+  std::string kind;          // of the draft, where it has weights; else empty
 };
 
 struct Generated {

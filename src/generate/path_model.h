@@ -43,6 +43,9 @@ class PathDecoder final : public Decoder {
     throw Error(ErrorKind::internal, "this decoder takes ids");
   }
   std::unique_ptr<DecoderRunner> runner(const Context& context) const override;
+  Tensor norm(const Context&, ConstTensorView) const override {
+    throw Error(ErrorKind::internal, "this decoder has no norm");
+  }
   Tensor logits(const Context&, ConstTensorView hidden) const override {
     Tensor out(DType::f32, {hidden.size(0), vocabulary_});
     for (int64_t row = 0; row < hidden.size(0); ++row) {

@@ -65,6 +65,8 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
       options_(options),
       memory_(model_->rows(), context_.device),
       costs_(first_shares(context_)),
+      least_(model_->feed().first_row ? 0 : 1),
+      begin_(least_),
       node_states_(DType::f32,
                    {1 + options.shape.depth * options.shape.width, model_->hidden_size()},
                    context_.device) {}
@@ -96,7 +98,7 @@ void SparrowDrafter::cut(int64_t end) {
 
 void SparrowDrafter::start_at(int64_t first) {
   memory_.rewind({0, {0}, nullptr});
-  begin_ = first;
+  begin_ = std::max(first, least_);
   ids_.clear();
   positions_.clear();
   pieces_.clear();
@@ -130,7 +132,7 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
   const int64_t at = rows(), first = begin_ + at;
   const auto ids = std::span(ids_).subspan(static_cast<size_t>(at), static_cast<size_t>(count));
   Sequence sequence;
-  sequence.embeddings = model_->join(ids, states_before(first, count));
+  model_->join(ids, states_before(first, count), sequence);
   for (int64_t i = at; i < at + count; ++i) {
     sequence.tokens.push_back(text_at(positions_[static_cast<size_t>(i)], 0));
   }
@@ -150,8 +152,7 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
 void SparrowDrafter::read(const ReadText& text) {
   const auto count = static_cast<int64_t>(text.ids.size());
   if (count == 0) return;
-  const Tensor& states = text.states[0];
-  if (count != states.size(0)) {
+  if (count != text.states[0].size(0)) {
     throw Error(ErrorKind::internal, "text that was read has one state for each token");
   }
   if (text.first > known_end()) {
@@ -159,12 +160,15 @@ void SparrowDrafter::read(const ReadText& text) {
   } else {
     cut(text.first);
   }
-  const auto before = static_cast<size_t>(text.first - begin_);
+  // A first token that gets no row is known by its state alone.
+  const int64_t skipped = std::min(count, std::max<int64_t>(0, begin_ - text.first));
+  const auto before = static_cast<size_t>(text.first + skipped - begin_);
+  const auto own = static_cast<size_t>(skipped);
   ids_.resize(before);
-  ids_.insert(ids_.end(), text.ids.begin(), text.ids.end());
+  ids_.insert(ids_.end(), text.ids.begin() + skipped, text.ids.end());
   positions_.resize(before);
-  for (const TokenInfo& token : text.tokens) positions_.push_back(token.position);
-  add_states(text.first, states);
+  for (const TokenInfo& token : text.tokens.subspan(own)) positions_.push_back(token.position);
+  add_states(text.first, model_->state(text.states));
   // Rows are made with the first guess, unless that would hold many states until then.
   while (known_end() - begin_ - rows() > chunk) run_rows(chunk, false);
 }
@@ -222,7 +226,7 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   }
   Tensor before(DType::f32, {count, model_->hidden_size()}, context_.device);
   gather_rows(context_, node_states_, slots, before);
-  sequence.embeddings = model_->join(ids, before);
+  model_->join(ids, before, sequence);
   sequence.memory = &memory_;
   sequence.attention = &attention_;
   sequence.hidden_rows = leaves;
@@ -282,7 +286,7 @@ Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64
   text_count_ = std::ssize(text);
   drafted_ = 0;
   promised_ = 0;
-  tried_ = !options_.adapt || costs_.try_now();
+  tried_ = text_count_ > least_ && (!options_.adapt || costs_.try_now());
   Draft draft;
   if (tried_) {
     catch_up(text);
@@ -310,13 +314,15 @@ void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tenso
   costs_.note_pass(1 + drafted_, ended - proposed_);
   std::vector<int32_t> path{0};
   for (const int32_t place : right) path.push_back(place + 1);
-  Tensor rows(DType::f32, {std::ssize(path), model_->hidden_size()}, context_.device);
-  gather_rows(context_, states[0], path, rows);
   const int64_t first = text_count_ - 1;
-  if (first <= known_end()) {
-    if (first < known_end()) cut(first);
-    add_states(first, std::move(rows));
+  if (first > known_end()) return;
+  if (first < known_end()) cut(first);
+  std::vector<Tensor> rows;
+  for (const Tensor& state : states) {
+    rows.emplace_back(DType::f32, Shape{std::ssize(path), state.size(1)}, context_.device);
+    gather_rows(context_, state, path, rows.back());
   }
+  add_states(first, model_->state(rows));
 }
 
 DraftPolicy sparrow_policy() {

@@ -1,6 +1,6 @@
-// Drafts with a small model that is fed the target's states (draft_model.h): a tree of guesses that
-// grows where it is confident. It keeps K/V rows of text only, however long the video is; they are
-// cut back when the text is. Belongs to one session.
+// Drafts with a small model of any kind that is fed the target's states (draft_model.h): a tree of
+// guesses that grows where it is confident. It keeps K/V rows of text only, however long the video
+// is; they are cut back when the text is. Belongs to one session.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attention/policies/dense.h"
@@ -31,7 +32,8 @@ class SparrowDrafter final : public Drafter {
                           const SparrowOptions& options = {});
   ~SparrowDrafter() override;
 
-  std::vector<int> states() const override { return {model_->state_layer()}; }
+  std::string_view kind() const override { return model_->feed().kind; }
+  std::vector<int> states() const override { return model_->feed().layers; }
   void read(const ReadText& text) override;
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
   void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
@@ -41,7 +43,7 @@ class SparrowDrafter final : public Drafter {
   int64_t rows() const { return memory_.token_count(); }
 
  private:
-  // States of the target for text tokens [first, first + rows).
+  // What the draft is told of text tokens [first, first + rows).
   struct Piece {
     int64_t first = 0;
     Tensor rows;
@@ -67,7 +69,8 @@ class SparrowDrafter final : public Drafter {
   DenseAttention attention_;
   DraftCosts costs_;
 
-  int64_t begin_ = 0;                // the first text token that has a row
+  const int64_t least_;              // the first text token that may have a row
+  int64_t begin_ = 0;                // the first that has one
   std::vector<int32_t> ids_;         // of text tokens from there on, the rows' before the others'
   std::vector<Position> positions_;  // of the same
   std::vector<Piece> pieces_;        // states that rows still have to be made from

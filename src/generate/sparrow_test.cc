@@ -17,14 +17,21 @@ namespace kinora {
 namespace {
 
 using testing::DraftFiles;
+using testing::DraftForm;
 using testing::model_directory;
 using testing::Outcome;
 using testing::Talk;
 
-class Sparrow : public ::testing::TestWithParam<std::string> {
+struct Pair {
+  std::string name;
+  std::string directory;  // of the target
+  DraftForm form = DraftForm::sparrow;
+};
+
+class Sparrow : public ::testing::TestWithParam<Pair> {
  protected:
   std::shared_ptr<const DraftModel> random_draft(Random& random, int64_t own = 0) {
-    files_.push_back(std::make_unique<DraftFiles>(random, directory_, own));
+    files_.push_back(std::make_unique<DraftFiles>(random, directory_, own, GetParam().form));
     return std::make_shared<DraftModel>(context_, real_files(), files_.back()->write(), *target_);
   }
   Tensor random_states(Random& random, int64_t count) const {
@@ -34,11 +41,19 @@ class Sparrow : public ::testing::TestWithParam<std::string> {
     }
     return states;
   }
+  // Of every layer that the draft is fed.
+  std::vector<Tensor> random_layers(Random& random, const DraftModel& model, int64_t count) const {
+    std::vector<Tensor> layers;
+    for (size_t i = 0; i < model.feed().layers.size(); ++i) {
+      layers.push_back(random_states(random, count));
+    }
+    return layers;
+  }
   std::vector<int32_t> random_ids(Random& random, int64_t count) const {
     return testing::random_ids(random, count, target_->decoder().vocabulary());
   }
 
-  const std::string directory_ = model_directory(GetParam());
+  const std::string directory_ = GetParam().directory;
   const ThreadPool pool_{1};
   const Context context_{pool_};
   const std::unique_ptr<Model> target_ = load_model(context_, real_files(), directory_);
@@ -53,11 +68,20 @@ std::vector<TokenInfo> text_tokens(int64_t first, int64_t count) {
   return tokens;
 }
 
+std::vector<Tensor> rows_of(std::span<const Tensor> layers, int64_t begin, int64_t count) {
+  std::vector<Tensor> rows;
+  for (const Tensor& layer : layers) {
+    rows.emplace_back(DType::f32, Shape{count, layer.size(1)});
+    std::copy_n(layer.view().row<float>(begin), count * layer.size(1), rows.back().data<float>());
+  }
+  return rows;
+}
+
 // What may follow a path, computed anew from the first token on, one row at a time.
 class SlowDraft {
  public:
-  SlowDraft(const DraftModel& model, std::vector<int32_t> text, const Tensor& states)
-      : model_(model), text_(std::move(text)), states_(states) {}
+  SlowDraft(const DraftModel& model, std::vector<int32_t> text, std::vector<Tensor> states)
+      : model_(model), text_(std::move(text)), states_(std::move(states)) {}
 
   std::vector<Guess> after(const std::vector<int32_t>& path, int64_t count) const {
     FlatMemory memory(model_.rows());
@@ -65,31 +89,27 @@ class SlowDraft {
     Tensor before = Tensor::zeros(DType::f32, {1, model_.hidden_size()});
     Forwarded result;
     const auto known = static_cast<int64_t>(text_.size());
-    for (int64_t i = 0; i < known + std::ssize(path); ++i) {
+    const int64_t first = model_.feed().first_row ? 0 : 1;
+    if (first == 1) before = model_.state(rows_of(states_, 0, 1));
+    for (int64_t i = first; i < known + std::ssize(path); ++i) {
       const int32_t id =
           i < known ? text_[static_cast<size_t>(i)] : path[static_cast<size_t>(i - known)];
       Sequence sequence;
-      sequence.embeddings = model_.join({&id, 1}, before);
+      model_.join({&id, 1}, before, sequence);
       sequence.tokens = text_tokens(i, 1);
       sequence.memory = &memory;
       sequence.attention = &attention;
       sequence.states = {0};
       result = model_.forward(sequence);
-      before = i + 1 < known ? row(states_, i) : result.states[0];
+      before = i + 1 < known ? model_.state(rows_of(states_, i, 1)) : result.states[0];
     }
     return model_.next(result.hidden, count)[0];
   }
 
  private:
-  static Tensor row(const Tensor& tensor, int64_t index) {
-    Tensor out(DType::f32, {1, tensor.size(1)});
-    std::copy_n(tensor.view().row<float>(index), tensor.size(1), out.data<float>());
-    return out;
-  }
-
   const DraftModel& model_;
   std::vector<int32_t> text_;
-  Tensor states_;  // of all but the last token of the text
+  std::vector<Tensor> states_;  // of all but the last token of the text
 };
 
 // The drafted paths' confidences and those that the slow draft would have kept, both sorted.
@@ -141,21 +161,20 @@ TEST_P(Sparrow, GrowsTheTreeThatTheDraftModelMeans) {
     SparrowDrafter drafter(model, options);
     // Two readings, then steps whose guesses are partly right.
     std::vector<int32_t> text = random_ids(random, 9);
-    Tensor states = random_states(random, 64);
-    const auto rows = [&](int64_t begin, int64_t count) {
-      Tensor out(DType::f32, {count, states.size(1)});
-      std::copy_n(states.view().row<float>(begin), count * states.size(1), out.data<float>());
-      return std::vector<Tensor>{out};
-    };
-    drafter.read({0, std::span(text).first(5), text_tokens(0, 5), rows(0, 5)});
-    drafter.read({5, std::span(text).subspan(5), text_tokens(5, 4), rows(5, 4)});
+    std::vector<Tensor> states = random_layers(random, *model, 64);
+    const int64_t first = round == 2 ? 1 : 5;
+    drafter.read(
+        {0, std::span(text).first(first), text_tokens(0, first), rows_of(states, 0, first)});
+    drafter.read({first, std::span(text).subspan(first), text_tokens(first, 9 - first),
+                  rows_of(states, first, 9 - first)});
     for (int step = 0; step < 3; ++step) {
       text.push_back(random_ids(random, 1)[0]);
       const int64_t most = 1 + random.below(40), deepest = 1 + random.below(6);
       const Draft draft = drafter.propose(text, most, deepest);
       ASSERT_LE(std::ssize(draft.ids), most);
       expect_best_paths(draft, SlowDraft(*model, text, states), options.shape, most, deepest);
-      EXPECT_EQ(drafter.rows(), std::ssize(text));  // none of the tree's
+      // None of the tree's, and none of a first token without a row.
+      EXPECT_EQ(drafter.rows(), std::ssize(text) - (model->feed().first_row ? 0 : 1));
       // A random path of the draft is right; the target's states of it come back.
       std::vector<int32_t> right;
       int32_t at = -1;
@@ -164,11 +183,13 @@ TEST_P(Sparrow, GrowsTheTreeThatTheDraftModelMeans) {
         at = static_cast<int32_t>(i);
         right.push_back(at);
       }
-      Tensor checked = random_states(random, 1 + std::ssize(draft.ids));
-      drafter.learn(right, std::vector<Tensor>{checked});
+      const std::vector<Tensor> checked = random_layers(random, *model, 1 + std::ssize(draft.ids));
+      drafter.learn(right, checked);
       const auto keep = [&](int64_t row) {
-        std::copy_n(checked.view().row<float>(row), states.size(1),
-                    states.view().row<float>(std::ssize(text) - 1));
+        for (size_t i = 0; i < states.size(); ++i) {
+          std::copy_n(checked[i].view().row<float>(row), states[i].size(1),
+                      states[i].view().row<float>(std::ssize(text) - 1));
+        }
       };
       keep(0);
       for (const int32_t place : right) {
@@ -186,16 +207,14 @@ TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   options.adapt = false;
   options.shape = {12, 2, 3};
   const std::vector<int32_t> first = random_ids(random, 700), second = random_ids(random, 20);
-  Tensor states = random_states(random, 700), others = random_states(random, 20);
+  const std::vector<Tensor> states = random_layers(random, *model, 700);
+  const std::vector<Tensor> others = random_layers(random, *model, 20);
   SparrowDrafter drafter(model, options), fresh(model, options);
   const auto read = [](SparrowDrafter& to, int64_t at, std::span<const int32_t> ids,
-                       const Tensor& from) {
-    to.read({at, ids, text_tokens(at, std::ssize(ids)), std::vector<Tensor>{from}});
+                       const std::vector<Tensor>& from) {
+    to.read({at, ids, text_tokens(at, std::ssize(ids)), from});
   };
-  Tensor begin(DType::f32, {600, states.size(1)});
-  std::copy_n(states.data<float>(), begin.elements(), begin.data<float>());
-  Tensor rest(DType::f32, {100, states.size(1)});
-  std::copy_n(states.view().row<float>(600), rest.elements(), rest.data<float>());
+  const std::vector<Tensor> begin = rows_of(states, 0, 600), rest = rows_of(states, 600, 100);
   for (SparrowDrafter* one : {&drafter, &fresh}) {
     read(*one, 0, std::span(first).first(600), begin);
   }
@@ -204,7 +223,7 @@ TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   std::vector<int32_t> text = first;
   text.push_back(3);
   drafter.propose(text, 63, 8);
-  drafter.learn({}, std::vector<Tensor>{random_states(random, 12)});
+  drafter.learn({}, random_layers(random, *model, 12));
   read(drafter, 600, second, others);
   read(fresh, 600, second, others);
   text.resize(600);
@@ -213,11 +232,14 @@ TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   const Draft actual = drafter.propose(text, 63, 8), expected = fresh.propose(text, 63, 8);
   EXPECT_EQ(actual.ids, expected.ids);
   EXPECT_EQ(actual.parents, expected.parents);
-  EXPECT_EQ(drafter.rows(), 621);
+  EXPECT_EQ(drafter.rows(), model->feed().first_row ? 621 : 620);
   // Text that nobody showed it: it goes on from the newest token.
   text = random_ids(random, 50);
   EXPECT_FALSE(drafter.propose(text, 63, 8).ids.empty());
   EXPECT_EQ(drafter.rows(), 1);
+  // One token alone: nothing to go on from where the first has no row.
+  text.resize(1);
+  EXPECT_EQ(drafter.propose(text, 63, 8).ids.empty(), !model->feed().first_row);
 }
 
 // Byte for byte, whatever the tree: at T = 0, and with a seed at any other temperature.
@@ -256,8 +278,22 @@ TEST_P(Sparrow, ChangesNoAnswer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Sparrow, ::testing::Values("qwen2_tied", "llama3", "qwen3"),
-                         [](const auto& model) { return model.param; });
+std::vector<Pair> pairs() {
+  const std::string deep = std::string(KINORA_FIXTURES) + "/drafts/published/target";
+  std::vector<Pair> all;
+  for (const char* name : {"qwen2_tied", "llama3", "qwen3"}) {
+    all.push_back({name, model_directory(name)});
+  }
+  for (const char* name : {"qwen2_tied", "qwen3"}) {
+    all.push_back({std::string("eagle_") + name, model_directory(name), DraftForm::eagle});
+  }
+  all.push_back({"eagle3_qwen2_tied", model_directory("qwen2_tied"), DraftForm::eagle3});
+  all.push_back({"eagle3_deep", deep, DraftForm::eagle3});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Sparrow, ::testing::ValuesIn(pairs()),
+                         [](const auto& pair) { return pair.param.name; });
 
 TEST(SparrowPolicy, IsMadeByNameAndByDirectory) {
   Random random(3);

@@ -44,6 +44,10 @@ struct DecoderConfig {
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;
+  // What only published drafts have: a layer whose input goes unnormed, and one whose queries, keys
+  // and values are made of a second row of each token as well, Sequence::beside.
+  bool input_norm = true;
+  bool beside = false;
   // Whether the output head is the embedding table; absent when the files decide.
   std::optional<bool> tied;
   RopeConfig rope;

@@ -100,6 +100,12 @@ void BatchRunner::check(const Sequence& sequence) const {
                                : static_cast<int64_t>(sequence.ids.size()) != tokens)) {
     throw Error(ErrorKind::internal, "a group has one f32 embedding or one id for each token");
   }
+  const Tensor& beside = sequence.beside;
+  if (beside.defined() != config.beside ||
+      (config.beside &&
+       (!(beside.shape() == Shape{tokens, config.hidden}) || beside.dtype() != DType::f32))) {
+    throw Error(ErrorKind::internal, "a group has f32 rows beside where the config wants them");
+  }
   if (!sequence.deep.tokens.empty()) check_deep(sequence);
   if (!embedded) check_tokens(sequence.ids, config.vocabulary);
   if (sequence.hidden_rows < 0 || sequence.hidden_rows > tokens) {
@@ -194,6 +200,10 @@ void BatchRunner::embed(Run& run) {
     }
     copy_bytes(space_.hidden.view().rows(place.first, count).raw(), context_.device, source.raw(),
                context_.device, static_cast<size_t>(source.bytes()));
+    if (!place.sequence->beside.defined()) continue;
+    const Tensor beside = place.sequence->beside.to(context_.device);
+    copy_bytes(space_.beside.view().rows(place.first, count).raw(), context_.device,
+               beside.view().raw(), context_.device, static_cast<size_t>(beside.bytes()));
   }
 }
 

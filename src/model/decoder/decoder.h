@@ -31,9 +31,10 @@ struct DeepRows {
 // Tokens of one session on their way through the decoder: a prefill group of any length, a token to
 // continue from, or a tree of drafted ones.
 struct Sequence {
-  std::vector<int32_t> ids;       // one per token, or …
-  Tensor embeddings;              // … f32 [tokens, hidden] on the runner's device
-  DeepRows deep;                  // of visual tokens; most models have none
+  std::vector<int32_t> ids;  // one per token, or …
+  Tensor embeddings;         // … f32 [tokens, hidden] on the runner's device
+  Tensor beside;             // the same, where DecoderConfig::beside wants a second row of each
+  DeepRows deep;             // of visual tokens; most models have none
   std::vector<TokenInfo> tokens;  // one per row; modalities may be mixed
   std::vector<int32_t> parents;   // a token tree, as in QueryView; empty: a chain
   int64_t probes = 0;             // of the last rows, as in MemoryGroup
@@ -84,6 +85,8 @@ class Decoder {
   // Token ids → embeddings [ids, hidden], f32.
   virtual Tensor embed(const Context& context, std::span<const int32_t> ids) const = 0;
   virtual std::unique_ptr<DecoderRunner> runner(const Context& context) const = 0;
+  // Rows as the last layer gives them → rows after the final norm, f32.
+  virtual Tensor norm(const Context& context, ConstTensorView rows) const = 0;
   // Hidden rows (after the final norm) → logits f32 [rows, vocabulary].
   virtual Tensor logits(const Context& context, ConstTensorView hidden) const = 0;
 };

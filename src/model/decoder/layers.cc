@@ -35,10 +35,9 @@ void try_a_product(const Context& context) {
 }
 
 LayerWeights placed_on_cpu(const DecoderLayerWeights& layer) {
-  return {layer.input_norm,       {layer.query, layer.key, layer.value},
-          layer.output,           layer.query_norm,
-          layer.key_norm,         layer.post_norm,
-          {layer.gate, layer.up}, layer.down};
+  return {layer.input_norm, layer.beside_norm,      {layer.query, layer.key, layer.value},
+          layer.output,     layer.query_norm,       layer.key_norm,
+          layer.post_norm,  {layer.gate, layer.up}, layer.down};
 }
 
 // Weights that were read packed as numbers.
@@ -75,6 +74,7 @@ LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& la
   };
   LayerWeights placed;
   placed.input_norm = there(layer.input_norm);
+  placed.beside_norm = there(layer.beside_norm);
   placed.qkv.push_back(
       placed_together(context, {&layer.query, &layer.key, &layer.value}, activations));
   placed.qkv[0].bias =
@@ -115,7 +115,7 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
   for (const DecoderLayerWeights& layer : weights.layers) {
     placed.layers.push_back(placed_on_gpu(context, layer, activations));
   }
-  placed.norm = weights.norm.to(context.device);
+  if (weights.norm.defined()) placed.norm = weights.norm.to(context.device);
   const bool tied = weights.head.weight.view().raw() == weights.embeddings.view().raw();
   if (tied) {
     placed.head.weight = placed.embeddings;
@@ -158,7 +158,8 @@ void DecoderLayers::grow(const Context& context, int64_t tokens, LayerSpace& spa
     tensor = Tensor(type, {rows, columns}, context.device);
   };
   make(space.hidden, DType::f32, tokens, config_.hidden);
-  make(space.narrow, type_, tokens, std::max(config_.hidden, heads_width));
+  if (config_.beside) make(space.beside, DType::f32, tokens, config_.hidden);
+  make(space.narrow, type_, tokens, std::max(input_width(), heads_width));
   make(space.wide, type_, tokens, qkv_width());
   make(space.gated, type_, strip, config_.intermediate);
   if (apart) make(space.output, type_, tokens, heads_width);
@@ -186,18 +187,36 @@ TensorView DecoderLayers::mixed(LayerSpace& space, int64_t tokens) const {
   return part(place, {tokens, config_.heads, config_.head_size});
 }
 
+// What queries, keys and values are made of.
+TensorView DecoderLayers::make_input(const Context& context, const LayerWeights& layer,
+                                     int64_t tokens, LayerSpace& space) const {
+  const auto norm = [&](const Tensor& rows, const Tensor& weight, TensorView out) {
+    const ConstTensorView taken = rows.view().rows(0, tokens);
+    weight.defined() ? rms_norm(context, taken, weight, config_.norm_epsilon, out)
+                     : convert(context, taken, out);
+  };
+  const TensorView input = part(space.narrow, {tokens, input_width()});
+  const int64_t width = config_.hidden;
+  if (layer.beside_norm.defined()) norm(space.beside, layer.beside_norm, input.columns(0, width));
+  norm(space.hidden, layer.input_norm, input.columns(input_width() - width, width));
+  return input;
+}
+
 void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
                             LayerSpace& space) const {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
-  const TensorView hidden = space.hidden.view().rows(0, tokens);
-  const TensorView input = normed(space, tokens), out = qkv(space, tokens);
-  if (weights.qkv.size() == 1) {
-    const NormedRows rows{hidden, weights.input_norm, config_.norm_epsilon, input};
+  const TensorView out = qkv(space, tokens);
+  const bool plain = weights.input_norm.defined() && !weights.beside_norm.defined();
+  if (weights.qkv.size() == 1 && plain) {
+    const NormedRows rows{space.hidden.view().rows(0, tokens), weights.input_norm,
+                          config_.norm_epsilon, normed(space, tokens)};
     const LinearWeights& all = weights.qkv[0];
     all.strips != nullptr ? norm_matmul(context, rows, *all.strips, bias_of(all), out)
                           : norm_matmul(context, rows, all.weight, bias_of(all), out);
+  } else if (weights.qkv.size() == 1) {
+    apply_linear(context, make_input(context, weights, tokens, space), weights.qkv[0], out);
   } else {
-    rms_norm(context, hidden, weights.input_norm, config_.norm_epsilon, input);
+    const TensorView input = make_input(context, weights, tokens, space);
     show(weights, Product::qkv, input);
     std::vector<MatmulPart> parts;
     int64_t column = 0;
@@ -270,7 +289,8 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
 }
 
 void DecoderLayers::norm(const Context& context, ConstTensorView hidden, TensorView out) const {
-  rms_norm(context, hidden, weights_.norm, config_.norm_epsilon, out);
+  weights_.norm.defined() ? rms_norm(context, hidden, weights_.norm, config_.norm_epsilon, out)
+                          : convert(context, hidden, out);
 }
 
 Tensor DecoderLayers::logits(const Context& context, ConstTensorView hidden) const {

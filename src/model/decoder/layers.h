@@ -18,7 +18,8 @@ namespace kinora {
 // One layer's weights where they are used. Products of the same input are stacked into one matrix
 // on a GPU; on the CPU they stay in the mapped file, one by one.
 struct LayerWeights {
-  Tensor input_norm;                   // [hidden]
+  Tensor input_norm;                   // [hidden]; undefined: none
+  Tensor beside_norm;                  // [hidden]; undefined: no rows beside
   std::vector<LinearWeights> qkv;      // together [(heads + 2 × kv heads) × head size, hidden]
   LinearWeights output;                // [hidden, heads × head size]
   Tensor query_norm;                   // [head size]; undefined without q/k norm
@@ -31,7 +32,7 @@ struct LayerWeights {
 struct PlacedWeights {
   Tensor embeddings;  // [vocabulary, hidden]
   std::vector<LayerWeights> layers;
-  Tensor norm;         // [hidden]
+  Tensor norm;         // [hidden]; undefined: none
   LinearWeights head;  // [vocabulary, hidden]
 };
 
@@ -45,7 +46,8 @@ PlacedWeights place_weights(const Context& context, const DecoderWeights& weight
 // needed.
 struct LayerSpace {
   Tensor hidden;  // [tokens, hidden] f32: the residual stream
-  Tensor narrow;  // [tokens, max(hidden, heads × head size)]: the normed input, then the queries
+  Tensor beside;  // [tokens, hidden] f32: the rows beside, where the first layer reads them
+  Tensor narrow;  // [tokens, max(input, heads × head size)]: the normed input, then the queries
   Tensor wide;  // [tokens, (heads + 2 × kv heads) × head size]: the projections, then the output
   Tensor output;  // [tokens, heads × head size]: of attention, where it must not replace `wide`
   Tensor gated;   // [strip, intermediate]
@@ -85,13 +87,16 @@ class DecoderLayers {
   //   mixed [rows, heads × head size], hidden [rows, hidden]
   void finish(const Context& context, int layer, ConstTensorView mixed, TensorView hidden,
               LayerSpace& space) const;
-  // The final norm.
+  // The final norm, or a copy where there is none.
   void norm(const Context& context, ConstTensorView hidden, TensorView out) const;
   // Hidden rows after the final norm → logits.
   Tensor logits(const Context& context, ConstTensorView hidden) const;
 
  private:
   TensorView part(Tensor& tensor, const Shape& shape) const;
+  int64_t input_width() const { return config_.beside ? 2 * config_.hidden : config_.hidden; }
+  TensorView make_input(const Context& context, const LayerWeights& layer, int64_t tokens,
+                        LayerSpace& space) const;
   void show(const LayerWeights& layer, Product product, ConstTensorView rows) const;
   void norm_heads(const Context& context, const LayerWeights& layer, TensorView qkv) const;
   void feed_forward(const Context& context, const LayerWeights& layer, TensorView hidden,

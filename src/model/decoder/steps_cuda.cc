@@ -277,6 +277,11 @@ void CapturedSteps::embed(const Context& context, std::span<const Step> steps) {
     } else {
       ids.insert(ids.end(), sequence.ids.begin(), sequence.ids.end());
     }
+    if (sequence.beside.defined()) {
+      const TensorView rows = space_.beside.view().rows(first, sequence.count());
+      const Tensor beside = sequence.beside.to(context.device);
+      copy_async(context, rows.raw(), beside.view().raw(), static_cast<size_t>(beside.bytes()));
+    }
     first += sequence.count();
   }
   look_up();

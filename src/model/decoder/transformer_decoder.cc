@@ -39,6 +39,12 @@ Tensor TransformerDecoder::embed(const Context& context, std::span<const int32_t
   return result;
 }
 
+Tensor TransformerDecoder::norm(const Context& context, ConstTensorView rows) const {
+  Tensor result(DType::f32, rows.shape(), context.device);
+  layers_.norm(context, rows, result);
+  return result;
+}
+
 std::unique_ptr<DecoderRunner> TransformerDecoder::runner(const Context& context) const {
   return std::make_unique<BatchRunner>(context, *this, layers_, frequencies_);
 }

@@ -43,6 +43,7 @@ class TransformerDecoder final : public Decoder {
 
   Tensor embed(const Context& context, std::span<const int32_t> ids) const override;
   std::unique_ptr<DecoderRunner> runner(const Context& context) const override;
+  Tensor norm(const Context& context, ConstTensorView rows) const override;
   Tensor logits(const Context& context, ConstTensorView hidden) const override {
     return layers_.logits(context, hidden);
   }

@@ -14,10 +14,16 @@ DecoderLayerWeights take_decoder_layer(WeightsBinder& binder, const DecoderConfi
   const int64_t key = config.kv_heads * config.head_size;
   const std::string attention = name + "self_attn.";
   DecoderLayerWeights layer;
-  layer.input_norm = binder.take(name + "input_layernorm.weight", Shape{config.hidden});
-  layer.query = binder.take_product(attention + "q_proj", query, config.hidden, config.qkv_bias);
-  layer.key = binder.take_product(attention + "k_proj", key, config.hidden, config.qkv_bias);
-  layer.value = binder.take_product(attention + "v_proj", key, config.hidden, config.qkv_bias);
+  if (config.beside) {  // the embedding is what stands beside the state
+    layer.beside_norm = binder.take(name + "input_layernorm.weight", Shape{config.hidden});
+    layer.input_norm = binder.take(name + "hidden_norm.weight", Shape{config.hidden});
+  } else if (config.input_norm) {
+    layer.input_norm = binder.take(name + "input_layernorm.weight", Shape{config.hidden});
+  }
+  const int64_t input = config.beside ? 2 * config.hidden : config.hidden;
+  layer.query = binder.take_product(attention + "q_proj", query, input, config.qkv_bias);
+  layer.key = binder.take_product(attention + "k_proj", key, input, config.qkv_bias);
+  layer.value = binder.take_product(attention + "v_proj", key, input, config.qkv_bias);
   layer.output =
       binder.take_product(attention + "o_proj", config.hidden, query, config.output_bias);
   if (config.qk_norm) {

@@ -32,9 +32,10 @@ struct NormWeights {
 };
 
 struct DecoderLayerWeights {
-  Tensor input_norm;     // [hidden]
-  LinearWeights query;   // [heads × head size, hidden]
-  LinearWeights key;     // [kv heads × head size, hidden]
+  Tensor input_norm;    // [hidden]; undefined where the input goes unnormed
+  Tensor beside_norm;   // [hidden] of the rows beside; undefined where there are none
+  LinearWeights query;  // [heads × head size, hidden]; with rows beside twice as wide, theirs first
+  LinearWeights key;    // [kv heads × head size, the same]
   LinearWeights value;   // the same
   LinearWeights output;  // [hidden, heads × head size]
   Tensor query_norm;     // [head size]; undefined without q/k norm

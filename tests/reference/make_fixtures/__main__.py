@@ -48,6 +48,10 @@ def main() -> None:
         from . import models
 
         models.make(chosen)
+    if chosen("drafts"):
+        from . import drafts
+
+        drafts.make()
     if chosen("quantized"):
         from . import quantized
 
