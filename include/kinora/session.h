@@ -183,7 +183,7 @@ struct DraftSummary {
   int64_t drafted = 0;       // tokens proposed
   int64_t right = 0;         // of these, the model's own
   double plain_seconds = 0;  // of a pass over one token, where it is known; else 0
-  std::string kind;          // of a draft with weights: "sparrow", "EAGLE", "EAGLE-3"; else empty
+  std::string kind;          // of a trained draft: "sparrow", "EAGLE", "EAGLE-3", "MSD, …"
 };
 
 // What sparse attention did for an answer.
@@ -224,7 +224,7 @@ struct Answer {
   Timings timings;
   std::vector<EvidenceSpan> evidence;                // the largest share first; none without video
   std::optional<AttentionSummary> attention_report;  // of a sparse policy; dense keeps none
-  std::optional<DraftSummary> draft;                 // where tokens were drafted
+  std::optional<DraftSummary> draft;                 // where there was a draft to propose any
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
   std::vector<Span> spans;            // what was done when, in no order
 };

@@ -71,7 +71,7 @@ std::string report_text(const Answer& answer, double load, double open) {
   if (const auto& report = answer.attention_report; report && report->dense_calls < report->calls) {
     text += attention_text(*report);
   }
-  if (answer.draft && answer.draft->drafted > 0) {
+  if (answer.draft) {
     text += draft_text(*answer.draft, static_cast<int64_t>(answer.ids.size()),
                        answer.timings.generate) +
             "\n";
@@ -93,10 +93,11 @@ std::string timing_line(const Answer& answer, double load, double open) {
 
 std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds) {
   const auto count = static_cast<double>(tokens);
+  const std::string name = draft.kind.empty() ? "draft" : fmt::format("draft ({})", draft.kind);
+  if (draft.drafted == 0) return name + ": no tokens proposed, which would not have paid";
   std::string text = fmt::format(
-      "draft{}: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own "
-      "included)",
-      draft.kind.empty() ? "" : fmt::format(" ({})", draft.kind), draft.right, draft.drafted,
+      "{}: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own included)",
+      name, draft.right, draft.drafted,
       count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
   // Plain decoding would have taken one pass for each token.
   if (draft.plain_seconds > 0 && seconds > 0) {

@@ -39,6 +39,8 @@ TEST(DraftSession, ChangesNoAnswer) {
   const testing::TempDir films;
   const std::string film = testing::write_film(films.file("film"), random, 6);
   testing::DraftFiles draft(random, model);
+  testing::DraftFiles eagle(random, model, 0, testing::DraftForm::eagle);
+  testing::DraftFiles eagle3(random, model, 300, testing::DraftForm::eagle3);
   const Engine engine(on_cpu());
   const InputOptions as_is;
   const auto talk = [&](const std::string& name) {
@@ -68,15 +70,22 @@ TEST(DraftSession, ChangesNoAnswer) {
   const std::vector<Answer> plain = talk("none");
   for (const std::string& name :
        {draft.write(), "sparrow:adapt=0,from=" + draft.write(),
-        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + draft.write()}) {
+        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + draft.write(),
+        "sparrow:adapt=0,from=" + eagle.write(), "sparrow:adapt=0,from=" + eagle3.write(),
+        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + eagle3.write()}) {
     const std::vector<Answer> drafted = talk(name);
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_EQ(drafted[i].ids, plain[i].ids) << name << ", answer " << i;
       EXPECT_EQ(drafted[i].text, plain[i].text);
       EXPECT_EQ(drafted[i].row_bytes, plain[i].row_bytes);
       EXPECT_EQ(drafted[i].prompt_tokens, plain[i].prompt_tokens);
-      if (name.find("adapt=0") == std::string::npos) continue;
+      const bool published = !name.ends_with(draft.directory());
       ASSERT_TRUE(drafted[i].draft.has_value());
+      EXPECT_EQ(drafted[i].draft->kind, !published ? "sparrow"
+                                        : name.ends_with(eagle3.directory())
+                                            ? "EAGLE-3"
+                                            : "MSD, by text rows alone");
+      if (name.find("adapt=0") == std::string::npos) continue;
       EXPECT_GT(drafted[i].draft->drafted, 0);
       EXPECT_GT(drafted[i].draft->plain_seconds, 0);
       EXPECT_EQ(1 + drafted[i].draft->passes + drafted[i].draft->right, std::ssize(plain[i].ids));

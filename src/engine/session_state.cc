@@ -280,7 +280,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     if (generated.reason == StopReason::max_tokens && limited.max_tokens < options.max_tokens) {
       answer.stop = "budget-full";
     }
-    if (generated.draft.drafted > 0) {
+    if (generated.draft.drafted > 0 || !generated.draft.kind.empty()) {
       answer.draft = {generated.draft.passes, generated.draft.drafted, generated.draft.right,
                       generated.draft.plain_seconds, generated.draft.kind};
     }

@@ -69,15 +69,14 @@ class DraftReader {
       top.unsupported("transformer_layer_config",
                       "is how speculators writes drafts; kinora reads EAGLE's own form");
     }
-    if (is_eagle3(top)) return read_eagle3(top);
-    if (std::any_of(eagle_types.begin(), eagle_types.end(),
-                    [&](std::string_view known) { return type.starts_with(known); })) {
-      return read_eagle(top, type);
+    if (std::none_of(eagle_types.begin(), eagle_types.end(),
+                     [&](std::string_view known) { return type.starts_with(known); })) {
+      top.unsupported("model_type",
+                      fmt::format("is '{}'; kinora has sparrow drafts, and EAGLE's and MSD's of "
+                                  "llama and qwen layers",
+                                  type));
     }
-    top.unsupported("model_type",
-                    fmt::format("is '{}'; kinora has sparrow drafts, and EAGLE's and MSD's of "
-                                "llama and qwen layers",
-                                type));
+    return is_eagle3(top) ? read_eagle3(top) : read_eagle(top, type);
   }
 
  private:
@@ -243,7 +242,8 @@ class DraftReader {
     const int64_t count = target_.layer_count();
     const Json* list = section.find(layers_key);
     if (list == nullptr) {
-      if (count < 7) refuse(fmt::format("it reads three layers of 7 or more, the model has {}", count));
+      if (count < 7)
+        refuse(fmt::format("it reads three layers of 7 or more, the model has {}", count));
       return {1, static_cast<int>(count / 2 - 1), static_cast<int>(count - 4)};
     }
     std::vector<int> layers;

@@ -340,7 +340,7 @@ DraftPolicy sparrow_policy() {
       .flag("adapt", &SparrowOptions::adapt,
             "draft as much as pays on this machine, at most the above; 0: always all of it")
       .add(
-          "from", "a directory", "where the draft lies",
+          "from", "a directory", "where the draft lies: kinora's own, EAGLE's, EAGLE-3's or MSD's",
           [](SparrowOptions& options, std::string_view text) {
             options.from = text;
             return !text.empty();

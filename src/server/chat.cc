@@ -143,7 +143,7 @@ Told Service::tell(const Question& question, const OnPiece& on_piece,
   metrics_.count("kinora_completion_tokens_total", "", tokens);
   metrics_.count("kinora_decoded_frames_total", "", static_cast<double>(told.frames_read));
   metrics_.count("kinora_decode_seconds_total", "", told.decode_seconds);
-  if (told.answer.draft) {
+  if (told.answer.draft && told.answer.draft->drafted > 0) {
     const auto passes = static_cast<double>(told.answer.draft->passes);
     if (passes > 0) {
       metrics_.observe("kinora_accepted_length", tokens / passes, {1, 1.5, 2, 3, 4, 6, 8, 16});

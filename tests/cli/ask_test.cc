@@ -313,6 +313,31 @@ TEST_F(Ask, DraftsChangeNoAnswer) {
   EXPECT_EQ(drafted.at("tokens"), plain.at("tokens"));
   EXPECT_TRUE(plain.at("draft").is_null());
   EXPECT_GT(drafted.at("draft").at("drafted").get<int64_t>(), 0);
+  EXPECT_EQ(drafted.at("draft").at("kind"), "");
+}
+
+// Trained ones of other people too; the report says whose.
+TEST_F(Ask, DraftsWithPublishedDrafts) {
+  const std::string folder = std::string(KINORA_FIXTURES) + "/drafts/published/";
+  const auto ask = [&](const std::string& draft, std::vector<std::string> more) {
+    more.insert(more.begin(), {"ask", "Count.", "-m", folder + "target", "--temperature", "0",
+                               "--max-tokens", "20", "--draft", draft});
+    return kinora(more);
+  };
+  const Finished plain = ask("none", {});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  for (const auto& [name, kind] :
+       {std::pair<std::string, std::string>{"eagle", "EAGLE"}, {"eagle3", "EAGLE-3"}}) {
+    const Finished drafted = ask(folder + name, {"-v"});
+    EXPECT_EQ(drafted.out, plain.out);
+    EXPECT_NE(drafted.err.find("draft (" + kind + "): "), std::string::npos) << drafted.err;
+    const Finished json = ask("sparrow:adapt=0,from=" + folder + name, {"--json"});
+    EXPECT_EQ(json.code, 0) << json.err;
+    EXPECT_EQ(nlohmann::json::parse(json.out).at("draft").at("kind"), kind);
+  }
+  const Finished refused = ask(folder + "target", {});
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.err.find("must be 1 in a draft"), std::string::npos) << refused.err;
 }
 
 TEST_F(Ask, ErrorsAreJsonTooForScripts) {

@@ -41,8 +41,8 @@ struct Contender {
   // Tokens that a pass of the model brought, its own included.
   double accepted_length() const {
     const auto tokens = static_cast<double>(answer.ids.size());
-    return answer.draft ? tokens / static_cast<double>(std::max<int64_t>(1, answer.draft->passes))
-                        : 1.0;
+    if (!answer.draft || answer.draft->drafted == 0) return 1;
+    return tokens / static_cast<double>(std::max<int64_t>(1, answer.draft->passes));
   }
   void ask(const std::string& question, const AnswerOptions& options) {
     session->clear();
