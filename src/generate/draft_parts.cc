@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -242,16 +243,19 @@ class DraftReader {
     const int64_t count = target_.layer_count();
     const Json* list = section.find(layers_key);
     if (list == nullptr) {
-      if (count < 7)
+      if (count < 7) {
         refuse(fmt::format("it reads three layers of 7 or more, the model has {}", count));
+      }
       return {1, static_cast<int>(count / 2 - 1), static_cast<int>(count - 4)};
     }
     std::vector<int> layers;
-    for (const Json& one : list->is_array() ? *list : Json::array({nullptr})) {
-      const bool number = one.is_number_unsigned() && one.get<uint64_t>() <= 1024;
-      if (!number || (!layers.empty() && one.get<int>() <= layers.back())) {
-        section.wrong(layers_key, "must be layers in rising order");
-      }
+    const auto rises = [&](const Json& one) {
+      return one.is_number_unsigned() && one.get<uint64_t>() <= 1024 &&
+             (layers.empty() || one.get<int>() > layers.back());
+    };
+    if (!list->is_array()) section.wrong(layers_key, "must be a list of layers");
+    for (const Json& one : *list) {
+      if (!rises(one)) section.wrong(layers_key, "must be layers in rising order");
       layers.push_back(one.get<int>());
     }
     if (layers.empty() || layers[0] == 0) {

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -160,7 +159,7 @@ TEST_F(DraftDirectories, NameTheLayersThatTheyRead) {
   wrong("it reads layer 8, the model has 7", {1, 5, 7});
   wrong("must be layers in rising order", {2, 2, 4});
   wrong("must be layers in rising order", {2, "x", 4});
-  wrong("must be layers in rising order", 3);
+  wrong("must be a list of layers", 3);
   wrong("must name layers", {0, 3, 4});
   wrong("must name layers", nlohmann::json::array());
   // As many layers as FC has columns for.

@@ -106,6 +106,8 @@ TEST_P(DecoderReferenceTest, EveryLayerAgrees) {
   }
   const Tensor& final_rows = result.hidden;
   EXPECT_LE(row_error(final_rows, reference_.tensor("hidden.final")), tolerance);
+  const Tensor normed = decoder_.norm(context_, result.states.back());
+  EXPECT_LE(row_error(normed, reference_.tensor("hidden.final")), tolerance);
   const Tensor expected = reference_.tensor("logits");
   const Tensor logits = decoder_.logits(
       context_, final_rows.view().rows(count() - expected.size(0), expected.size(0)));
@@ -229,6 +231,9 @@ TEST(TransformerDecoderTest, RefusesWhatDoesNotFit) {
   refuse_deep({3}, Tensor(DType::f32, {1, hidden}));
   refuse_deep({1, 1}, Tensor(DType::f32, {2, hidden}));
   group.deep = {};
+  group.beside = Tensor::zeros(DType::f32, {3, hidden});  // only drafts read such rows
+  EXPECT_THROW(runner->forward(group), Error);
+  group.beside = Tensor();
   group.embeddings = Tensor();
   group.ids = {1, 2};
   EXPECT_THROW(runner->forward(group), Error);

@@ -1,7 +1,7 @@
 """Drafts as others publish them, with random weights, for a target of seven layers: what each of them guesses.
 
 A slow and obvious reference in double precision. Nothing is kept from one guess to the next: every path of tokens is read
-anew from the first token on. The formulas are those of the published programs: `cnets1.py` (EAGLE) and `cnets.py` (EAGLE-3).
+anew from the first token on. The formulas are those of the programs that EAGLE and EAGLE-3 were published with.
 """
 
 import math
