@@ -152,13 +152,24 @@ class Compiler {
     }
     gather_crumbs(list);
     const auto begin = static_cast<int64_t>(out_.segments.size());
-    for (const CudaSegment& segment : list) {
-      out_.any_row_lists |= segment.stride != 1;
+    for (CudaSegment& segment : list) {
+      if (segment.stride > 1) segment.shift = place_of_stride(segment.stride);
+      out_.any_row_lists |= segment.stride == gathered_stride || segment.shift < 0;
       out_.segments.push_back(segment);
     }
     const auto range = std::make_pair(begin, static_cast<int64_t>(out_.segments.size()));
     lists_.emplace(key, range);
     return range;
+  }
+
+  // A stride's place in the plan's list; −1 where that is full.
+  int32_t place_of_stride(int32_t stride) {
+    const auto found = std::find(out_.strides.begin(), out_.strides.end(), stride);
+    const auto place = static_cast<int32_t>(found - out_.strides.begin());
+    if (found != out_.strides.end()) return place;
+    if (place == most_stride_maps) return -1;
+    out_.strides.push_back(stride);
+    return place;
   }
 
   // Whether b continues a, so that their keys can be one segment: no full keys after masked ones.

@@ -38,9 +38,10 @@ struct CudaPlan {
   int32_t limit_base = 0;
   std::vector<CudaPass> passes;
   int64_t partial_rows = 0;
-  int32_t repeats = 1;         // every job is run for this many heads, from its own on
-  bool any_row_lists = false;  // strided or gathered segments
-  bool covers_all = false;     // the first pass writes every query of every head
+  int32_t repeats = 1;           // every job is run for this many heads, from its own on
+  std::vector<int32_t> strides;  // of strided segments, at most most_stride_maps
+  bool any_row_lists = false;    // gathered segments, or strided ones of other strides
+  bool covers_all = false;       // the first pass writes every query of every head
 };
 
 // The plan must be valid for these ordinals (validate in plan.h); they may be empty where nothing

@@ -25,13 +25,45 @@ struct CudaPiece {
   int32_t count = 0;
 };
 
-// What a segment's keys are, told by its stride. Above 0: begin, begin + stride, …
+// What a segment's keys are, told by its stride. Above 0: begin, begin + stride, …; above 1,
+// `shift` is the place of the stride in the plan's list of strides, or −1: it is not there.
 constexpr int32_t gathered_stride = 0;  // gathered[begin …)
 // The slots of pieces[begin …), their rows moved by `shift`. Rows before the first do not exist.
 constexpr int32_t piece_stride = -1;
 // gathered[begin …) again, one list for all tiles of a head; a tile reads those whose bit is set in
 // masks[shift …), 32 keys a word. The runner may keep copies of these rows side by side.
 constexpr int32_t column_stride = -2;
+
+// The copy engine fetches keys of so many different strides; those of others come row by row.
+constexpr int32_t most_stride_maps = 32;
+
+// Rows [0, n) by phase and step of a stride s: row r has phase r mod s and step r / s. The phases
+// below n mod s have one row more than the others, so the two kinds are kept apart: each is a
+// rectangle of phases and steps without a hole, which tensor maps can describe.
+struct StrideLayout {
+  int32_t stride = 1;
+  int32_t longer = 0;  // phases that have steps + 1 rows
+  int32_t steps = 0;   // rows of each of the others
+
+  KINORA_HOST_DEVICE StrideLayout(int32_t rows, int32_t every) : stride(every) {
+    // 32 bits without a sign divide fastest.
+    steps = static_cast<int32_t>(static_cast<uint32_t>(rows) / static_cast<uint32_t>(every));
+    longer = rows - steps * every;
+  }
+
+  struct Place {
+    int32_t of_longer;  // 0 or 1
+    int32_t phase;      // counted from the first of its kind
+    int32_t step;
+  };
+  KINORA_HOST_DEVICE Place place(int32_t row) const {
+    const auto step =
+        static_cast<int32_t>(static_cast<uint32_t>(row) / static_cast<uint32_t>(stride));
+    const int32_t phase = row - step * stride;
+    if (phase < longer) return {1, phase, step};
+    return {0, phase - longer, step};
+  }
+};
 
 // The first `full` keys are for every query; of the others a query skips those at or after its
 // limit. Pieces and columns have no `full`.

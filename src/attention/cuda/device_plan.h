@@ -32,10 +32,11 @@ struct DevicePlan {
   std::vector<CudaPass> passes{};
   int64_t partial_rows = 0;
   int32_t repeats = 1;
-  bool row_lists = false;   // strided or gathered segments
-  bool pieces = false;      // pieces or columns; never together with row lists
-  bool covers_all = false;  // the first pass writes every query of every head
-  int64_t query_count = 0;  // of the queries and rows it was made for
+  bool row_lists = false;          // segments to be read row by row
+  bool pieces = false;             // pieces or columns; never together with row lists or strides
+  bool covers_all = false;         // the first pass writes every query of every head
+  std::vector<int32_t> strides{};  // of strided segments, as CudaPlan has them
+  int64_t query_count = 0;         // of the queries and rows it was made for
   int64_t row_count = 0;
   int32_t heads = 0;
   // Columns: head h has the places [h · head_columns, (h + 1) · head_columns) of `gathered`; −1

@@ -160,6 +160,7 @@ DevicePlan upload_plan(const Context& context, Kernel kernel, const CudaPlan& pl
   result.partial_rows = plan.partial_rows;
   result.repeats = plan.repeats;
   result.row_lists = plan.any_row_lists;
+  result.strides = plan.strides;
   result.covers_all = plan.covers_all;
   result.query_count = shape.queries;
   result.row_count = shape.rows;

@@ -82,10 +82,24 @@ __device__ inline void copy_box(void* target, const CUtensorMap* map, uint64_t* 
       : "memory");
 }
 
+// The same of a five-dimensional one.
+__device__ inline void copy_box(void* target, const CUtensorMap* map, uint64_t* barrier, int x,
+                                int y, int z, int w, int v) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(target)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+      : "memory");
+}
+
 // 16 bytes, or zeros where `bytes` is 0.
 __device__ inline void copy_16(uint32_t target, const void* source, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                "r"(bytes)
+               : "memory");
+}
+__device__ inline void copy_16(uint32_t target, const void* source) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(target), "l"(source)
                : "memory");
 }
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

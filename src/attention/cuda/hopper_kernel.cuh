@@ -10,6 +10,7 @@
 
 #include "attention/cuda/hopper_consumer.cuh"
 #include "attention/cuda/hopper_producer.cuh"
+#include "attention/cuda/hopper_row_producer.cuh"
 
 namespace kinora::hopper {
 
@@ -51,10 +52,21 @@ template <typename V>
 __global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attend_with<V>(a.problem, [&](Shared<V::stages>& shared) {
+    if (threadIdx.x == 0) load_contiguous<V>(a, shared);
+  });
+#endif
+}
+
+// Lists with strided or gathered keys.
+template <typename V>
+__global__ void __launch_bounds__(threads, 1)
+    attend_strided(const __grid_constant__ StridedArguments a) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  attend_with<V>(a.all.problem, [&](Shared<V::stages>& shared) {
     if constexpr (V::gather) {
       load_any<V>(a, shared);
     } else if (threadIdx.x == 0) {
-      load_contiguous<V>(a, shared);
+      load_strided<V>(a, shared);
     }
   });
 #endif

@@ -24,6 +24,20 @@ struct Arguments {
   Problem problem;
 };
 
+// Every s-th row of memory (StrideLayout). No box reaches beyond the last row.
+struct StrideMap {
+  CUtensorMap longer;   // (64 columns, steps + 1, the longer phases, 2 halves, kv heads)
+  CUtensorMap shorter;  // (64 columns, steps, the other phases, 2 halves, kv heads)
+};
+
+// What plans with strided keys need besides.
+struct StridedArguments {
+  Arguments all;
+  StrideMap keys[most_stride_maps];  // in boxes of 128 steps of one phase; CudaSegment::shift says
+  StrideMap values[most_stride_maps];  // which
+  int32_t row_count = 0;
+};
+
 // What plans made on the device need besides.
 struct PieceArguments {
   Arguments all;
@@ -58,9 +72,9 @@ struct Shared {
 // Variants of the kernel; the defaults are what the library runs.
 template <bool GatherKeys, bool OverlapProducts = true, bool PingPong = true,
           bool WatchTime = false, int StageCount = 2, bool SkipRescale = true,
-          bool MeasureBlocks = false, bool PieceKeys = false>
+          bool MeasureBlocks = false, bool PieceKeys = false, bool StridedKeys = false>
 struct Variant {
-  static constexpr bool gather = GatherKeys;  // plans with strided or gathered segments
+  static constexpr bool gather = GatherKeys;  // plans with gathered segments
   static constexpr bool overlap = OverlapProducts;
   static constexpr bool ping_pong = PingPong;
   static constexpr bool watch = WatchTime;
@@ -69,8 +83,8 @@ struct Variant {
   static constexpr bool skip_rescale = SkipRescale;     // where no maximum of a warp has grown
   static constexpr int key_warps = GatherKeys ? 3 : 1;  // the other producer warps load queries
   static constexpr int key_arrivals = GatherKeys || PieceKeys ? key_warps * 32 : 1;
-  static constexpr int producer_registers = GatherKeys || PieceKeys ? 72 : 40;
-  static constexpr int consumer_registers = GatherKeys || PieceKeys ? 216 : 232;
+  static constexpr int producer_registers = GatherKeys || PieceKeys ? 72 : (StridedKeys ? 56 : 40);
+  static constexpr int consumer_registers = 252 - producer_registers / 2;  // 64,512 in all
 };
 
 // A place in a ring of buffers.

@@ -65,10 +65,11 @@ __device__ void load_queries(const Problem& a, Shared<V::stages>& shared) {
   }
 }
 
-// Copies contiguous keys and values with the copy engine; one thread.
-template <typename V>
-__device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& shared) {
-  const Problem& a = arguments.problem;
+// Copies a box of keys and one of values for every block; one thread. place(segment, info) finds
+// out what copy(place, of keys, tile, barrier, kv head) wants to know about a block.
+template <typename V, class Place, class Copy>
+__device__ inline void load_boxes(const Problem& a, Shared<V::stages>& shared, const Place& place,
+                                  const Copy& copy) {
   Ring<V::stages> stage;
   for (Ring<2> slot;; slot.next()) {
     barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
@@ -80,19 +81,67 @@ __device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& s
     barrier_arrive(&shared.empty_query[slot.index]);
     for (int32_t block = 0; block < blocks; ++block) {
       const BlockInfo info = cursor.info();
+      const auto at = place(cursor.segment, info);
       barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
       shared.blocks[stage.index] = info;
       barrier_arrive_expect(&shared.full_key[stage.index], tile_bytes);
-      copy_box(shared.keys[stage.index], &arguments.keys, &shared.full_key[stage.index], 0,
-               info.begin, 0, kv_head);
+      copy(at, true, shared.keys[stage.index], &shared.full_key[stage.index], kv_head);
       barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
       barrier_arrive_expect(&shared.full_value[stage.index], tile_bytes);
-      copy_box(shared.values[stage.index], &arguments.values, &shared.full_value[stage.index], 0,
-               info.begin, 0, kv_head);
+      copy(at, false, shared.values[stage.index], &shared.full_value[stage.index], kv_head);
       stage.next();
       cursor.advance();
     }
   }
+}
+
+// Contiguous keys and values.
+template <typename V>
+__device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& shared) {
+  load_boxes<V>(
+      arguments.problem, shared,
+      [](const CudaSegment&, const BlockInfo& info) { return info.begin; },
+      [&](int32_t begin, bool keys, void* tile, uint64_t* barrier, int kv_head) {
+        copy_box(tile, keys ? &arguments.keys : &arguments.values, barrier, 0, begin, 0, kv_head);
+      });
+}
+
+// Where a block of affine keys begins.
+struct AffinePlace {
+  int32_t map;  // −1: contiguous, from row `at.step` on
+  StrideLayout::Place at;
+};
+
+__device__ inline AffinePlace find_place(const StridedArguments& arguments, int32_t map,
+                                         const BlockInfo& info) {
+  if (info.stride <= 1) return {-1, {0, 0, info.begin}};
+  return {map, StrideLayout(arguments.row_count, info.stride).place(info.begin)};
+}
+
+__device__ inline void copy_affine(const StridedArguments& arguments, const AffinePlace& place,
+                                   bool keys, void* tile, uint64_t* barrier, int kv_head) {
+  const StrideLayout::Place& at = place.at;
+  if (place.map < 0) {
+    copy_box(tile, keys ? &arguments.all.keys : &arguments.all.values, barrier, 0, at.step, 0,
+             kv_head);
+  } else {
+    const StrideMap& map = keys ? arguments.keys[place.map] : arguments.values[place.map];
+    copy_box(tile, at.of_longer != 0 ? &map.longer : &map.shorter, barrier, 0, at.step, at.phase, 0,
+             kv_head);
+  }
+}
+
+// Contiguous and strided ones.
+template <typename V>
+__device__ void load_strided(const StridedArguments& arguments, Shared<V::stages>& shared) {
+  load_boxes<V>(
+      arguments.all.problem, shared,
+      [&](const CudaSegment& segment, const BlockInfo& info) {
+        return find_place(arguments, segment.shift, info);
+      },
+      [&](const AffinePlace& at, bool keys, void* tile, uint64_t* barrier, int kv_head) {
+        copy_affine(arguments, at, keys, tile, barrier, kv_head);
+      });
 }
 
 // How the four pieces of a block are copied: the fewer boxes, the less the copy engine has to do.
@@ -211,99 +260,6 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
       stage.next();
     }
   }
-}
-
-// Copies any keys and values: contiguous ones as above, others row by row. Runs on three warps;
-// every thread announces what it has copied.
-template <typename V>
-__device__ void load_any(const Arguments& arguments, Shared<V::stages>& shared) {
-  const Problem& a = arguments.problem;
-  constexpr int count = V::key_warps * 32;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int piece = thread & 15;
-  // Columns whose rows of memory this thread looks up: `thread`, and one more in the last warp.
-  const int second = thread >= count - (block_keys - count) ? thread + block_keys - count : -1;
-  Ring<V::stages> stage;
-  const auto copy_rows = [&](const int32_t* rows, __nv_bfloat16* tile, const void* data,
-                             int64_t offset, int64_t stride, int32_t valid, uint64_t* barrier) {
-    const uint32_t base = shared_address(tile);
-    const auto* from = static_cast<const __nv_bfloat16*>(data) + offset + piece * 8;
-#pragma unroll 4
-    for (int row = thread >> 4; row < block_keys; row += count / 16) {
-      copy_16(base + swizzled(row, piece), from + rows[row] * stride, row < valid ? 16 : 0);
-    }
-    arrive_with_copies(barrier);
-  };
-  const auto copy_tile = [&](void* tile, const CUtensorMap* map, uint64_t* barrier, int32_t begin,
-                             int kv_head) {
-    if (thread == 0) {
-      barrier_arrive_expect(barrier, tile_bytes);
-      copy_box(tile, map, barrier, 0, begin, 0, kv_head);
-    } else {
-      barrier_arrive(barrier);
-    }
-  };
-  __shared__ int32_t rows[2][block_keys];
-  int turn = 0;
-  for (Ring<2> slot;; slot.next()) {
-    barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
-    const CudaJob& job = shared.slots[slot.index].job;
-    const int32_t blocks = job.blocks;
-    if (blocks < 0) break;
-    const int kv_head = job.head / a.group;
-    Cursor<block_keys> cursor(a.plan, job);
-    barrier_arrive(&shared.empty_query[slot.index]);
-    // Rows of the next block are looked up while the current one is copied.
-    BlockInfo info = cursor.info();
-    int32_t found[2] = {0, 0};
-    const auto look_up = [&] {
-      if (info.stride == 1 || info.valid == 0) return;
-      found[0] = cursor.row_of(a.plan, info, thread);
-      if (second >= 0) found[1] = cursor.row_of(a.plan, info, second);
-    };
-    look_up();
-    for (int32_t block = 0; block < blocks; ++block) {
-      const BlockInfo now = info;
-      const bool contiguous = now.stride == 1;
-      if (!contiguous) {
-        rows[turn][thread] = found[0];
-        if (second >= 0) rows[turn][second] = found[1];
-      }
-      if (block + 1 < blocks) {
-        cursor.advance();
-        info = cursor.info();
-        look_up();
-      }
-      if (!contiguous) named_sync(barrier_keys, count);
-      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
-      if (thread == 0) shared.blocks[stage.index] = now;
-      if (now.kind == block_listed) {
-        for (int i = thread; i < block_keys; i += count) {
-          shared.listed[stage.index][i] =
-              i < now.full ? -1 : (i < now.valid ? rows[turn][i] : 0x7fffffff);
-        }
-      }
-      if (contiguous) {
-        copy_tile(shared.keys[stage.index], &arguments.keys, &shared.full_key[stage.index],
-                  now.begin, kv_head);
-      } else {
-        copy_rows(rows[turn], shared.keys[stage.index], a.keys, kv_head * a.key_head_stride,
-                  a.key_stride, now.valid, &shared.full_key[stage.index]);
-      }
-      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
-      if (contiguous) {
-        copy_tile(shared.values[stage.index], &arguments.values, &shared.full_value[stage.index],
-                  now.begin, kv_head);
-      } else {
-        copy_rows(rows[turn], shared.values[stage.index], a.values, kv_head * a.value_head_stride,
-                  a.value_stride, now.valid, &shared.full_value[stage.index]);
-        turn ^= 1;
-      }
-      stage.next();
-    }
-  }
-  copy_commit();
-  copy_wait<0>();
 }
 
 }  // namespace kinora::hopper

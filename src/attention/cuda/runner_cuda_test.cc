@@ -111,6 +111,51 @@ TEST(CudaPlan, ReadsWhatThePlanSays) {
   }
 }
 
+TEST(CudaPlan, StridesAreListedOnce) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t strides : {1, 5, 32, 33, 50}) {
+    const Problem problem = make_problem(random, {.queries = 3, .earlier = 40'000, .head_size = 1});
+    PlanBuilder builder(problem.queries(), problem.memory());
+    for (int64_t i = 0; i < 3 * strides; ++i) {
+      builder.begin_queries();
+      builder.add_query(static_cast<int32_t>(i % 3));
+      builder.begin_segments();
+      builder.add_rows(random.below(100), 200, static_cast<int32_t>(2 + i % strides));
+      builder.add_tile(0, 1, static_cast<int>(i / strides));
+    }
+    const CudaPlan plan = compile_plan(builder.take(), problem.query_ordinals, problem.row_ordinals,
+                                       {128, 128, 132, false});
+    EXPECT_EQ(std::ssize(plan.strides), std::min<int64_t>(strides, most_stride_maps));
+    EXPECT_EQ(std::set(plan.strides.begin(), plan.strides.end()).size(), plan.strides.size());
+    EXPECT_EQ(plan.any_row_lists, strides > most_stride_maps);
+    for (const CudaSegment& segment : plan.segments) {
+      if (segment.shift >= 0) {
+        EXPECT_EQ(plan.strides.at(static_cast<size_t>(segment.shift)), segment.stride);
+      } else {
+        EXPECT_TRUE(std::ranges::find(plan.strides, segment.stride) == plan.strides.end());
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, EveryRowHasAPlaceInItsStride) {
+  for (const int32_t rows : {1, 2, 63, 64, 65, 127, 128, 129, 1000, 4099}) {
+    for (const int32_t stride : {2, 3, 7, 8, 63, 64, 65, 999, 1000, 1001, 5000}) {
+      const StrideLayout layout(rows, stride);
+      int64_t places = int64_t{layout.longer} * (layout.steps + 1);
+      if (layout.steps > 0) places += int64_t{stride - layout.longer} * layout.steps;
+      ASSERT_EQ(places, rows);  // no map has a hole, so no copy leaves the rows
+      for (int32_t row = 0; row < rows; ++row) {
+        const StrideLayout::Place at = layout.place(row);
+        const int32_t first = at.of_longer != 0 ? 0 : layout.longer;
+        ASSERT_EQ(first + at.phase + at.step * stride, row);
+        ASSERT_LT(at.phase, at.of_longer != 0 ? layout.longer : stride - layout.longer);
+        ASSERT_LT(at.step, layout.steps + at.of_longer);
+      }
+    }
+  }
+}
+
 TEST(CudaPlan, DenseNeedsNoLists) {
   std::vector<int32_t> rows(100'000), queries(50'000);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i + 7);
@@ -187,6 +232,85 @@ TEST_F(CudaRunner, AnyPlanInBf16MatchesItsMask) {
       }
     }
   }
+}
+
+// Tiles of queries that lie apart read lines of one stride a head, in phases of their own, and
+// where `gathers` some rows between the lines as well.
+Plan line_plan_of(Random& random, const Problem& problem, std::span<const int32_t> strides,
+                  bool gathers) {
+  PlanBuilder builder(problem.queries(), problem.memory());
+  for (int head = 0; head < problem.shape.heads; ++head) {
+    const int32_t stride = strides[static_cast<size_t>(head) % strides.size()];
+    const int64_t classes = 1 + random.below(5);
+    for (int64_t first = 0; first < classes; ++first) {
+      builder.begin_queries();
+      for (int64_t q = first; q < problem.shape.queries; q += classes) {
+        builder.add_query(static_cast<int32_t>(q));
+      }
+      builder.begin_segments();
+      std::set<int64_t> phases;
+      const int64_t wanted = random.below(5) == 0 ? 0 : 1 + random.below(4);
+      for (int64_t i = 0; i < wanted; ++i) phases.insert(random.below(stride));
+      for (const int64_t phase : phases) {
+        const int64_t begin = phase + random.below(3) * stride;
+        if (begin >= problem.rows()) continue;
+        const int64_t count = (problem.rows() - begin + stride - 1) / stride;
+        builder.add_rows(begin, random.below(2) == 0 ? count : random.below(count + 1), stride);
+      }
+      std::vector<int32_t> between;
+      for (int32_t row = 0; gathers && row < problem.rows(); ++row) {
+        if (!phases.contains(row % stride) && random.below(4) == 0) between.push_back(row);
+      }
+      builder.add_gathered(between);
+      builder.add_tile(head);
+    }
+  }
+  return builder.take();
+}
+
+TEST_F(CudaRunner, StridedKeysInBf16MatchTheirMask) {
+  KINORA_FRESH_RANDOM(random);
+  struct Size {
+    int64_t queries, rows;
+  };
+  const Size sizes[] = {{1, 1},     {1, 63},    {63, 63},    {65, 65},    {127, 127},
+                        {129, 129}, {65, 1027}, {150, 2048}, {300, 3001}, {33, 9000}};
+  const std::vector<std::vector<int32_t>> strides{
+      {2}, {8}, {2, 3, 5, 7}, {4, 16, 64, 129, 1000, 5000}};
+  for (const Size& size : sizes) {
+    for (const auto& some : strides) {
+      const Problem problem = make_bf16(random, {.queries = size.queries,
+                                                 .earlier = size.rows - size.queries,
+                                                 .heads = 6,
+                                                 .kv_heads = 3,
+                                                 .head_size = 128,
+                                                 .gaps = random.below(2) * 0.1});
+      for (const bool gathers : {false, true}) {
+        const Plan plan = line_plan_of(random, problem, some, gathers);
+        const Expected expected = testing::reference_of(problem, plan);
+        PlacedProblem placed(problem, device_, DType::bf16);
+        run_plan(placed.context(pool_), plan, placed.queries(), placed.memory(), problem.scale,
+                 placed.out());
+        EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected))
+            << size.queries << " of " << size.rows << ", stride " << some.front()
+            << (gathers ? ", gathers" : "");
+      }
+    }
+  }
+}
+
+TEST_F(CudaRunner, MoreStridesThanTheCopyEngineKnows) {
+  KINORA_FRESH_RANDOM(random);
+  const Problem problem = make_bf16(
+      random, {.queries = 150, .earlier = 3000, .heads = 40, .kv_heads = 4, .head_size = 128});
+  std::vector<int32_t> strides;
+  for (int32_t stride = 2; stride < 42; ++stride) strides.push_back(stride);
+  const Plan plan = line_plan_of(random, problem, strides, false);
+  const Expected expected = testing::reference_of(problem, plan);
+  PlacedProblem placed(problem, device_, DType::bf16);
+  run_plan(placed.context(pool_), plan, placed.queries(), placed.memory(), problem.scale,
+           placed.out());
+  EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected));
 }
 
 TEST_F(CudaRunner, PassesMergeInBf16) {

@@ -8,7 +8,9 @@
 namespace kinora::hopper {
 namespace {
 
+using Rows = Variant<true>;
 using Measuring = Variant<false, true, true, false, 2, true, true>;
+using Strided = Variant<false, true, true, false, 2, true, false, false, true>;
 using Pieces = Variant<false, true, true, false, 2, true, false, true>;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -26,25 +28,50 @@ Encode find_encode() {
   return reinterpret_cast<Encode>(function);
 }
 
-// rows [n, kv heads, 128] as (64 columns, rows, 2 halves, kv heads): a box is some rows of one
-// head, each half swizzled as the tensor cores want it. Rows beyond the last are read as zeros.
-CUtensorMap describe_rows(const ConstTensorView& view, uint32_t box_rows = block_keys,
-                          uint32_t box_halves = 2) {
+CUtensorMap describe(const std::byte* data, uint32_t rank, const cuuint64_t* sizes,
+                     const cuuint64_t* strides, const cuuint32_t* box) {
   static const Encode encode = find_encode();
-  const auto count = [](int64_t value) { return static_cast<cuuint64_t>(value); };
-  const cuuint64_t sizes[4] = {64, count(view.size(0)), 2, count(view.size(1))};
-  const cuuint64_t strides[3] = {count(view.stride(0) * 2), 128, count(view.stride(1) * 2)};
-  const cuuint32_t box[4] = {64, box_rows, box_halves, 1};
-  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   CUtensorMap map;
   const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<std::byte*>(view.raw()), sizes,
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<std::byte*>(data), sizes,
              strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error(ErrorKind::internal, "describing attention rows to the GPU failed with code " +
                                          std::to_string(static_cast<int>(status)));
   }
+  return map;
+}
+
+cuuint64_t count(int64_t value) { return static_cast<cuuint64_t>(value); }
+
+// rows [n, kv heads, 128] as (64 columns, rows, 2 halves, kv heads): a box is some rows of one
+// head, each half swizzled as the tensor cores want it. Rows beyond the last are read as zeros.
+CUtensorMap describe_rows(const ConstTensorView& view, uint32_t box_rows = block_keys,
+                          uint32_t box_halves = 2) {
+  const cuuint64_t sizes[4] = {64, count(view.size(0)), 2, count(view.size(1))};
+  const cuuint64_t strides[3] = {count(view.stride(0) * 2), 128, count(view.stride(1) * 2)};
+  const cuuint32_t box[4] = {64, box_rows, box_halves, 1};
+  return describe(view.raw(), 4, sizes, strides, box);
+}
+
+// The same rows by phase and step: a box is 128 rows that lie `stride` apart.
+StrideMap describe_stride(const ConstTensorView& view, int32_t stride) {
+  const StrideLayout layout(static_cast<int32_t>(view.size(0)), stride);
+  const int64_t row = view.stride(0) * 2;
+  const auto phases = [&](int64_t first, int64_t phase_count, int64_t steps) {
+    const cuuint64_t sizes[5] = {64, count(steps), count(phase_count), 2, count(view.size(1))};
+    const cuuint64_t strides[4] = {count(stride * row), count(row), 128, count(view.stride(1) * 2)};
+    const cuuint32_t box[5] = {64, block_keys, 1, 2, 1};
+    return describe(view.raw() + first * row, 5, sizes, strides, box);
+  };
+  // A map of nothing cannot be made and is not used: the other one takes its place.
+  StrideMap map;
+  if (layout.longer > 0) map.longer = phases(0, layout.longer, int64_t{layout.steps} + 1);
+  if (layout.steps > 0) map.shorter = phases(layout.longer, stride - layout.longer, layout.steps);
+  if (layout.longer == 0) map.longer = map.shorter;
+  if (layout.steps == 0) map.shorter = map.longer;
   return map;
 }
 
@@ -95,8 +122,17 @@ void launch(const Context& context, const cuda_attention::Problem& problem, cons
                               columns ? describe_rows(value_columns) : arguments.values,
                               static_cast<int32_t>(rows.keys.size(0))};
     launch_variant<Pieces>(context, attend_pieces<Pieces>, more, jobs);
-  } else if (lists.rows) {
-    launch_variant<Variant<true>>(context, attend<Variant<true>>, arguments, jobs);
+  } else if (lists.rows || !lists.strides.empty()) {
+    StridedArguments more{arguments, {}, {}, static_cast<int32_t>(rows.keys.size(0))};
+    for (size_t i = 0; i < lists.strides.size(); ++i) {
+      more.keys[i] = describe_stride(rows.keys, lists.strides[i]);
+      more.values[i] = describe_stride(rows.values, lists.strides[i]);
+    }
+    if (lists.rows) {
+      launch_variant<Rows>(context, attend_strided<Rows>, more, jobs);
+    } else {
+      launch_variant<Strided>(context, attend_strided<Strided>, more, jobs);
+    }
   } else if (problem.scores != nullptr) {
     launch_variant<Measuring>(context, attend<Measuring>, arguments, jobs);
   } else {

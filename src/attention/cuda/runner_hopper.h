@@ -2,6 +2,8 @@
 // compile and its registers are watched by the build.
 #pragma once
 
+#include <span>
+
 #include "attention/attention.h"
 #include "base/context.h"
 
@@ -16,10 +18,11 @@ constexpr int head_size = 128;
 // Whether the device has what the kernel needs and this program was compiled for it.
 bool runs_on(int device);
 
-// What a plan's segments are besides contiguous keys; not both.
+// What a plan's segments are besides contiguous keys. Pieces come without the others.
 struct ListKinds {
-  bool rows = false;    // strided or gathered
-  bool pieces = false;  // pieces or columns
+  bool rows = false;                   // read row by row
+  bool pieces = false;                 // pieces or columns
+  std::span<const int32_t> strides{};  // of strided keys, as DevicePlan has them
 };
 
 // One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight
