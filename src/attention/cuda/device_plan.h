@@ -33,7 +33,7 @@ struct DevicePlan {
   int64_t partial_rows = 0;
   int32_t repeats = 1;
   bool row_lists = false;          // segments to be read row by row
-  bool pieces = false;             // pieces or columns; never together with row lists or strides
+  bool pieces = false;             // pieces or columns; never together with row lists or `strides`
   bool covers_all = false;         // the first pass writes every query of every head
   std::vector<int32_t> strides{};  // of strided segments, as CudaPlan has them
   int64_t query_count = 0;         // of the queries and rows it was made for
@@ -42,6 +42,9 @@ struct DevicePlan {
   // Columns: head h has the places [h · head_columns, (h + 1) · head_columns) of `gathered`; −1
   // where there are fewer.
   int32_t head_columns = 0;
+  // Strided segments of plans made on the device: [heads] on the device, the stride of each head or
+  // 0; CudaSegment::shift is the head.
+  const int32_t* head_strides = nullptr;
   std::vector<std::shared_ptr<Buffer>> memory{};  // what the pointers point into,
   std::vector<Tensor> lists{};                    // and what they share with others
 };

@@ -36,7 +36,12 @@ inline Plan host_plan(const cuda_attention::DevicePlan& device_plan, int32_t kv_
   for (const CudaJob& job : jobs) {
     if (job.rows == 0) continue;
     const auto query_begin = static_cast<int64_t>(plan.query_rows.size());
-    for (int32_t row = 0; row < job.rows; ++row) {
+    if (job.listed != 0) {
+      const auto listed =
+          read_back(view.queries + job.query_begin + job.row_begin, job.rows, device);
+      plan.query_rows.insert(plan.query_rows.end(), listed.begin(), listed.end());
+    }
+    for (int32_t row = 0; job.listed == 0 && row < job.rows; ++row) {
       plan.query_rows.push_back(static_cast<int32_t>(job.query_begin + job.row_begin + row));
     }
     const auto gathered_begin = static_cast<int64_t>(plan.gathered.size());

@@ -92,6 +92,40 @@ __device__ inline void copy_box(void* target, const CUtensorMap* map, uint64_t* 
       : "memory");
 }
 
+// Tensor maps that the device changes: in shared memory, then published by a whole warp. Who copies
+// with one in a later kernel calls fence_map first.
+__device__ inline void set_map_address(CUtensorMap* map, const void* address) {
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(
+                   shared_address(map)),
+               "l"(address)
+               : "memory");
+}
+template <int Dimension>
+__device__ inline void set_map_size(CUtensorMap* map, uint32_t size) {
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], %1, %2;" ::"r"(
+                   shared_address(map)),
+               "n"(Dimension), "r"(size)
+               : "memory");
+}
+// Between the elements of dimension Dimension + 1, in bytes.
+template <int Dimension>
+__device__ inline void set_map_stride(CUtensorMap* map, uint64_t bytes) {
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], %1, %2;" ::"r"(
+                   shared_address(map)),
+               "n"(Dimension), "l"(bytes)
+               : "memory");
+}
+__device__ inline void publish_map(CUtensorMap* target, const CUtensorMap* map) {
+  asm volatile(
+      "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
+      " [%0], [%1], 128;" ::"l"(target),
+      "r"(shared_address(map))
+      : "memory");
+}
+__device__ inline void fence_map(const CUtensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
 // 16 bytes, or zeros where `bytes` is 0.
 __device__ inline void copy_16(uint32_t target, const void* source, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(source),

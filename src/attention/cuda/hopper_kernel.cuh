@@ -72,6 +72,49 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
+// A map of every s-th row, yet without a stride, and what it maps.
+struct StrideTemplate {
+  CUtensorMap keys;  // (64 columns, 1 step, 1 phase, 2 halves, kv heads)
+  CUtensorMap values;
+  const char* key_data = nullptr;
+  const char* value_data = nullptr;
+  int64_t key_row = 0;  // bytes from row to row
+  int64_t value_row = 0;
+  int32_t row_count = 0;
+};
+
+// The maps of heads whose stride the host does not know.  grid: (heads, keys and values, longer and
+// shorter), one warp
+template <int = 0>
+__global__ void make_stride_maps(const __grid_constant__ StrideTemplate a, const int32_t* strides,
+                                 HeadStrideMaps* maps) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __shared__ alignas(128) CUtensorMap map;
+  const int32_t stride = strides[blockIdx.x];
+  if (stride < 2) return;
+  const bool keys = blockIdx.y == 0, longer = blockIdx.z == 0;
+  const StrideLayout layout(a.row_count, stride);
+  const int32_t steps = layout.steps + (longer ? 1 : 0);
+  const int32_t phases = longer ? layout.longer : stride - layout.longer;
+  if (steps == 0 || phases == 0) return;  // no row is there
+  const int lane = static_cast<int>(threadIdx.x);
+  static_assert(sizeof(CUtensorMap) == 32 * sizeof(uint32_t));
+  reinterpret_cast<uint32_t*>(&map)[lane] =
+      reinterpret_cast<const uint32_t*>(keys ? &a.keys : &a.values)[lane];
+  __syncwarp();
+  if (lane == 0) {
+    const int64_t row = keys ? a.key_row : a.value_row;
+    set_map_address(&map, (keys ? a.key_data : a.value_data) + (longer ? 0 : layout.longer) * row);
+    set_map_size<1>(&map, static_cast<uint32_t>(steps));
+    set_map_size<2>(&map, static_cast<uint32_t>(phases));
+    set_map_stride<0>(&map, static_cast<uint64_t>(stride * row));
+  }
+  __syncwarp();
+  StrideMap& target = keys ? maps[blockIdx.x].keys : maps[blockIdx.x].values;
+  publish_map(longer ? &target.longer : &target.shorter, &map);
+#endif
+}
+
 // Lists made on the device.
 template <typename V>
 __global__ void __launch_bounds__(threads, 1)

@@ -38,6 +38,11 @@ struct StridedArguments {
   int32_t row_count = 0;
 };
 
+// The maps of one head whose stride the device has found.
+struct alignas(128) HeadStrideMaps {
+  StrideMap keys, values;
+};
+
 // What plans made on the device need besides.
 struct PieceArguments {
   Arguments all;
@@ -47,6 +52,7 @@ struct PieceArguments {
   CUtensorMap value_pairs;
   CUtensorMap key_columns;  // copies of columns, of all heads one after another
   CUtensorMap value_columns;
+  const HeadStrideMaps* strides = nullptr;  // [heads], where there are strided keys
   int32_t row_count = 0;
 };
 
@@ -74,7 +80,8 @@ template <bool GatherKeys, bool OverlapProducts = true, bool PingPong = true,
           bool WatchTime = false, int StageCount = 2, bool SkipRescale = true,
           bool MeasureBlocks = false, bool PieceKeys = false, bool StridedKeys = false>
 struct Variant {
-  static constexpr bool gather = GatherKeys;  // plans with gathered segments
+  static constexpr bool gather = GatherKeys;    // plans with gathered segments
+  static constexpr bool strided = StridedKeys;  // with strided ones
   static constexpr bool overlap = OverlapProducts;
   static constexpr bool ping_pong = PingPong;
   static constexpr bool watch = WatchTime;

@@ -144,11 +144,18 @@ __device__ void load_strided(const StridedArguments& arguments, Shared<V::stages
       });
 }
 
+__device__ inline void fence_maps(const HeadStrideMaps& maps) {
+  fence_map(&maps.keys.longer);
+  fence_map(&maps.keys.shorter);
+  fence_map(&maps.values.longer);
+  fence_map(&maps.values.shorter);
+}
+
 // How the four pieces of a block are copied: the fewer boxes, the less the copy engine has to do.
 enum class Boxes { whole, pairs, single };
 
-// Copies pieces of up to 32 adjacent keys, four to a block, columns from their copies, and
-// contiguous keys; one warp, whose lanes all announce what they have copied. Boxes outside memory
+// Copies pieces of up to 32 adjacent keys, four to a block, columns from their copies, and affine
+// keys; one warp, whose lanes all announce what they have copied. Boxes outside memory
 // are filled with zeros.
 template <typename V>
 __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& shared) {
@@ -160,6 +167,7 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
   const int piece = (lane >> 1) % pieces;
   const int half = lane & 1;
   Ring<V::stages> stage;
+  uint32_t fenced = 0;  // heads whose maps this thread has fenced, of the first 32
   for (Ring<2> slot;; slot.next()) {
     barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
     const CudaJob& job = shared.slots[slot.index].job;
@@ -209,9 +217,24 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
         begin = static_cast<int32_t>(cursor.segment.begin + cursor.at);
       }
       const bool column = info.stride == column_stride;
+      // Strided keys: the head whose maps they are in, and the phase, below zero (as ~phase) in
+      // the map of shorter ones; `begin` is the step.
+      int32_t head = 0, phase = 0;
+      if constexpr (V::strided) {
+        if (info.stride > 1) {
+          head = cursor.segment.shift;
+          const auto place = StrideLayout(arguments.row_count, info.stride).place(info.begin);
+          begin = place.step;
+          phase = place.of_longer != 0 ? place.phase : ~place.phase;
+          if (lane == 0 && (head >= 32 || (fenced >> head & 1) == 0)) {
+            fence_maps(arguments.strides[head]);
+            if (head < 32) fenced |= 1u << head;
+          }
+        }
+      }
       const auto copy = [&](__nv_bfloat16* tile, uint64_t* barrier, const CUtensorMap* contiguous,
                             const CUtensorMap* small, const CUtensorMap* pairs,
-                            const CUtensorMap* columns) {
+                            const CUtensorMap* columns, const StrideMap* strided) {
         if (lane == 0) {
           barrier_arrive_expect(barrier, tile_bytes);
         } else {
@@ -227,6 +250,11 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
           if (lane < pieces) {
             copy_box(tile + half * half_tile + piece * 2 * piece_keys * 64, pairs, barrier, 0,
                      begin, half, kv_head);
+          }
+        } else if (V::strided && info.stride > 1) {
+          if (lane == 0) {
+            copy_box(tile, phase >= 0 ? &strided->longer : &strided->shorter, barrier, 0, begin,
+                     phase >= 0 ? phase : ~phase, 0, kv_head);
           }
         } else if (lane == 0) {
           copy_box(tile, column ? columns : contiguous, barrier, 0, begin, 0, column ? 0 : kv_head);
@@ -248,7 +276,8 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
         }
       }
       copy(shared.keys[stage.index], &shared.full_key[stage.index], &arguments.all.keys,
-           &arguments.key_pieces, &arguments.key_pairs, &arguments.key_columns);
+           &arguments.key_pieces, &arguments.key_pairs, &arguments.key_columns,
+           V::strided ? &arguments.strides[head].keys : nullptr);
       // The next pieces come while the values wait for their buffer.
       if (block + 1 < blocks) {
         cursor.advance();
@@ -256,7 +285,8 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
       }
       barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
       copy(shared.values[stage.index], &shared.full_value[stage.index], &arguments.all.values,
-           &arguments.value_pieces, &arguments.value_pairs, &arguments.value_columns);
+           &arguments.value_pieces, &arguments.value_pairs, &arguments.value_columns,
+           V::strided ? &arguments.strides[head].values : nullptr);
       stage.next();
     }
   }

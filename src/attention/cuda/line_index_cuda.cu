@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/cuda/cuda_problem.cuh"
+#include "attention/cuda/grid_plan_cuda.h"
 #include "attention/cuda/line_plan_cuda.h"
 #include "attention/cuda/mma_cuda.cuh"
 #include "attention/cuda/runner_cuda.h"
@@ -348,6 +349,17 @@ DeviceLines find_lines(const Context& context, const QueryView& queries, const R
   cuda::launch({dim3(head_grid, 2), 1024, 0, stream}, "choosing attention lines", select_lines,
                probe.heads, selection(columns, lines.columns, lines.column_counts),
                selection(diagonals, lines.slashes, lines.slash_counts), probe.row_count);
+  if (std::ranges::any_of(heads, [](const LineHead& head) { return head.has_grid != 0; })) {
+    GridProbe grids;
+    grids.heads = probe.heads;
+    grids.columns = probe.columns;
+    grids.diagonals = cuda::device_data<float>(diagonals.view());
+    grids.size = probe.row_count;
+    grids.row_count = static_cast<int32_t>(rows.count());
+    grids.first_row = rows.ordinals.front();
+    grids.queries = probe.query_count;
+    lines.grids = find_grids(context, grids, heads);
+  }
   return lines;
 }
 

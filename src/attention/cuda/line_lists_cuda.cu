@@ -4,6 +4,7 @@
 // every column that its diagonals do not cover.
 #include <algorithm>
 
+#include "attention/cuda/grid_plan_cuda.h"
 #include "attention/cuda/line_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/cuda/scan_cuda.cuh"
@@ -28,7 +29,9 @@ struct LineBuild {
   int32_t query_count = 0;
   int32_t row_count = 0;
   int32_t limit_base = 0;
-  int32_t slots = 0;  // tiles of the head that has most
+  const int32_t* line_heads = nullptr;  // those without a grid
+  int32_t line_count = 0;
+  int32_t slots = 0;  // tiles of the one that has most
   int32_t job_rows = 0;
   int32_t block_keys = 0;
 
@@ -66,7 +69,7 @@ struct LineBuild {
 __global__ void __launch_bounds__(piece_threads) make_pieces(const __grid_constant__ LineBuild a) {
   __shared__ int32_t scratch[33];
   const int head = static_cast<int>(blockIdx.x);
-  if (a.heads[head].probed == 0) return;
+  if (a.heads[head].probed == 0 || a.heads[head].has_grid != 0) return;
   const int64_t list = int64_t{blockIdx.y} * a.head_count + head;
   const int32_t height = blockIdx.y == 0 ? tile_queries : a.last_height();
   const int32_t* slashes = a.slashes + int64_t{head} * a.most_slashes;
@@ -134,7 +137,7 @@ __device__ inline int32_t first_false(int32_t count, const Holds& holds) {
 __global__ void make_masks(const __grid_constant__ LineBuild a) {
   const int head = static_cast<int>(blockIdx.y), tile = static_cast<int>(blockIdx.x);
   const int32_t first = tile * tile_queries;
-  if (a.heads[head].probed == 0 || first >= a.query_count) return;
+  if (a.heads[head].probed == 0 || a.heads[head].has_grid != 0 || first >= a.query_count) return;
   const int32_t low = a.limit_base + first - 1;  // rows of the first and the last query
   const int32_t high = low + min(tile_queries, a.query_count - first) - 1;
   const int64_t list = a.list_of(head, tile);
@@ -171,9 +174,10 @@ __device__ inline CudaSegment band(int32_t begin, int32_t end) {
 // One thread a head and tile; slot 0 is the last tile, which reads most.
 __global__ void make_jobs(const __grid_constant__ LineBuild a) {
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at >= int64_t{a.slots} * a.head_count) return;
-  const auto head = static_cast<int32_t>(at % a.head_count);
-  const auto slot = static_cast<int32_t>(at / a.head_count);
+  if (at >= int64_t{a.slots} * a.line_count) return;
+  const auto index = static_cast<int32_t>(at % a.line_count);
+  const auto slot = static_cast<int32_t>(at / a.line_count);
+  const int32_t head = a.line_heads[index];
   const LineHead told = a.heads[head];
   // Queries of the bands, in tiles; then those that read everything, in tiles of their own.
   const int32_t bottom = min(told.bottom, a.query_count);
@@ -244,7 +248,7 @@ __global__ void make_jobs(const __grid_constant__ LineBuild a) {
       segment.trim(job.low, job.high);
       job.blocks += (segment.count + a.block_keys - 1) / a.block_keys;
     }
-    a.jobs[(int64_t{slot} * pieces + piece) * a.head_count + head] = job;
+    a.jobs[(int64_t{slot} * pieces + piece) * a.line_count + index] = job;
   }
 }
 
@@ -269,26 +273,48 @@ DevicePlan line_plan(const Context& context, const QueryView& queries, const Row
   build.limit_base = queries.ordinals.front() - rows.ordinals.front() + 1;
   build.job_rows = cut.job_rows;
   build.block_keys = cut.block_keys;
+  std::vector<int32_t> order;  // heads without a grid, then those with one
+  for (const int32_t has_grid : {0, 1}) {
+    for (size_t i = 0; i < heads.size(); ++i) {
+      if (heads[i].has_grid == has_grid) order.push_back(static_cast<int32_t>(i));
+    }
+    if (has_grid == 0) build.line_count = static_cast<int32_t>(order.size());
+  }
+  bool probed = false;
   for (const LineHead& head : heads) {
+    plan.pieces = plan.pieces || head.probed != 0;
+    probed = probed || (head.probed != 0 && head.has_grid == 0);
+    if (head.has_grid != 0) continue;
     const int64_t bottom = std::min<int64_t>(head.bottom, queries.count());
     const auto tiles = [](int64_t count) { return (count + tile_queries - 1) / tile_queries; };
     build.slots = std::max(build.slots,
                            static_cast<int32_t>(tiles(queries.count() - bottom) + tiles(bottom)));
-    plan.pieces = plan.pieces || head.probed != 0;
   }
   const auto make = [&](size_t bytes) {
     plan.memory.push_back(Buffer::allocate(context.device, std::max<size_t>(bytes, 1)));
     return plan.memory.back()->data();
   };
   const auto tiles = static_cast<size_t>(build.slots) * heads.size();
-  const size_t job_count = tiles * static_cast<size_t>(tile_queries / cut.job_rows);
   const Tensor told = cuda::upload(context, heads);
+  const Tensor ordered = cuda::upload(context, std::span<const int32_t>(order));
   build.heads = cuda::device_data<LineHead>(told.view());
-  build.jobs = reinterpret_cast<CudaJob*>(make(job_count * sizeof(CudaJob)));
-  build.segments =
-      reinterpret_cast<CudaSegment*>(make(tiles * tile_segments * sizeof(CudaSegment)));
+  build.line_heads = cuda::device_data<int32_t>(ordered.view());
+  GridTiles grids = count_grid_tiles(heads, queries.count(), rows.count());
+  // Jobs of grids that read everything come first, the others, which read least, last.
+  const auto tile_jobs = static_cast<size_t>(tile_queries / cut.job_rows);
+  const size_t full_jobs =
+      static_cast<size_t>(grids.full_slots) * static_cast<size_t>(grids.count) * tile_jobs;
+  const size_t line_jobs =
+      static_cast<size_t>(build.slots) * static_cast<size_t>(build.line_count) * tile_jobs;
+  const size_t other_jobs =
+      static_cast<size_t>(grids.other_slots) * static_cast<size_t>(grids.count) * tile_jobs;
+  const size_t job_count = full_jobs + line_jobs + other_jobs;
+  auto* jobs = reinterpret_cast<CudaJob*>(make(job_count * sizeof(CudaJob)));
+  build.jobs = jobs + full_jobs;
+  build.segments = reinterpret_cast<CudaSegment*>(
+      make((tiles * tile_segments + grids.segment_count()) * sizeof(CudaSegment)));
   Tensor runs, counts;
-  if (plan.pieces) {
+  if (probed) {
     build.columns = cuda::device_data<int32_t>(lines.columns.view());
     build.column_counts = cuda::device_data<int32_t>(lines.column_counts.view());
     build.slashes = cuda::device_data<int32_t>(lines.slashes.view());
@@ -327,9 +353,32 @@ DevicePlan line_plan(const Context& context, const QueryView& queries, const Row
     plan.head_columns = build.most_columns;
     plan.lists.push_back(lines.columns);
   }
-  cuda::launch({cuda::blocks_for(static_cast<int64_t>(tiles), 128), 128, 0, stream},
+  cuda::launch({cuda::blocks_for(int64_t{build.slots} * build.line_count, 128), 128, 0, stream},
                "listing attention jobs", make_jobs, build);
-  plan.view.jobs = build.jobs;
+  if (grids.count > 0) {
+    grids.heads = build.heads;
+    grids.grids = cuda::device_data<FoundGrid>(lines.grids.view());
+    grids.grid_heads = build.line_heads + build.line_count;
+    grids.limit_base = build.limit_base;
+    grids.first_row = rows.ordinals.front();
+    grids.first_query = queries.ordinals.front();
+    grids.job_rows = cut.job_rows;
+    grids.block_keys = cut.block_keys;
+    grids.segment_begin = static_cast<int64_t>(tiles * tile_segments);
+    grids.segments = build.segments + grids.segment_begin;
+    grids.queries =
+        reinterpret_cast<int32_t*>(make(static_cast<size_t>(grids.count) *
+                                        static_cast<size_t>(grids.query_count) * sizeof(int32_t)));
+    const size_t stride_bytes = heads.size() * sizeof(int32_t);
+    grids.strides = reinterpret_cast<int32_t*>(make(stride_bytes));
+    cuda::check(cudaMemsetAsync(grids.strides, 0, stride_bytes, stream), "clearing strides");
+    grids.full_jobs = jobs;
+    grids.other_jobs = build.jobs + line_jobs;
+    list_grid_tiles(context, grids);
+    plan.view.queries = grids.queries;
+    plan.head_strides = grids.strides;
+  }
+  plan.view.jobs = jobs;
   plan.view.segments = build.segments;
   plan.view.limit_base = build.limit_base;
   plan.view.next = reinterpret_cast<int32_t*>(make(sizeof(int32_t)));

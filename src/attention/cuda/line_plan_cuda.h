@@ -20,6 +20,32 @@ struct LineHead {
   // Instead of bands: lines that the last queries find strongest.
   int32_t probed = 0;  // 0 or 1
   StrongestLines strongest{};
+  // Or, where it is probed, a grid that they show.
+  int32_t has_grid = 0;  // 0 or 1
+  GridLook grid{};
+};
+
+// Phases of a grid that the device has room for.
+constexpr int32_t most_grid_phases = 16;
+// The largest stride of a grid on the device.
+constexpr int32_t most_grid_stride = 4096;
+
+// Whether the device makes the plan of such a grid. Left to the CPU are windows around queries that
+// lie a stride apart, and windows too small to close the gaps that horizontal lines leave.
+inline bool plans_grid(const GridLook& grid) {
+  if (grid.phases > most_grid_phases || grid.stride > most_grid_stride) return false;
+  if (grid.slash != 0) return grid.local == 0;
+  return grid.local == 0 || grid.horizontal == 0 || grid.local > grid.phases;
+}
+
+// A grid as it was found: LineIndex's, by row ordinals.
+struct FoundGrid {
+  int32_t stride;  // 0: the head has no grid
+  int32_t local;
+  int32_t vertical_count;  // found whether or not the lines are wanted
+  int32_t slash_count;
+  int32_t vertical[most_grid_phases];
+  int32_t slash[most_grid_phases];
 };
 
 // The strongest lines of every probed head.
@@ -28,6 +54,7 @@ struct DeviceLines {
   Tensor column_counts;  // i32 [heads]
   Tensor slashes;        // i32 [heads, most diagonals], increasing
   Tensor slash_counts;   // i32 [heads]
+  Tensor grids;          // FoundGrid [heads], as bytes; undefined where no head has one
 };
 
 // Finds them: the attention of the last 64 queries, summed along columns and diagonals, of which

@@ -12,6 +12,7 @@
 #include "attention/cuda/runner_cuda.h"
 #include "attention/policies/policy.h"
 #include "attention/report.h"
+#include "attention/search/grid_search.h"
 #include "attention/search/probe.h"
 
 namespace kinora {
@@ -19,6 +20,7 @@ namespace {
 
 using cuda_attention::DeviceLines;
 using cuda_attention::DevicePlan;
+using cuda_attention::FoundGrid;
 using cuda_attention::LineHead;
 using testing::allowed;
 using testing::error_of;
@@ -45,11 +47,35 @@ Problem problem_of(Random& random, const Kind& kind, int64_t queries, int64_t ea
   return problem;
 }
 
-// Heads that all differ: bands of some sizes, everything, and strongest lines.
+// A grid of any kind that the device plans, its stride given or searched.
+GridLook random_grid(Random& random) {
+  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
+  GridLook grid;
+  const int32_t kinds = 1 + size(7);
+  grid.horizontal = kinds & 1;
+  grid.vertical = kinds >> 1 & 1;
+  grid.slash = kinds >> 2 & 1;
+  grid.sink = size(2) * size(60);
+  grid.phases = 1 + size(2) * size(5);
+  grid.stride = size(2) * (1 + size(size(2) == 0 ? 30 : 700));
+  grid.most_stride = 8 + size(2) * size(300);
+  if (grid.slash == 0 && size(2) == 0) grid.local = grid.phases + 1 + size(200);
+  return grid;
+}
+
+// Heads that all differ: bands of some sizes, everything, strongest lines, and grids.
 std::vector<LineHead> random_heads(Random& random, int64_t count) {
   std::vector<LineHead> heads(static_cast<size_t>(count));
   const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
+  // Sometimes grids alone, sometimes none.
+  const int64_t grids = random.below(4);
   for (LineHead& head : heads) {
+    if (grids == 3 || (grids > 0 && random.below(2) == 0)) {
+      head.probed = 1;
+      head.has_grid = 1;
+      head.grid = random_grid(random);
+      continue;
+    }
     if (random.below(3) > 0) {
       head.probed = 1;
       head.strongest = {size(150), size(40), size(90), size(110)};
@@ -74,10 +100,25 @@ Plan cpu_plan(const Problem& problem, const std::vector<LineHead>& heads,
               const DeviceLines& lines) {
   const std::vector<Region> regions =
       cut_regions(Boundary::none, problem.queries(), problem.memory());
+  std::vector<FoundGrid> grids;
+  if (lines.grids.defined()) {
+    grids = testing::read_back(reinterpret_cast<const FoundGrid*>(lines.grids.view().raw()),
+                               std::ssize(heads), lines.grids.device());
+  }
   PlanBuilder builder(problem.queries(), problem.memory());
   for (size_t head = 0; head < heads.size(); ++head) {
     LineIndex index;
-    if (heads[head].probed) {
+    if (heads[head].has_grid) {
+      const GridLook& look = heads[head].grid;
+      const FoundGrid& grid = grids.at(head);
+      const std::vector<int32_t> vertical(grid.vertical, grid.vertical + grid.vertical_count);
+      index.sink = look.sink;
+      index.local = grid.local;
+      index.stride = grid.stride;
+      if (look.horizontal) index.horizontal = vertical;
+      if (look.vertical) index.vertical = vertical;
+      if (look.slash) index.slash.assign(grid.slash, grid.slash + grid.slash_count);
+    } else if (heads[head].probed) {
       const auto counts = testing::ints_of(lines.column_counts);
       const auto slash_counts = testing::ints_of(lines.slash_counts);
       index.columns = some_of(testing::ints_of(lines.columns), head, heads.size(), counts[head]);
@@ -166,8 +207,7 @@ TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
     for (const auto& [queries, earlier] : sizes) {
       const Problem problem = problem_of(random, kind, queries, earlier);
       std::vector<LineHead> heads = random_heads(random, 6);
-      heads[0].probed = 1;
-      heads[0].strongest = {20, 3, 30, 5};
+      heads[0] = {.probed = 1, .strongest = {20, 3, 30, 5}};
       PlacedProblem placed(problem, device_, kind.type, kind.type);
       const DeviceLines lines = cuda_attention::find_lines(placed.context(pool_), placed.queries(),
                                                            placed.memory(), problem.scale, heads);
@@ -189,6 +229,66 @@ TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
                          wanted.columns, wanted.forced_columns);
         expect_strongest(some_of(slashes, head, heads.size(), slash_counts[head]), probe.diagonals,
                          wanted.slashes, wanted.forced_slashes);
+      }
+    }
+  }
+}
+
+TEST_F(CudaLines, FindsTheGridsOfTheCpusSearch) {
+  KINORA_FRESH_RANDOM(random);
+  for (const Kind& kind : kinds) {
+    for (const auto& [queries, earlier] : sizes) {
+      const Problem problem = problem_of(random, kind, queries, earlier);
+      std::vector<LineHead> heads(6);
+      for (LineHead& head : heads) {
+        head.probed = head.has_grid = 1;
+        head.grid = random_grid(random);
+      }
+      PlacedProblem placed(problem, device_, kind.type, kind.type);
+      const DeviceLines lines = cuda_attention::find_lines(placed.context(pool_), placed.queries(),
+                                                           placed.memory(), problem.scale, heads);
+      const auto found = testing::read_back(
+          reinterpret_cast<const FoundGrid*>(lines.grids.view().raw()), 6, device_);
+      const auto regions = cut_regions(Boundary::none, problem.queries(), problem.memory());
+      const Region& region = regions.at(0);
+      for (size_t head = 0; head < heads.size(); ++head) {
+        const Probe probe = probe_region(Context(pool_), problem.queries(), problem.memory(),
+                                         region, static_cast<int>(head), problem.scale);
+        const GridLook& look = heads[head].grid;
+        const GridLines wanted{look.horizontal != 0, look.vertical != 0, look.slash != 0,
+                               look.phases};
+        const FoundGrid& grid = found[head];
+        const GridFit best = look.stride > 0
+                                 ? fit_grid(region, probe, look.stride, wanted)
+                                 : search_grid(region, probe, least_stride,
+                                               largest_stride(region, look.most_stride), wanted);
+        if (look.stride > 0) ASSERT_EQ(grid.stride, look.stride);
+        ASSERT_GT(grid.stride, 0);
+        const int32_t phases = std::min(look.phases, grid.stride);
+        ASSERT_EQ(grid.vertical_count, phases);
+        ASSERT_EQ(grid.slash_count, look.slash != 0 ? phases : 0);
+        EXPECT_EQ(grid.local, look.local > 0 || look.slash != 0 ? look.local : grid.stride);
+        // What the found lines hold by the CPU's probe, beyond an even share.
+        const auto held = [&](const std::vector<float>& weights, int32_t first,
+                              const int32_t* list) {
+          double total = 0;
+          for (size_t i = 0; i < weights.size(); ++i) {
+            const auto phase = static_cast<int32_t>((i + static_cast<size_t>(first)) %
+                                                    static_cast<size_t>(grid.stride));
+            if (std::find(list, list + phases, phase) != list + phases) {
+              total += static_cast<double>(weights[i]);
+            }
+          }
+          return total / static_cast<double>(probe.queries) -
+                 static_cast<double>(phases) / grid.stride;
+        };
+        EXPECT_TRUE(std::is_sorted(grid.vertical, grid.vertical + phases));
+        double gain = 0;
+        if (look.vertical != 0 || look.slash == 0) {
+          gain += held(probe.columns, problem.row_ordinals.front(), grid.vertical);
+        }
+        if (look.slash != 0) gain += held(probe.diagonals, 0, grid.slash);
+        EXPECT_NEAR(gain, best.gain, 1e-3) << queries << ' ' << earlier << " head " << head;
       }
     }
   }
@@ -220,7 +320,9 @@ TEST_F(CudaLines, PoliciesAttendAsOnTheCpu) {
   for (const char* name :
        {"a-shape:sink=40,local=2000", "tri-shape:sink=40,local=1000,bottom=2000", "sf-fixed",
         "sf-strided", "a-shape:sink=40,local=2000,boundary=both", "grid:stride=24",
-        "vertical-slash:verticals=400,slashes=300,boundary=key", "a-shape:last=0+delta=7"}) {
+        "grid:stride=24,phases=3,lines=hv", "grid:stride=7,lines=s",
+        "grid:stride=40,phases=2,lines=vs", "vertical-slash:verticals=400,slashes=300,boundary=key",
+        "a-shape:last=0+delta=7"}) {
     const bool plain = random.below(2) == 0;
     Problem problem = make_problem(random, {.queries = 400,
                                             .earlier = 700,

@@ -131,8 +131,9 @@ void launch_jobs(const Context& context, cudaStream_t stream, const DevicePlan& 
   if (problem.plan.job_count == 0) return;
   const bool weighted = problem.weights != nullptr;
   if (plan.kernel == Kernel::hopper) {
-    hopper::launch(context, problem, rows, {plan.row_lists, plan.pieces, plan.strides},
-                   columns.keys, columns.values);
+    hopper::launch(context, problem, rows,
+                   {plan.row_lists, plan.pieces, plan.strides, plan.head_strides}, columns.keys,
+                   columns.values);
   } else if (plan.kernel == Kernel::simple) {
     weighted ? launch_simple<true>(stream, problem, plan.repeats)
              : launch_simple<false>(stream, problem, plan.repeats);

@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include "attention/cuda/hopper_kernel.cuh"
+#include "base/buffer.h"
 #include "base/cuda_support.h"
 
 namespace kinora::hopper {
@@ -12,6 +13,8 @@ using Rows = Variant<true>;
 using Measuring = Variant<false, true, true, false, 2, true, true>;
 using Strided = Variant<false, true, true, false, 2, true, false, false, true>;
 using Pieces = Variant<false, true, true, false, 2, true, false, true>;
+
+using PiecesAndGrids = Variant<false, true, true, false, 2, true, false, true, true>;
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
@@ -75,6 +78,30 @@ StrideMap describe_stride(const ConstTensorView& view, int32_t stride) {
   return map;
 }
 
+// Maps for strides that only the device knows, [heads].
+std::shared_ptr<Buffer> describe_strides(const Context& context, const RowSet& rows,
+                                         const int32_t* strides, int32_t heads) {
+  const auto one = [](const ConstTensorView& view) {
+    const cuuint64_t row = count(view.stride(0) * 2);
+    const cuuint64_t sizes[5] = {64, 1, 1, 2, count(view.size(1))};
+    const cuuint64_t pitches[4] = {row, row, 128, count(view.stride(1) * 2)};
+    const cuuint32_t box[5] = {64, block_keys, 1, 2, 1};
+    return describe(view.raw(), 5, sizes, pitches, box);
+  };
+  const StrideTemplate base{one(rows.keys),
+                            one(rows.values),
+                            reinterpret_cast<const char*>(rows.keys.raw()),
+                            reinterpret_cast<const char*>(rows.values.raw()),
+                            rows.keys.stride(0) * 2,
+                            rows.values.stride(0) * 2,
+                            static_cast<int32_t>(rows.keys.size(0))};
+  auto maps = Buffer::allocate(context.device, static_cast<size_t>(heads) * sizeof(HeadStrideMaps));
+  cuda::launch({dim3(static_cast<unsigned int>(heads), 2, 2), 32, 0, cuda::enter(context)},
+               "describing attention rows", make_stride_maps<>, base, strides,
+               reinterpret_cast<HeadStrideMaps*>(maps->data()));
+  return maps;
+}
+
 template <typename V, typename A>
 void launch_variant(const Context& context, void (*kernel)(A), const A& arguments, int jobs) {
   constexpr size_t bytes = sizeof(Shared<V::stages>) + 1024;
@@ -113,15 +140,22 @@ void launch(const Context& context, const cuda_attention::Problem& problem, cons
   if (lists.pieces) {
     // Without columns any other map does: it is not used.
     const bool columns = key_columns.raw() != nullptr;
-    const PieceArguments more{arguments,
-                              describe_rows(rows.keys, piece_keys, 1),
-                              describe_rows(rows.values, piece_keys, 1),
-                              describe_rows(rows.keys, 2 * piece_keys, 1),
-                              describe_rows(rows.values, 2 * piece_keys, 1),
-                              columns ? describe_rows(key_columns) : arguments.keys,
-                              columns ? describe_rows(value_columns) : arguments.values,
-                              static_cast<int32_t>(rows.keys.size(0))};
-    launch_variant<Pieces>(context, attend_pieces<Pieces>, more, jobs);
+    PieceArguments more{arguments,
+                        describe_rows(rows.keys, piece_keys, 1),
+                        describe_rows(rows.values, piece_keys, 1),
+                        describe_rows(rows.keys, 2 * piece_keys, 1),
+                        describe_rows(rows.values, 2 * piece_keys, 1),
+                        columns ? describe_rows(key_columns) : arguments.keys,
+                        columns ? describe_rows(value_columns) : arguments.values,
+                        nullptr,
+                        static_cast<int32_t>(rows.keys.size(0))};
+    if (lists.head_strides == nullptr) {
+      launch_variant<Pieces>(context, attend_pieces<Pieces>, more, jobs);
+    } else {
+      const auto maps = describe_strides(context, rows, lists.head_strides, problem.target.heads);
+      more.strides = reinterpret_cast<const HeadStrideMaps*>(maps->data());
+      launch_variant<PiecesAndGrids>(context, attend_pieces<PiecesAndGrids>, more, jobs);
+    }
   } else if (lists.rows || !lists.strides.empty()) {
     StridedArguments more{arguments, {}, {}, static_cast<int32_t>(rows.keys.size(0))};
     for (size_t i = 0; i < lists.strides.size(); ++i) {

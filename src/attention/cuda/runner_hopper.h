@@ -18,11 +18,12 @@ constexpr int head_size = 128;
 // Whether the device has what the kernel needs and this program was compiled for it.
 bool runs_on(int device);
 
-// What a plan's segments are besides contiguous keys. Pieces come without the others.
+// What a plan's segments are besides contiguous keys. Pieces come without rows and `strides`.
 struct ListKinds {
-  bool rows = false;                   // read row by row
-  bool pieces = false;                 // pieces or columns
-  std::span<const int32_t> strides{};  // of strided keys, as DevicePlan has them
+  bool rows = false;                      // read row by row
+  bool pieces = false;                    // pieces or columns
+  std::span<const int32_t> strides{};     // of strided keys, as DevicePlan has them
+  const int32_t* head_strides = nullptr;  // likewise
 };
 
 // One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight

@@ -40,6 +40,19 @@ struct StrongestLines {
   int32_t forced_slashes = 0;
 };
 
+// The same of a grid: stride and phases as docs/methods/grid.md finds them.
+struct GridLook {
+  int32_t sink = 0;
+  int32_t local = 0;  // 0: one stride, or nothing where there are slashes
+  int32_t phases = 1;
+  int32_t stride = 0;  // 0: searched up to most_stride
+  int32_t most_stride = 0;
+  // Which lines it has, 0 or 1 each.
+  int32_t horizontal = 0;
+  int32_t vertical = 0;
+  int32_t slash = 0;
+};
+
 // Queries per tile. A tile reads what any of its queries asks for, so each slash costs `slash_tile`
 // more keys, and bands around queries that lie a stride apart merge into at most `comb_tile`
 // strides; everything else is better off with tall tiles.

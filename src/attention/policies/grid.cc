@@ -39,6 +39,17 @@ LineIndex resolve_grid(const Grid& grid, const Region& region, const Probe& prob
   return index;
 }
 
+GridLook look_for_grid(const Grid& grid) {
+  return {.sink = grid.sink,
+          .local = grid.local,
+          .phases = grid.phases,
+          .stride = grid.stride,
+          .most_stride = grid.max_stride,
+          .horizontal = grid.horizontal,
+          .vertical = grid.vertical,
+          .slash = grid.slash};
+}
+
 std::string grid_text(const Grid& grid) {
   const std::string stride = grid.stride > 0 ? fmt::format("stride {}", grid.stride)
                                              : fmt::format("any stride to {}", grid.max_stride);
@@ -125,6 +136,7 @@ AttentionPolicy grid_policy() {
       .resolve = resolve_grid,
       .text = grid_text,
       .needs_probe = true,
+      .look = look_for_grid,
       .problem = grid_problem,
       .shapes = grid_shapes,
       .candidates = grid_candidates});

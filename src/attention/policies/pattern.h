@@ -48,6 +48,8 @@ struct PatternKind {
   // What resolving takes from the probe, where it is nothing but the strongest lines: a GPU then
   // finds them itself. Absent: something else, or no probe.
   std::function<StrongestLines(const SizeValues&)> strongest{};
+  // The same where it is nothing but a grid.
+  std::function<GridLook(const SizeValues&)> look{};
   std::function<std::string(const SizeValues&)> text{};     // of the sizes, for reports
   std::function<std::string(const SizeValues&)> problem{};  // why sizes make no sense; empty: none
   // The ways in which a pattern can use a budget; empty: by its sizes as they are.

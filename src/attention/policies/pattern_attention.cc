@@ -42,6 +42,13 @@ std::optional<cuda_attention::LineHead> device_head(const HeadChoice& choice, in
     head.strongest = spec.kind->strongest(spec.sizes);
     return head;
   }
+  if (spec.kind->look) {
+    head.probed = 1;
+    head.has_grid = 1;
+    head.grid = spec.kind->look(spec.sizes);
+    if (!cuda_attention::plans_grid(head.grid)) return std::nullopt;
+    return head;
+  }
   if (spec.kind->needs_probe) return std::nullopt;
   const LineIndex index = resolve(spec, {}, {});
   LineIndex bands;

@@ -77,6 +77,7 @@ struct LinePattern {
   std::function<std::string(const Sizes&)> text;
   bool needs_probe = false;
   std::function<StrongestLines(const Sizes&)> strongest{};
+  std::function<GridLook(const Sizes&)> look{};
   std::function<std::string(const Sizes&)> problem{};
   std::function<void(Sizes&, int32_t frame_stride)> follow_frames{};  // sizes that were not given
   std::function<std::vector<Sizes>(const Sizes&)> shapes{};
@@ -98,6 +99,11 @@ std::shared_ptr<const PatternKind> pattern_kind(const LinePattern<Sizes>& patter
   if (pattern.strongest) {
     kind->strongest = [pattern](const SizeValues& values) {
       return pattern.strongest(pattern.sizes.unpack(values));
+    };
+  }
+  if (pattern.look) {
+    kind->look = [pattern](const SizeValues& values) {
+      return pattern.look(pattern.sizes.unpack(values));
     };
   }
   if (pattern.problem) {
