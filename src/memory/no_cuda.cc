@@ -12,9 +12,13 @@ void copy_rows(const Context&, const std::byte*, int64_t, std::span<const int32_
   no_cuda();
 }
 
-void put_clusters(const Context&, const int32_t*, const float*, int64_t, TensorView, TensorView) {
+void put_clusters(const Context&, const StagedClusters&, const ClusterRows&) { no_cuda(); }
+void unit_rows(const Context&, ConstTensorView, TensorView) { no_cuda(); }
+void nearest_clusters(const Context&, ConstTensorView, ConstTensorView, ConstTensorView,
+                      ConstTensorView, int64_t, TensorView, TensorView) {
   no_cuda();
 }
+void nearest_earlier(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 void arrange_queries(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }
 void add_cluster_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
   no_cuda();

@@ -12,8 +12,9 @@ const float* floats(const PinnedBuffer& buffer) {
 
 }  // namespace
 
-void ArrivingRows::start(const Context& context, int layer, const StoredRows& rows,
-                         std::span<const int32_t> places, std::span<const int32_t> older) {
+void ArrivingRows::start(const Context& context, int layer, std::vector<int32_t> tokens,
+                         size_t fresh, const Tensor& keys, const Tensor& values,
+                         const Tensor& near) {
   Layer& target = layers_[static_cast<size_t>(layer)];
   int64_t held = 0;
   for (const Copy& copy : target.copies) held += static_cast<int64_t>(copy.fresh);
@@ -28,37 +29,35 @@ void ArrivingRows::start(const Context& context, int layer, const StoredRows& ro
     copy = std::move(target.spare.back());
     target.spare.pop_back();
   }
-  copy.fresh = places.size();
-  copy.tokens.clear();
-  std::vector<int32_t> all(places.begin(), places.end());
-  all.insert(all.end(), older.begin(), older.end());
-  for (const int32_t row : all) copy.tokens.push_back(rows.ordinal(row));
-
-  const Tensor keys = rows.plain_keys_there(context, all), values = rows.values_there(context, all);
-  const auto bytes = static_cast<size_t>(keys.bytes());
-  target.width = bytes / sizeof(float) / std::max<size_t>(1, all.size());
-  if (copy.keys.size() < bytes) {
-    copy.keys = PinnedBuffer(bytes);
-    copy.values = PinnedBuffer(bytes);
-  }
-  copy_async(context, copy.keys.data(), keys.view().raw(), bytes);
-  copy_async(context, copy.values.data(), values.view().raw(), bytes);
+  copy.fresh = fresh;
+  copy.tokens = std::move(tokens);
+  target.width = static_cast<size_t>(keys.elements()) / std::max<size_t>(1, copy.tokens.size());
+  const auto bring = [&](PinnedBuffer& to, const Tensor& from) {
+    const auto bytes = static_cast<size_t>(from.bytes());
+    if (to.size() < bytes) to = PinnedBuffer(bytes);
+    copy_async(context, to.data(), from.view().raw(), bytes);
+  };
+  bring(copy.keys, keys);
+  bring(copy.values, values);
+  bring(copy.near, near);
   if (!target.copied) target.copied = std::make_unique<GpuEvent>(context.device);
   target.copied->record(context);
   target.copies.push_back(std::move(copy));
 }
 
-std::vector<MosaicRow> ArrivingRows::wait(int layer) {
+ArrivingRows::Arrived ArrivingRows::wait(int layer) const {
   const Layer& from = layers_[static_cast<size_t>(layer)];
   from.copied->wait();
   const Copy& newest = from.copies.back();
-  std::vector<MosaicRow> rows;
+  Arrived arrived;
   for (size_t i = 0; i < newest.fresh; ++i) {
-    rows.push_back({newest.tokens[i],
-                    {floats(newest.keys) + i * from.width, from.width},
-                    {floats(newest.values) + i * from.width, from.width}});
+    arrived.rows.push_back({newest.tokens[i],
+                            {floats(newest.keys) + i * from.width, from.width},
+                            {floats(newest.values) + i * from.width, from.width}});
   }
-  return rows;
+  const auto* near = reinterpret_cast<const std::array<int32_t, 2>*>(newest.near.data());
+  arrived.near = {near, newest.fresh};
+  return arrived;
 }
 
 FetchRows ArrivingRows::fetch(int layer) const {

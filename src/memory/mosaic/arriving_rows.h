@@ -4,6 +4,7 @@
 // loose can be split without asking the GPU.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -11,8 +12,8 @@
 #include <vector>
 
 #include "base/gpu.h"
+#include "base/tensor.h"
 #include "memory/mosaic/mosaic_index.h"
-#include "memory/partial/stored_rows.h"
 
 namespace kinora {
 
@@ -21,12 +22,16 @@ class ArrivingRows {
   // Keeps about this many of the newest rows of a layer.
   ArrivingRows(int layers, int64_t kept) : kept_(kept), layers_(static_cast<size_t>(layers)) {}
 
-  // Rows at these places of a layer, which may be followed by `older` ones that are wanted again.
-  // Only starts the copies.
-  void start(const Context& context, int layer, const StoredRows& rows,
-             std::span<const int32_t> places, std::span<const int32_t> older);
-  // Waits for the newest copy of a layer and goes through its rows, without the older ones.
-  std::vector<MosaicRow> wait(int layer);
+  // Rows of these tokens on a GPU, f32 [tokens, …] each: the first `fresh` ones are new, the others
+  // older ones that are wanted again. `near` is i32 [fresh, 2]. Only starts the copies.
+  void start(const Context& context, int layer, std::vector<int32_t> tokens, size_t fresh,
+             const Tensor& keys, const Tensor& values, const Tensor& near);
+  // Waits for the newest copy of a layer: its new rows, and what is near to each.
+  struct Arrived {
+    std::vector<MosaicRow> rows;
+    std::span<const std::array<int32_t, 2>> near;
+  };
+  Arrived wait(int layer) const;
   // Of rows that were kept, or came as older ones.
   FetchRows fetch(int layer) const;
   // Forgets rows of tokens from this one on.
@@ -35,6 +40,7 @@ class ArrivingRows {
  private:
   struct Copy {
     PinnedBuffer keys, values;  // f32 [tokens, width]
+    PinnedBuffer near;          // i32 [fresh, 2]
     std::vector<int32_t> tokens;
     size_t fresh = 0;  // of the tokens; the others are older ones
   };

@@ -1,6 +1,7 @@
 #include "memory/mosaic/cluster_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -13,6 +14,8 @@ namespace {
 
 // Queries whose scores are held at a time: with thousands of clusters they are many.
 constexpr int64_t most_tokens = 64;
+// Clusters that new keys meet at a time.
+constexpr int64_t most_clusters = 16384;
 
 // On the context's device. Pageable memory is read before the call returns.
 template <typename Number>
@@ -24,10 +27,11 @@ Tensor placed(const Context& context, const std::vector<Number>& numbers) {
 
 }  // namespace
 
-ClusterTable::ClusterTable(const RowLayout& layout, Device device)
+ClusterTable::ClusterTable(const RowLayout& layout, Device device, int64_t most_rows)
     : device_(device),
       kv_heads_(layout.kv_heads),
       head_size_(layout.head_size),
+      most_rows_(most_rows),
       dtype_(layout.dtype == DType::f32 ? DType::f32 : DType::bf16),
       layers_(static_cast<size_t>(layout.layers)) {}
 
@@ -64,49 +68,57 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
     for (size_t id = 0; id < places.size(); ++id) {
       if (places[id] < 0 || there[id]) continue;
       table.list.clear(static_cast<size_t>(places[id]));
+      table.changed.push_back(places[id]);
       table.free.push_back(places[id]);
       places[id] = -1;
     }
     table.known[p] = std::move(now);
   }
-  // A place may have changed twice, or be free again.
   std::sort(table.changed.begin(), table.changed.end());
   table.changed.erase(std::unique(table.changed.begin(), table.changed.end()), table.changed.end());
-  std::erase_if(table.changed,
-                [&](int32_t place) { return table.list.rows[static_cast<size_t>(place)] == 0; });
   if (table.changed.empty()) return;
   const size_t count = table.changed.size(), row = 2 * static_cast<size_t>(width());
-  const size_t bytes = count * (sizeof(int32_t) + row * sizeof(float));
+  const size_t bytes = count * (3 + row) * sizeof(float);
   if (table.read) table.read->wait();  // what it reads is about to change
   if (table.staged.size() < bytes) table.staged = PinnedBuffer(bytes + bytes / 2);
-  std::memcpy(table.staged.data(), table.changed.data(), count * sizeof(int32_t));
-  auto* to = reinterpret_cast<float*>(table.staged.data() + count * sizeof(int32_t));
+  auto* places = reinterpret_cast<int32_t*>(table.staged.data());
+  int32_t* takers = places + count;
+  auto* lengths = reinterpret_cast<float*>(takers + count);
+  float* rows = lengths + count;
+  std::copy(table.changed.begin(), table.changed.end(), places);
+  std::fill_n(takers, count, -1);
+  std::fill_n(lengths, count * (1 + row), 0.0f);
   for (size_t i = 0; i < count; ++i) {
-    const SemanticCluster& cluster = *table.list.clusters[static_cast<size_t>(table.changed[i])];
+    const auto place = static_cast<size_t>(table.changed[i]);
+    if (table.list.rows[place] == 0) continue;
+    const SemanticCluster& cluster = *table.list.clusters[place];
+    if (cluster.rows() < most_rows_ && cluster.waits_for < 0)
+      takers[i] = table.list.partitions[place];
     const auto length = static_cast<float>(cluster.length);
-    for (size_t k = 0; k < row / 2; ++k) to[i * row + k] = cluster.keys.mean[k] * length;
-    std::copy(cluster.value.begin(), cluster.value.end(), to + i * row + row / 2);
+    lengths[i] = static_cast<float>(cluster.keys.length) * length;
+    for (size_t k = 0; k < row / 2; ++k) rows[i * row + k] = cluster.keys.mean[k] * length;
+    std::copy(cluster.value.begin(), cluster.value.end(), rows + i * row + row / 2);
   }
 }
 
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
-  const int64_t before = layer.keys.defined() ? layer.keys.size(1) : 0;
+  const int64_t before = layer.keys.defined() ? layer.keys.size(0) : 0;
   if (places <= before) return;
   const int64_t capacity = std::max<int64_t>(64, places + places / 4);
-  Tensor keys = Tensor::zeros(dtype_, {kv_heads_, capacity, head_size_}, device_);
-  Tensor values = Tensor::zeros(dtype_, {capacity, width()}, device_);
-  if (before > 0) {
-    const auto rows = static_cast<size_t>(before * head_size_ * dtype_size(dtype_));
-    for (int64_t head = 0; head < kv_heads_; ++head) {
-      copy_async(context, keys.view().raw() + head * capacity * head_size_ * dtype_size(dtype_),
-                 layer.keys.view().raw() + static_cast<size_t>(head) * rows, rows);
+  const auto larger = [&](Tensor& tensor, DType type, const Shape& shape) {
+    Tensor more = Tensor::zeros(type, shape, device_);
+    if (before > 0) {
+      copy_async(context, more.view().raw(), tensor.view().raw(),
+                 static_cast<size_t>(tensor.bytes()));
     }
-    copy_async(context, values.view().raw(), layer.values.view().raw(),
-               static_cast<size_t>(layer.values.bytes()));
-    synchronize(context);  // before the old ones go
-  }
-  layer.keys = std::move(keys);
-  layer.values = std::move(values);
+    std::swap(tensor, more);
+    return more;
+  };
+  const std::array<Tensor, 4> old{larger(layer.keys, dtype_, {capacity, width()}),
+                                  larger(layer.values, dtype_, {capacity, width()}),
+                                  larger(layer.takers, DType::i32, {capacity}),
+                                  larger(layer.lengths, DType::f32, {capacity})};
+  if (before > 0) synchronize(context);  // before the old ones go
 }
 
 void ClusterTable::upload(const Context& context, int layer) {
@@ -114,12 +126,42 @@ void ClusterTable::upload(const Context& context, int layer) {
   if (table.changed.empty()) return;
   grow(context, table, static_cast<int64_t>(table.list.count()));
   const size_t count = table.changed.size();
-  cuda::put_clusters(context, reinterpret_cast<const int32_t*>(table.staged.data()),
-                     reinterpret_cast<const float*>(table.staged.data() + count * sizeof(int32_t)),
-                     static_cast<int64_t>(count), table.keys.view(), table.values.view());
+  cuda::StagedClusters staged;
+  staged.count = static_cast<int64_t>(count);
+  staged.places = reinterpret_cast<const int32_t*>(table.staged.data());
+  staged.takers = staged.places + count;
+  staged.lengths = reinterpret_cast<const float*>(staged.takers + count);
+  staged.rows = staged.lengths + count;
+  cuda::put_clusters(
+      context, staged,
+      {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view()});
   if (!table.read) table.read = std::make_unique<GpuEvent>(device_);
   table.read->record(context);
   table.changed.clear();
+}
+
+Tensor ClusterTable::nearest(const Context& context, int layer, ConstTensorView keys,
+                             const std::vector<int32_t>& partitions) const {
+  const Layer& table = layers_[static_cast<size_t>(layer)];
+  const int64_t rows = keys.size(0), clusters = static_cast<int64_t>(table.list.count());
+  const Tensor groups = placed(context, partitions);
+  const Tensor near = placed(context, std::vector<int32_t>(partitions.size() * 2, -1));
+  Tensor found = near.reshaped({rows, 2});
+  Tensor best = placed(context, std::vector<float>(partitions.size(), -2.0f));
+  Tensor units(dtype_, {rows, width()}, device_);
+  cuda::unit_rows(context, keys, units.view());
+  for (int64_t first = 0; first < clusters; first += most_clusters) {
+    const int64_t some = std::min(most_clusters, clusters - first);
+    Tensor products(DType::f32, {rows, some}, device_);
+    matmul(context, units, table.keys.view().rows(first, some), products);
+    cuda::nearest_clusters(context, products, groups, table.takers.view().rows(first, some),
+                           table.lengths.view().rows(first, some), first, best.view(),
+                           found.view());
+  }
+  Tensor products(DType::f32, {rows, rows}, device_);
+  matmul(context, units, units, products);
+  cuda::nearest_earlier(context, products, groups, found.view());
+  return found;
 }
 
 std::vector<float> ClusterTable::scores(const Context& context, int layer, ConstTensorView queries,
@@ -142,8 +184,9 @@ std::vector<float> ClusterTable::scores(const Context& context, int layer, Const
     cuda::arrange_queries(context, queries.rows(first, tokens), scale, arranged.view());
     Tensor scores(DType::f32, {kv_heads_ * rows, count}, device_);
     for (int64_t head = 0; head < kv_heads_; ++head) {
-      matmul(context, arranged.view()[head], table.keys.view()[head].rows(0, count),
-             scores.view().rows(head * rows, rows));
+      const ConstTensorView keys =
+          table.keys.view().rows(0, count).columns(head * head_size_, head_size_);
+      matmul(context, arranged.view()[head], keys, scores.view().rows(head * rows, rows));
     }
     cuda::add_cluster_mass(context, scores.view(), log_weights.view(), softmax, mass.view());
   }
@@ -171,7 +214,9 @@ std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
 int64_t ClusterTable::bytes() const {
   int64_t bytes = 0;
   for (const Layer& layer : layers_) {
-    if (layer.keys.defined()) bytes += layer.keys.bytes() + layer.values.bytes();
+    if (!layer.keys.defined()) continue;
+    bytes +=
+        layer.keys.bytes() + layer.values.bytes() + layer.takers.bytes() + layer.lengths.bytes();
   }
   return bytes;
 }

@@ -1,6 +1,7 @@
-// Mean keys and values of all clusters of a mosaic index on a GPU, which ranks them there and adds
-// up those that stand for others. Kept up while frames arrive, cluster by cluster. Forks share one
-// table: it becomes what the index of the moment says, which costs nothing where they agree.
+// Mean keys and values of all clusters of a mosaic index on a GPU, which there finds the nearest of
+// new rows, ranks them for a question and adds up those that stand for others. Kept up while frames
+// arrive, cluster by cluster. Forks share one table: it becomes what the index of the moment says,
+// which costs nothing where they agree.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace kinora {
 
 class ClusterTable {
  public:
-  ClusterTable(const RowLayout& layout, Device device);
+  // Clusters of `most_rows` rows take no more.
+  ClusterTable(const RowLayout& layout, Device device, int64_t most_rows);
 
   // Whoever uses the table of a layer holds this from the update to the last result.
   std::mutex& turn() { return turn_; }
@@ -30,6 +32,12 @@ class ClusterTable {
   void pack(int layer, const MosaicIndex& index);
   void upload(const Context& context, int layer);
   const ClusterList& list(int layer) const { return layers_[static_cast<size_t>(layer)].list; }
+
+  // For each of some new keys (f32 [rows, kv heads, head size], not turned) the place of the
+  // nearest cluster of its partition that takes rows, and the nearest of the keys before it that is
+  // of the same partition, by cosine; −1: none. i32 [rows, 2] on the GPU. Only starts the work.
+  Tensor nearest(const Context& context, int layer, ConstTensorView keys,
+                 const std::vector<int32_t>& partitions) const;
 
   // What clusters would get of the attention of queries (f32 [tokens, heads, head size], not
   // turned): Σ over queries and heads of softmax over clusters of q · μ / √d + ln w, for weights
@@ -65,10 +73,10 @@ class ClusterTable {
     std::vector<int32_t> free;
     // What was packed and not uploaded yet.
     std::vector<int32_t> changed;
-    PinnedBuffer staged;  // [changed] places, then f32 [changed, keys then values]
+    PinnedBuffer staged;  // of [changed]: see StagedClusters
     std::unique_ptr<GpuEvent> read;
-    // [kv heads, capacity, head size] and [capacity, kv heads × head size]
-    Tensor keys, values;
+    Tensor keys, values;     // [capacity, kv heads × head size]
+    Tensor takers, lengths;  // i32 and f32 [capacity]; see ClusterRows
     std::vector<Wanted> wanted;
   };
 
@@ -79,6 +87,7 @@ class ClusterTable {
   Device device_;
   int64_t kv_heads_;
   int64_t head_size_;
+  int64_t most_rows_;
   DType dtype_;
   std::vector<Layer> layers_;
   std::mutex turn_;
@@ -92,9 +101,33 @@ std::vector<float> mean_rows(const Context& context, ConstTensorView rows,
 
 namespace cuda {
 
-// table rows[place[i]] = staged[i], keys by head and values as they are.
-void put_clusters(const Context& context, const int32_t* places, const float* staged, int64_t count,
-                  TensorView keys, TensorView values);
+// The table of a layer.
+struct ClusterRows {
+  TensorView keys, values;  // [capacity, width]
+  TensorView takers;        // i32 [capacity]: the partition of clusters that take rows; else −1
+  TensorView lengths;       // f32 [capacity]: of the keys
+};
+// Clusters on their way there, in pinned memory.
+struct StagedClusters {
+  int64_t count = 0;
+  const int32_t* places = nullptr;
+  const int32_t* takers = nullptr;
+  const float* lengths = nullptr;
+  const float* rows = nullptr;  // [count, 2 × width]: keys, then values
+};
+void put_clusters(const Context& context, const StagedClusters& staged, const ClusterRows& to);
+
+// out [rows, width] = rows of keys divided by their lengths.
+void unit_rows(const Context& context, ConstTensorView keys, TensorView out);
+// Of products [rows, clusters] of unit keys and clusters from place `first` on: updates the best
+// cosine f32 [rows] and its place, near[row, 0].
+void nearest_clusters(const Context& context, ConstTensorView products, ConstTensorView partitions,
+                      ConstTensorView takers, ConstTensorView lengths, int64_t first,
+                      TensorView best, TensorView near);
+// Of products [rows, rows] of unit keys: the nearest earlier one, near[row, 1].
+void nearest_earlier(const Context& context, ConstTensorView products, ConstTensorView partitions,
+                     TensorView near);
+
 // out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size]
 void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out);
 // mass [clusters] += what rows [rows, clusters] of scores give, with ln weight added to each; or

@@ -8,15 +8,85 @@ namespace {
 
 // One block per cluster; it reads pinned host memory.
 template <typename T>
-__global__ void put_cluster(const int32_t* places, const float* staged, int64_t kv_heads,
-                            int64_t capacity, int64_t head_size, T* keys, T* values) {
-  const int64_t width = kv_heads * head_size, place = places[blockIdx.x];
-  const float* from = staged + blockIdx.x * 2 * width;
+__global__ void put_cluster(StagedClusters staged, int64_t width, T* keys, T* values,
+                            int32_t* takers, float* lengths) {
+  const int64_t place = staged.places[blockIdx.x];
+  const float* from = staged.rows + blockIdx.x * 2 * width;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    const int64_t head = i / head_size, column = i % head_size;
-    keys[(head * capacity + place) * head_size + column] = from_float<T>(from[i]);
+    keys[place * width + i] = from_float<T>(from[i]);
     values[place * width + i] = from_float<T>(from[width + i]);
   }
+  if (threadIdx.x > 0) return;
+  takers[place] = staged.takers[blockIdx.x];
+  lengths[place] = staged.lengths[blockIdx.x];
+}
+
+template <typename T>
+__global__ void unit_row(const float* keys, int64_t width, T* out) {
+  __shared__ float scratch[32];
+  const float* key = keys + blockIdx.x * width;
+  float squares = 0;
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) squares += key[i] * key[i];
+  squares = block_sum(squares, scratch);
+  const float share = squares > 0 ? rsqrtf(squares) : 0.0f;
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    out[blockIdx.x * width + i] = from_float<T>(key[i] * share);
+  }
+}
+
+struct Nearest {
+  float cosine = -INFINITY;
+  int32_t place = -1;
+
+  // Equal ones by place.
+  __device__ void meet(float other, int32_t at) {
+    if (at >= 0 && (other > cosine || (other == cosine && (place < 0 || at < place)))) {
+      cosine = other;
+      place = at;
+    }
+  }
+};
+
+// The nearest of all threads of a block of 256, in thread 0.
+__device__ Nearest block_nearest(Nearest mine) {
+  __shared__ Nearest parts[8];
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const float cosine = __shfl_xor_sync(0xffffffffu, mine.cosine, distance);
+    mine.meet(cosine, __shfl_xor_sync(0xffffffffu, mine.place, distance));
+  }
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = mine;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < 8; ++warp) mine.meet(parts[warp].cosine, parts[warp].place);
+  }
+  return mine;
+}
+
+__global__ void nearest_cluster(const float* products, const int32_t* partitions,
+                                const int32_t* takers, const float* lengths, int64_t clusters,
+                                int64_t first, float* best, int32_t* near) {
+  const float* row = products + blockIdx.x * clusters;
+  const int32_t partition = partitions[blockIdx.x];
+  Nearest mine;
+  for (int64_t i = threadIdx.x; i < clusters; i += blockDim.x) {
+    if (takers[i] != partition) continue;
+    mine.meet(lengths[i] > 0 ? row[i] / lengths[i] : 0.0f, static_cast<int32_t>(first + i));
+  }
+  mine = block_nearest(mine);
+  if (threadIdx.x > 0 || mine.place < 0 || mine.cosine <= best[blockIdx.x]) return;
+  best[blockIdx.x] = mine.cosine;
+  near[2 * blockIdx.x] = mine.place;
+}
+
+__global__ void nearest_row_before(const float* products, const int32_t* partitions, int64_t rows,
+                                   int32_t* near) {
+  Nearest mine;
+  for (int64_t i = threadIdx.x; i < blockIdx.x; i += blockDim.x) {
+    if (partitions[i] != partitions[blockIdx.x]) continue;
+    mine.meet(products[blockIdx.x * rows + i], static_cast<int32_t>(i));
+  }
+  mine = block_nearest(mine);
+  if (threadIdx.x == 0) near[2 * blockIdx.x + 1] = mine.place;
 }
 
 // One block per token and head.
@@ -79,17 +149,15 @@ __global__ void sum_columns(const float* scores, const float* log_weights, const
 // One block per group and 128 columns.
 template <typename T>
 __global__ void mean_of_clusters(const int32_t* begins, const int32_t* places, const float* weights,
-                                 const T* keys, const T* values, int64_t capacity,
-                                 int64_t head_size, int64_t width, float* mean_keys,
+                                 const T* keys, const T* values, int64_t width, float* mean_keys,
                                  float* mean_values) {
   const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (column >= width) return;
-  const int64_t head = column / head_size;
   float key = 0, value = 0, total = 0;
   for (int32_t i = begins[blockIdx.x]; i < begins[blockIdx.x + 1]; ++i) {
     const int64_t place = places[i];
     const float weight = weights[i];
-    key += weight * to_float(keys[(head * capacity + place) * head_size + column % head_size]);
+    key += weight * to_float(keys[place * width + column]);
     value += weight * to_float(values[place * width + column]);
     total += weight;
   }
@@ -109,13 +177,37 @@ __global__ void mean_of_rows(const float* rows, int64_t stride, const int32_t* b
 
 }  // namespace
 
-void put_clusters(const Context& context, const int32_t* places, const float* staged, int64_t count,
-                  TensorView keys, TensorView values) {
-  const Launch how{static_cast<unsigned int>(count), 256, 0, enter(context)};
-  with_activation(keys.dtype(), [&]<typename T>(T) {
-    launch(how, "put_clusters", put_cluster<T>, places, staged, keys.size(0), keys.size(1),
-           keys.size(2), device_data<T>(keys), device_data<T>(values));
+void put_clusters(const Context& context, const StagedClusters& staged, const ClusterRows& to) {
+  const Launch how{static_cast<unsigned int>(staged.count), 256, 0, enter(context)};
+  with_activation(to.keys.dtype(), [&]<typename T>(T) {
+    launch(how, "put_clusters", put_cluster<T>, staged, to.keys.size(1), device_data<T>(to.keys),
+           device_data<T>(to.values), device_data<int32_t>(to.takers),
+           device_data<float>(to.lengths));
   });
+}
+
+void unit_rows(const Context& context, ConstTensorView keys, TensorView out) {
+  const Launch how{static_cast<unsigned int>(out.size(0)), 128, 0, enter(context)};
+  with_activation(out.dtype(), [&]<typename T>(T) {
+    launch(how, "unit_rows", unit_row<T>, device_data<float>(keys), out.size(1),
+           device_data<T>(out));
+  });
+}
+
+void nearest_clusters(const Context& context, ConstTensorView products, ConstTensorView partitions,
+                      ConstTensorView takers, ConstTensorView lengths, int64_t first,
+                      TensorView best, TensorView near) {
+  launch({static_cast<unsigned int>(products.size(0)), 256, 0, enter(context)}, "nearest_clusters",
+         nearest_cluster, device_data<float>(products), device_data<int32_t>(partitions),
+         device_data<int32_t>(takers), device_data<float>(lengths), products.size(1), first,
+         device_data<float>(best), device_data<int32_t>(near));
+}
+
+void nearest_earlier(const Context& context, ConstTensorView products, ConstTensorView partitions,
+                     TensorView near) {
+  launch({static_cast<unsigned int>(products.size(0)), 256, 0, enter(context)}, "nearest_earlier",
+         nearest_row_before, device_data<float>(products), device_data<int32_t>(partitions),
+         products.size(0), device_data<int32_t>(near));
 }
 
 void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out) {
@@ -152,8 +244,8 @@ void cluster_means(const Context& context, ConstTensorView begins, ConstTensorVi
   with_activation(keys.dtype(), [&]<typename T>(T) {
     launch({grid, 128, 0, enter(context)}, "cluster_means", mean_of_clusters<T>,
            device_data<int32_t>(begins), device_data<int32_t>(places), device_data<float>(weights),
-           device_data<T>(keys), device_data<T>(values), keys.size(1), keys.size(2), width,
-           device_data<float>(mean_keys), device_data<float>(mean_values));
+           device_data<T>(keys), device_data<T>(values), width, device_data<float>(mean_keys),
+           device_data<float>(mean_values));
   });
 }
 

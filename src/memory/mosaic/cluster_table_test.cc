@@ -96,7 +96,7 @@ class ClusterTables : public ::testing::TestWithParam<DType> {
 
 TEST_P(ClusterTables, FollowEveryIndex) {
   KINORA_FRESH_RANDOM(random);
-  ClusterTable table(layout_, Device::cuda());
+  ClusterTable table(layout_, Device::cuda(), 8);
   MosaicIndex index({.cluster_rows = 8}, 1);
   std::vector<MosaicIndex> moments;
   for (int round = 0; round < 8; ++round) {
@@ -121,7 +121,7 @@ TEST_P(ClusterTables, FollowEveryIndex) {
 TEST_P(ClusterTables, RankAsAttentionWould) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t tokens : {1, 63, 65, 129}) {
-    ClusterTable table(layout_, Device::cuda());
+    ClusterTable table(layout_, Device::cuda(), 8);
     MosaicIndex index({.cluster_rows = 8}, 1);
     watch(random, index, static_cast<int>(1 + random.below(40)));
     table.pack(0, index);
@@ -180,9 +180,65 @@ TEST_P(ClusterTables, RankAsAttentionWould) {
   }
 }
 
+TEST_P(ClusterTables, FindWhatIsNear) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t rows : {1, 63, 65, 300}) {
+    ClusterTable table(layout_, Device::cuda(), 8);
+    MosaicIndex index({.cluster_rows = 8}, 1);
+    if (rows != 63) watch(random, index, static_cast<int>(1 + random.below(40)));
+    table.pack(0, index);
+    table.upload(context_, 0);
+    const ClusterList& list = table.list(0);
+    const std::vector<float> keys =
+        testing::random_floats(random, static_cast<size_t>(rows * width), 2.0);
+    std::vector<int32_t> partitions;
+    for (int64_t i = 0; i < rows; ++i) {
+      partitions.push_back(static_cast<int32_t>(random.below(3)));  // one may have no clusters
+    }
+    Tensor there(DType::f32, {rows, kv_heads, head_size}, Device::cuda());
+    copy_bytes(there.view().raw(), Device::cuda(), keys.data(), Device::cpu(),
+               keys.size() * sizeof(float));
+    const Tensor near = table.nearest(context_, 0, there, partitions).to(Device::cpu());
+    const auto cosine = [](const float* a, const float* b) {
+      double ab = 0, aa = 0, bb = 0;
+      for (int64_t k = 0; k < width; ++k) {
+        ab += double{a[k]} * double{b[k]};
+        aa += double{a[k]} * double{a[k]};
+        bb += double{b[k]} * double{b[k]};
+      }
+      return ab / std::sqrt(aa * bb);
+    };
+    // Each of two unit vectors is rounded in every component: the product by twice that.
+    const double rounding = GetParam() == DType::f32 ? 1e-5 : 2.0 / 256;
+    for (int64_t i = 0; i < rows; ++i) {
+      const float* key = keys.data() + i * width;
+      const int32_t partition = partitions[static_cast<size_t>(i)];
+      std::map<int32_t, double> clusters, earlier;
+      for (size_t place = 0; place < list.count(); ++place) {
+        const bool takes = list.rows[place] > 0 && list.rows[place] < 8;
+        if (!takes || list.partitions[place] != partition) continue;
+        clusters[static_cast<int32_t>(place)] = cosine(list.clusters[place]->key().data(), key);
+      }
+      for (int64_t k = 0; k < i; ++k) {
+        if (partitions[static_cast<size_t>(k)] != partition) continue;
+        earlier[static_cast<int32_t>(k)] = cosine(keys.data() + k * width, key);
+      }
+      for (const auto& [found, all] : {std::pair{near.data<int32_t>()[2 * i], &clusters},
+                                       std::pair{near.data<int32_t>()[2 * i + 1], &earlier}}) {
+        if (all->empty()) {
+          ASSERT_EQ(found, -1);
+          continue;
+        }
+        ASSERT_EQ(all->count(found), 1u) << found;
+        for (const auto& [place, how] : *all) ASSERT_GE(all->at(found), how - 2 * rounding);
+      }
+    }
+  }
+}
+
 TEST_P(ClusterTables, AddUpGroups) {
   KINORA_FRESH_RANDOM(random);
-  ClusterTable table(layout_, Device::cuda());
+  ClusterTable table(layout_, Device::cuda(), 8);
   MosaicIndex index({.cluster_rows = 8}, 1);
   watch(random, index, 30);
   table.pack(0, index);

@@ -100,72 +100,125 @@ MosaicIndex::Layer& MosaicIndex::own(int32_t partition, int layer) {
 void MosaicIndex::open_again(Layer& layer) const {
   layer.open.clear();
   for (size_t i = 0; i < layer.clusters.size(); ++i) {
-    const SemanticCluster& cluster = *layer.clusters[i];
-    if (cluster.rows() >= rules_.cluster_rows || cluster.waits_for >= 0) continue;
-    layer.open.push_back(static_cast<int32_t>(i));
+    if (takes_rows(*layer.clusters[i])) layer.open.push_back(static_cast<int32_t>(i));
   }
 }
 
-void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
-                           const FetchRows& fetch) {
-  if (rows.empty()) return;
-  LayerIndex& index = layers_[static_cast<size_t>(layer)];
+void MosaicIndex::find_places(Layer& layer) {
+  layer.places.assign(static_cast<size_t>(layer.next_id), -1);
+  for (size_t i = 0; i < layer.clusters.size(); ++i) {
+    layer.places[static_cast<size_t>(layer.clusters[i]->id)] = static_cast<int32_t>(i);
+  }
+}
+
+std::vector<UnitKey> MosaicIndex::count_in(LayerIndex& index,
+                                           std::span<const MosaicRow> rows) const {
   std::vector<UnitKey> units;
   units.reserve(rows.size());
   for (const MosaicRow& row : rows) {
     units.emplace_back(row.key);
     index.all_keys.add(units.back().direction);
   }
-  Layer& target = own(partition, layer);
-  const int32_t newest = rows.back().token;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    insert(index, target, rows[i], units[i], newest, fetch);
-  }
-  index.known = newest + 1;
+  index.known = std::max(index.known, rows.back().token + 1);
+  return units;
 }
 
-void MosaicIndex::insert(LayerIndex& index, Layer& layer, const MosaicRow& row, const UnitKey& key,
-                         int32_t newest, const FetchRows& fetch) {
-  size_t best = layer.open.size();
-  double most = -2;
-  for (size_t i = 0; i < layer.open.size(); ++i) {
-    const auto place = static_cast<size_t>(layer.open[i]);
-    const double near = layer.clusters[place]->keys.cosine(key.direction);
-    if (near > most) {
-      most = near;
-      best = i;
+void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
+                           const FetchRows& fetch) {
+  if (rows.empty()) return;
+  LayerIndex& index = layers_[static_cast<size_t>(layer)];
+  const std::vector<UnitKey> units = count_in(index, rows);
+  Layer& target = own(partition, layer);
+  open_again(target);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    int32_t best = -1;
+    double most = -2;
+    for (const int32_t place : target.open) {
+      const double near =
+          target.clusters[static_cast<size_t>(place)]->keys.cosine(units[i].direction);
+      if (near > most) {
+        most = near;
+        best = place;
+      }
     }
+    const size_t before = target.clusters.size();
+    if (best < 0) {
+      begin_cluster(target, rows[i], units[i], -1);
+    } else {
+      join(index, target, static_cast<size_t>(best), rows[i], units[i], rows.back().token, fetch);
+    }
+    // Few rows change which clusters are open.
+    const bool same = target.clusters.size() == before && best >= 0 &&
+                      takes_rows(*target.clusters[static_cast<size_t>(best)]);
+    if (!same) open_again(target);
   }
-  const auto begin = [&](int32_t waits_for) {
-    auto fresh = std::make_shared<SemanticCluster>();
-    fresh->add(row, key);
-    fresh->id = layer.next_id++;
-    fresh->waits_for = waits_for;
-    if (waits_for < 0 && rules_.cluster_rows > 1) {
-      layer.open.push_back(static_cast<int32_t>(layer.clusters.size()));
-    }
-    layer.clusters.push_back(std::move(fresh));
-  };
-  if (best == layer.open.size()) return begin(-1);
-  const auto place = static_cast<size_t>(layer.open[best]);
+}
+
+void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
+                                std::span<const NearRow> near, const FetchRows& fetch) {
+  if (rows.empty()) return;
+  LayerIndex& index = layers_[static_cast<size_t>(layer)];
+  const std::vector<UnitKey> units = count_in(index, rows);
+  Layer& target = own(partition, layer);
+  target.open.clear();
+  std::vector<int32_t> joined;  // ids
+  for (size_t i = 0; i < rows.size(); ++i) {
+    int32_t best = -1;
+    double most = -2;
+    const auto look_at = [&](int32_t id) {
+      if (id < 0 || id >= target.next_id) return;
+      const int32_t place = target.places[static_cast<size_t>(id)];
+      if (place < 0 || !takes_rows(*target.clusters[static_cast<size_t>(place)])) return;
+      const double cosine =
+          target.clusters[static_cast<size_t>(place)]->keys.cosine(units[i].direction);
+      if (cosine <= most) return;
+      most = cosine;
+      best = place;
+    };
+    look_at(near[i].cluster);
+    if (near[i].earlier >= 0) look_at(joined[static_cast<size_t>(near[i].earlier)]);
+    joined.push_back(best < 0 ? begin_cluster(target, rows[i], units[i], -1)
+                              : join(index, target, static_cast<size_t>(best), rows[i], units[i],
+                                     rows.back().token, fetch));
+  }
+}
+
+int32_t MosaicIndex::begin_cluster(Layer& layer, const MosaicRow& row, const UnitKey& key,
+                                   int32_t waits_for) {
+  auto fresh = std::make_shared<SemanticCluster>();
+  fresh->add(row, key);
+  fresh->id = layer.next_id++;
+  fresh->waits_for = waits_for;
+  const int32_t id = fresh->id;
+  layer.places.push_back(static_cast<int32_t>(layer.clusters.size()));
+  layer.clusters.push_back(std::move(fresh));
+  return id;
+}
+
+int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const MosaicRow& row,
+                          const UnitKey& key, int32_t newest, const FetchRows& fetch) {
   const SemanticCluster& cluster = *layer.clusters[place];
+  const int32_t id = cluster.id;
   const double limit =
       std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
   if (cluster.keys.variance_with(key.direction) <= limit) {
     auto changed = std::make_shared<SemanticCluster>(cluster);
     changed->add(row, key);
-    const bool full = changed->rows() >= rules_.cluster_rows;
     layer.clusters[place] = std::move(changed);
-    if (full) layer.open.erase(layer.open.begin() + static_cast<int64_t>(best));
-    return;
+    return id;
   }
   const bool at_hand = rules_.resident == 0 || newest - cluster.tokens.front() < rules_.resident;
-  if (at_hand && split(index, layer, place, {&row, 1}, fetch)) return;
+  if (at_hand && split(index, layer, place, {&row, 1}, fetch)) {
+    // It is in one of the two.
+    const std::vector<int32_t>& first =
+        layer.clusters[static_cast<size_t>(layer.places[static_cast<size_t>(id)])]->tokens;
+    const bool stayed = std::binary_search(first.begin(), first.end(), row.token);
+    return stayed ? id : layer.next_id - 1;
+  }
   auto marked = std::make_shared<SemanticCluster>(cluster);
   marked->loose = true;
-  const int32_t id = marked->id;
   layer.clusters[place] = std::move(marked);
-  begin(id);
+  return begin_cluster(layer, row, key, id);
 }
 
 bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
@@ -204,8 +257,9 @@ bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
   if (waited) {
     std::erase_if(layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; });
   }
+  layer.places.push_back(static_cast<int32_t>(layer.clusters.size()));
   layer.clusters.push_back(std::move(two));
-  open_again(layer);
+  if (waited) find_places(layer);
   ++index.splits;
   return true;
 }

@@ -48,6 +48,13 @@ struct UnitKey {
   explicit UnitKey(std::span<const float> key);
 };
 
+// Where a row that comes with others may belong, found for all of them at once: the cluster that
+// was nearest to it before they came, and the earlier one of them that is nearest to it. −1: none.
+struct NearRow {
+  int32_t cluster = -1;  // an id
+  int32_t earlier = -1;  // a place among the rows
+};
+
 struct SemanticCluster {
   Cohesion keys;                // as unit vectors
   double length = 0;            // mean length of the keys
@@ -72,7 +79,8 @@ class MosaicIndex {
   // The rows of one partition in one layer.
   struct Layer {
     std::vector<std::shared_ptr<const SemanticCluster>> clusters;
-    std::vector<int32_t> open;  // places of those that take more rows
+    std::vector<int32_t> open;    // places of those that take more rows
+    std::vector<int32_t> places;  // by id; −1: there is none any more
     int32_t next_id = 0;
   };
   struct Partition {
@@ -90,6 +98,11 @@ class MosaicIndex {
   // may be added to at the same time.
   void add_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
                 const FetchRows& fetch);
+  // The same where somebody has looked for their clusters: of the two that each may belong to, the
+  // nearer one takes it if it can. One index is added to in one of these ways only. Rows of several
+  // partitions may come one after another, though their tokens are mixed.
+  void add_near_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
+                     std::span<const NearRow> near, const FetchRows& fetch);
   // Makes the splits of these clusters that were put off; for clusters that are being fetched.
   void split_loose(int layer, int32_t partition, std::span<const int32_t> ids,
                    const FetchRows& fetch);
@@ -119,10 +132,17 @@ class MosaicIndex {
 
   Layer& own(int32_t partition, int layer);
   void open_again(Layer& layer) const;
+  static void find_places(Layer& layer);
   bool split(LayerIndex& index, Layer& layer, size_t place, std::span<const MosaicRow> more,
              const FetchRows& fetch);
-  void insert(LayerIndex& index, Layer& layer, const MosaicRow& row, const UnitKey& key,
-              int32_t newest, const FetchRows& fetch);
+  bool takes_rows(const SemanticCluster& cluster) const {
+    return cluster.rows() < rules_.cluster_rows && cluster.waits_for < 0;
+  }
+  std::vector<UnitKey> count_in(LayerIndex& index, std::span<const MosaicRow> rows) const;
+  // Returns the id of the row's cluster.
+  int32_t begin_cluster(Layer& layer, const MosaicRow& row, const UnitKey& key, int32_t waits_for);
+  int32_t join(LayerIndex& index, Layer& layer, size_t place, const MosaicRow& row,
+               const UnitKey& key, int32_t newest, const FetchRows& fetch);
 
   MosaicRules rules_;
   std::vector<std::shared_ptr<const Partition>> partitions_;

@@ -94,12 +94,17 @@ void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
     for (LayerIndex& index : layers_) {
       auto layer = std::make_shared<Layer>();
       layer->next_id = in.get<int32_t>();
+      // Every row has begun a cluster at most, and every split of two rows or more another one.
+      if (layer->next_id < 0 || layer->next_id > 2 * tokens) in.refuse("counts clusters wrongly");
       const auto clusters = in.get<uint64_t>();
       for (uint64_t c = 0; c < clusters; ++c) {
         layer->clusters.push_back(
             std::make_shared<const SemanticCluster>(get_cluster(in, tokens, width)));
       }
-      open_again(*layer);
+      for (const auto& cluster : layer->clusters) {
+        if (cluster->id < 0 || cluster->id >= layer->next_id) in.refuse("holds a cluster twice");
+      }
+      find_places(*layer);
       index.partitions.push_back(std::move(layer));
     }
   }

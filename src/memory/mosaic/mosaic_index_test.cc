@@ -45,7 +45,11 @@ class Stream {
     for (int layer = 0; layer < layers; ++layer) {
       std::vector<MosaicRow> rows;
       for (const int32_t token : tokens) rows.push_back({token, keys[token], values[token]});
-      index.add_rows(layer, partition, rows, fetch());
+      if (advised) {
+        index.add_near_rows(layer, partition, rows, advice(index, layer, partition, rows), fetch());
+      } else {
+        index.add_rows(layer, partition, rows, fetch());
+      }
       if (fetch_loose) split_all(index, layer);
     }
   }
@@ -55,6 +59,38 @@ class Stream {
       for (const auto& cluster : index.layer(p, layer).clusters) ids.push_back(cluster->id);
       index.split_loose(layer, p, ids, fetch());
     }
+  }
+  // Mostly the nearest cluster and the nearest row before; now and then anything.
+  std::vector<NearRow> advice(const MosaicIndex& index, int layer, int32_t partition,
+                              std::span<const MosaicRow> rows) {
+    const auto cosine = [](std::span<const float> a, std::span<const float> b) {
+      double ab = 0, aa = 0, bb = 0;
+      for (size_t i = 0; i < a.size(); ++i) {
+        ab += double{a[i]} * double{b[i]};
+        aa += double{a[i]} * double{a[i]};
+        bb += double{b[i]} * double{b[i]};
+      }
+      return ab / std::sqrt(aa * bb);
+    };
+    std::vector<NearRow> out(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      double most = -2;
+      for (const auto& cluster : index.layer(partition, layer).clusters) {
+        const double near = cosine(cluster->keys.mean, rows[i].key);
+        if (near <= most) continue;
+        most = near;
+        out[i].cluster = cluster->id;
+      }
+      most = -2;
+      for (size_t k = 0; k < i; ++k) {
+        const double near = cosine(rows[k].key, rows[i].key);
+        if (near <= most) continue;
+        most = near;
+        out[i].earlier = static_cast<int32_t>(k);
+      }
+      if (random_.below(10) == 0) out[i].cluster = static_cast<int32_t>(random_.below(50)) - 1;
+    }
+    return out;
   }
   FetchRows fetch() {
     return [this](std::span<const int32_t> tokens, std::vector<float>& some_keys,
@@ -71,6 +107,7 @@ class Stream {
 
   std::map<int32_t, std::vector<float>> keys, values;
   std::vector<std::vector<float>> embeddings;
+  bool advised = false;  // rows come with what is near to them
 
  private:
   Random& random_;
@@ -156,22 +193,23 @@ void expect_statistics(const MosaicIndex& index, Stream& stream, int layer, int6
 
 TEST(MosaicIndex, StatisticsAreThoseOfTheRows) {
   KINORA_FRESH_RANDOM(random);
-  for (const int64_t resident : {0, 1, 40}) {
+  for (const int64_t resident : {0, 1, 40, 1000}) {
     MosaicRules rules;
     rules.cluster_rows = 2 + random.below(20);
-    rules.resident = resident;
+    rules.resident = resident == 1000 ? 0 : resident;
     MosaicIndex index(rules, 2);
     Stream stream(random);
+    stream.advised = resident == 1000 || random.below(2) == 0;
     for (int frame = 0; frame < 120; ++frame) {
       stream.add_frame(index, 2);
       if (random.below(10) == 0) stream.split_all(index, 1);
       if (frame % 20 == 19) {
         // Rows that waited may make a cluster larger than it would have been.
-        const int64_t full = resident == 0 ? rules.cluster_rows : 1000;
+        const int64_t full = rules.resident == 0 ? rules.cluster_rows : 1000;
         for (const int layer : {0, 1}) expect_statistics(index, stream, layer, full);
       }
     }
-    EXPECT_GT(index.splits(), resident == 0 ? 0 : -1);
+    EXPECT_GT(index.splits(), rules.resident == 0 ? 0 : -1);
     EXPECT_GT(index.partitions().size(), 1u);
     EXPECT_LT(index.partitions().size(), 60u);
   }

@@ -47,7 +47,8 @@ MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout, De
       layout_(layout),
       device_(device),
       index_(std::make_shared<const MosaicIndex>(options.rules, layout.layers)) {
-  if (!device.is_cpu()) table_ = std::make_shared<ClusterTable>(layout, device);
+  if (device.is_cpu()) return;
+  table_ = std::make_shared<ClusterTable>(layout, device, options.rules.cluster_rows);
 }
 
 std::unique_ptr<RowChooser> MosaicRows::clone() const {
@@ -200,11 +201,56 @@ void MosaicRows::start_taking_in(const Context& context, int layer, const Stored
     }
     pending_[static_cast<size_t>(layer)].splits.push_back(wanted);
   }
-  arriving_->start(context, layer, rows, fresh.places, older);
+  std::vector<int32_t> all = fresh.places, tokens;
+  all.insert(all.end(), older.begin(), older.end());
+  for (const int32_t row : all) tokens.push_back(rows.ordinal(row));
+  const Tensor keys = rows.plain_keys_there(context, all), values = rows.values_there(context, all);
+  Tensor near;
+  {
+    const std::lock_guard lock(table_->turn());
+    update_table(context, layer);
+    near = table_->nearest(context, layer, keys.view().rows(0, std::ssize(fresh.places)),
+                           fresh.partitions);
+  }
+  arriving_->start(context, layer, std::move(tokens), fresh.places.size(), keys, values, near);
   NewRows& pending = pending_[static_cast<size_t>(layer)];
   pending.places = std::move(fresh.places);
   pending.partitions = std::move(fresh.partitions);
 }
+
+namespace {
+
+// Partition by partition. `near` has places of the table, which say what is near as long as the
+// table is that of this index; where a fork has used it since, they are only bad advice.
+void add_arrived(MosaicIndex& index, int layer, const ArrivingRows::Arrived& arrived,
+                 std::span<const int32_t> partitions, const ClusterList& list,
+                 const FetchRows& fetch) {
+  std::vector<int32_t> order(partitions.begin(), partitions.end());
+  std::sort(order.begin(), order.end());
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  std::vector<int32_t> place_in_run(partitions.size());
+  for (const int32_t partition : order) {
+    std::vector<MosaicRow> rows;
+    std::vector<NearRow> near;
+    for (size_t i = 0; i < partitions.size(); ++i) {
+      if (partitions[i] != partition) continue;
+      place_in_run[i] = static_cast<int32_t>(rows.size());
+      rows.push_back(arrived.rows[i]);
+      const auto [found, earlier] = arrived.near[i];
+      NearRow one;
+      const auto place = static_cast<size_t>(found);
+      if (found >= 0 && place < list.count() && list.rows[place] > 0 &&
+          list.partitions[place] == partition) {
+        one.cluster = list.clusters[place]->id;
+      }
+      if (earlier >= 0) one.earlier = place_in_run[static_cast<size_t>(earlier)];
+      near.push_back(one);
+    }
+    index.add_near_rows(layer, partition, rows, near, fetch);
+  }
+}
+
+}  // namespace
 
 // Layers are independent of each other: all threads take part.
 void MosaicRows::finish_taking_in(const Context& context) {
@@ -215,8 +261,8 @@ void MosaicRows::finish_taking_in(const Context& context) {
       const NewRows& pending = pending_[static_cast<size_t>(layer)];
       if (pending.places.empty()) continue;
       const FetchRows fetch = arriving_->fetch(layer);
-      const std::vector<MosaicRow> rows = arriving_->wait(layer);
-      add_runs(index, layer, rows, pending.partitions, fetch);
+      add_arrived(index, layer, arriving_->wait(layer), pending.partitions, table_->list(layer),
+                  fetch);
       for (const ClusterTable::Wanted& wanted : pending.splits) {
         index.split_loose(layer, wanted.partition, {&wanted.id, 1}, fetch);
       }
@@ -480,7 +526,13 @@ void MosaicRows::stand_for(const Context& context, int layer, const ClusterList&
              at(list.partitions, places[end]) == at(list.partitions, places[begin]));
     standing.end = end;
     std::vector<int32_t> middles;
-    for (size_t i = begin; i < end; ++i) middles.push_back(at(list.middles, places[i]));
+    for (size_t i = begin; i < end; ++i) {
+      const auto place = static_cast<size_t>(places[i]);
+      const auto left = static_cast<int32_t>(rows[place]);  // some may be read as recent ones
+      middles.push_back(left == list.rows[place]
+                            ? list.middles[place]
+                            : list.clusters[place]->tokens[static_cast<size_t>(left) / 2]);
+    }
     const auto middle = middles.begin() + std::ssize(middles) / 2;
     std::nth_element(middles.begin(), middle, middles.end());
     standing.token = *middle;
