@@ -155,19 +155,19 @@ Tensor stream_pixels(int64_t first, int64_t count, int64_t side, double fps) {
   for (int64_t frame = 0; frame < count; ++frame) {
     const Scene scene = scene_of(first + frame);
     Random random(scene.texture + 100);
-    // A few waves in each channel; their phases move by a pixel or so a frame.
+    // A few waves in each channel. One moves, the others stand still: a camera on a tripod.
     constexpr int waves = 6;
     double across[3][waves], down[3][waves], phase[3][waves];
     for (int channel = 0; channel < 3; ++channel) {
       for (int wave = 0; wave < waves; ++wave) {
         across[channel][wave] = 0.25 * random.normal();
         down[channel][wave] = 0.25 * random.normal();
-        phase[channel][wave] =
-            6.28 * random.uniform() + 0.05 * static_cast<double>(scene.age) * random.normal() / fps;
+        phase[channel][wave] = 6.28 * random.uniform();
+        if (wave == 0) phase[channel][wave] += 0.3 * static_cast<double>(scene.age) / fps;
       }
     }
     Random flicker(static_cast<uint64_t>(first + frame) + 1'000'000);
-    const double light = 128 + 4 * flicker.normal();
+    const double light = 128 + flicker.normal();
     auto* to = pixels.data<uint8_t>() + frame * side * side * 3;
     // Sums of products of one-dimensional waves, which are cheap.
     for (int channel = 0; channel < 3; ++channel) {

@@ -49,8 +49,8 @@ struct StreamFigure {
   }
 };
 
-// Scenes of a few to some hundred frames, each a texture that moves and flickers a little; some
-// come back later. Pixels follow from the seed and the frame.
+// Scenes of a few to some hundred frames, each a still texture with something that moves and light
+// that flickers; some come back later. Pixels follow from the seed and the frame.
 Tensor stream_pixels(int64_t first, int64_t count, int64_t side, double fps);
 
 StreamFigure bench_stream(const Context& context, const Model& model, const std::string& memory,

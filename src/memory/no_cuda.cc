@@ -23,8 +23,8 @@ void arrange_queries(const Context&, ConstTensorView, float, TensorView) { no_cu
 void add_cluster_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
   no_cuda();
 }
-void cluster_means(const Context&, ConstTensorView, ConstTensorView, ConstTensorView,
-                   ConstTensorView, ConstTensorView, TensorView, TensorView) {
+void cluster_means(const Context&, const ClusterPieces&, ConstTensorView, ConstTensorView,
+                   TensorView, TensorView) {
   no_cuda();
 }
 void mean_rows(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }

@@ -241,7 +241,7 @@ Plan line_plan_of(Random& random, const Problem& problem, std::span<const int32_
   PlanBuilder builder(problem.queries(), problem.memory());
   for (int head = 0; head < problem.shape.heads; ++head) {
     const int32_t stride = strides[static_cast<size_t>(head) % strides.size()];
-    const int64_t classes = 1 + random.below(5);
+    const int64_t classes = 1 + random.below(std::min<int64_t>(5, problem.shape.queries));
     for (int64_t first = 0; first < classes; ++first) {
       builder.begin_queries();
       for (int64_t q = first; q < problem.shape.queries; q += classes) {

@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t most_tokens = 64;
 // Clusters that new keys meet at a time.
 constexpr int64_t most_clusters = 16384;
+// Clusters that one block adds up.
+constexpr int32_t piece_rows = 64;
 
 // On the context's device. Pageable memory is read before the call returns.
 template <typename Number>
@@ -104,7 +106,7 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
   const int64_t before = layer.keys.defined() ? layer.keys.size(0) : 0;
   if (places <= before) return;
-  const int64_t capacity = std::max<int64_t>(64, places + places / 4);
+  const int64_t capacity = std::max<int64_t>(64, places + places / 2);
   const auto larger = [&](Tensor& tensor, DType type, const Shape& shape) {
     Tensor more = Tensor::zeros(type, shape, device_);
     if (before > 0) {
@@ -203,11 +205,23 @@ std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
   std::pair<Tensor, Tensor> out{Tensor(DType::f32, shape, device_),
                                 Tensor(DType::f32, shape, device_)};
   if (count == 0) return out;
-  const Tensor begins = placed(context, groups.begins);
-  const Tensor places = placed(context, groups.places);
-  const Tensor weights = placed(context, groups.weights);
-  cuda::cluster_means(context, begins, places, weights, table.keys, table.values, out.first.view(),
-                      out.second.view());
+  std::vector<int32_t> begins, of_groups{0};
+  std::vector<float> totals;
+  for (size_t g = 0; g + 1 < groups.begins.size(); ++g) {
+    float total = 0;
+    for (int32_t i = groups.begins[g]; i < groups.begins[g + 1]; ++i) {
+      if ((i - groups.begins[g]) % piece_rows == 0) begins.push_back(i);
+      total += groups.weights[static_cast<size_t>(i)];
+    }
+    of_groups.push_back(static_cast<int32_t>(begins.size()));
+    totals.push_back(total);
+  }
+  begins.push_back(groups.begins.back());
+  const Tensor there[] = {placed(context, begins), placed(context, groups.places),
+                          placed(context, groups.weights), placed(context, of_groups),
+                          placed(context, totals)};
+  cuda::cluster_means(context, {there[0], there[1], there[2], there[3], there[4]}, table.keys,
+                      table.values, out.first.view(), out.second.view());
   return out;
 }
 

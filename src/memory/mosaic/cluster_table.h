@@ -134,10 +134,15 @@ void arrange_queries(const Context& context, ConstTensorView queries, float scal
 // their plain sums.
 void add_cluster_mass(const Context& context, ConstTensorView scores, ConstTensorView log_weights,
                       bool softmax, TensorView mass);
-// means of groups of table rows; see ClusterTable::means
-void cluster_means(const Context& context, ConstTensorView begins, ConstTensorView places,
-                   ConstTensorView weights, ConstTensorView keys, ConstTensorView values,
-                   TensorView mean_keys, TensorView mean_values);
+// Groups of table rows in pieces, so that large ones keep all of a GPU busy.
+struct ClusterPieces {
+  ConstTensorView begins;           // i32 [pieces + 1]: of places and weights
+  ConstTensorView places, weights;  // i32 and f32
+  ConstTensorView of_groups;        // i32 [groups + 1]: of pieces
+  ConstTensorView totals;           // f32 [groups]: sums of weights
+};
+void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,
+                   ConstTensorView values, TensorView mean_keys, TensorView mean_values);
 // out [means, width] = means of rows [begins[i], begins[i + 1]) of rows [count, width]
 void mean_rows(const Context& context, ConstTensorView rows, ConstTensorView begins,
                TensorView out);

@@ -146,23 +146,36 @@ __global__ void sum_columns(const float* scores, const float* log_weights, const
   mass[cluster] += sum;
 }
 
-// One block per group and 128 columns.
+// One block per piece of a group and 128 columns: Σ weight × key and Σ weight × value.
 template <typename T>
-__global__ void mean_of_clusters(const int32_t* begins, const int32_t* places, const float* weights,
-                                 const T* keys, const T* values, int64_t width, float* mean_keys,
-                                 float* mean_values) {
+__global__ void sum_of_clusters(const int32_t* begins, const int32_t* places, const float* weights,
+                                const T* keys, const T* values, int64_t width, float* sums) {
   const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (column >= width) return;
-  float key = 0, value = 0, total = 0;
-  for (int32_t i = begins[blockIdx.x]; i < begins[blockIdx.x + 1]; ++i) {
-    const int64_t place = places[i];
-    const float weight = weights[i];
-    key += weight * to_float(keys[place * width + column]);
-    value += weight * to_float(values[place * width + column]);
-    total += weight;
+  float key = 0, value = 0;
+  const int32_t end = begins[blockIdx.x + 1];
+#pragma unroll 4
+  for (int32_t i = begins[blockIdx.x]; i < end; ++i) {
+    const int64_t at = places[i] * width + column;
+    key += weights[i] * to_float(keys[at]);
+    value += weights[i] * to_float(values[at]);
   }
-  mean_keys[blockIdx.x * width + column] = key / total;
-  mean_values[blockIdx.x * width + column] = value / total;
+  sums[blockIdx.x * 2 * width + column] = key;
+  sums[(blockIdx.x * 2 + 1) * width + column] = value;
+}
+
+// One block per group and 128 columns: its pieces are [pieces[group], pieces[group + 1]).
+__global__ void mean_of_pieces(const int32_t* pieces, const float* totals, const float* sums,
+                               int64_t width, float* mean_keys, float* mean_values) {
+  const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (column >= width) return;
+  float key = 0, value = 0;
+  for (int32_t i = pieces[blockIdx.x]; i < pieces[blockIdx.x + 1]; ++i) {
+    key += sums[i * 2 * width + column];
+    value += sums[(i * 2 + 1) * width + column];
+  }
+  mean_keys[blockIdx.x * width + column] = key / totals[blockIdx.x];
+  mean_values[blockIdx.x * width + column] = value / totals[blockIdx.x];
 }
 
 __global__ void mean_of_rows(const float* rows, int64_t stride, const int32_t* begins,
@@ -236,17 +249,23 @@ void add_cluster_mass(const Context& context, ConstTensorView scores, ConstTenso
          device_data<float>(mass));
 }
 
-void cluster_means(const Context& context, ConstTensorView begins, ConstTensorView places,
-                   ConstTensorView weights, ConstTensorView keys, ConstTensorView values,
-                   TensorView mean_keys, TensorView mean_values) {
-  const int64_t width = values.size(1);
-  const dim3 grid(static_cast<unsigned int>(begins.elements() - 1), blocks_for(width, 128));
+void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,
+                   ConstTensorView values, TensorView mean_keys, TensorView mean_values) {
+  cudaStream_t stream = enter(context);
+  const int64_t width = values.size(1), count = pieces.begins.elements() - 1;
+  Tensor sums(DType::f32, {count, 2, width}, context.device);
+  const dim3 grid(static_cast<unsigned int>(count), blocks_for(width, 128));
   with_activation(keys.dtype(), [&]<typename T>(T) {
-    launch({grid, 128, 0, enter(context)}, "cluster_means", mean_of_clusters<T>,
-           device_data<int32_t>(begins), device_data<int32_t>(places), device_data<float>(weights),
-           device_data<T>(keys), device_data<T>(values), width, device_data<float>(mean_keys),
-           device_data<float>(mean_values));
+    launch({grid, 128, 0, stream}, "cluster_means", sum_of_clusters<T>,
+           device_data<int32_t>(pieces.begins), device_data<int32_t>(pieces.places),
+           device_data<float>(pieces.weights), device_data<T>(keys), device_data<T>(values), width,
+           device_data<float>(sums.view()));
   });
+  const dim3 groups(static_cast<unsigned int>(mean_keys.size(0)), blocks_for(width, 128));
+  launch({groups, 128, 0, stream}, "cluster_means", mean_of_pieces,
+         device_data<int32_t>(pieces.of_groups), device_data<float>(pieces.totals),
+         device_data<float>(ConstTensorView(sums)), width, device_data<float>(mean_keys),
+         device_data<float>(mean_values));
 }
 
 void mean_rows(const Context& context, ConstTensorView rows, ConstTensorView begins,

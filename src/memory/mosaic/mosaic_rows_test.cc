@@ -37,8 +37,12 @@ std::unique_ptr<PartialMemory> always_choosing(const MosaicOptions& options,
                                          reading);
 }
 
-class MosaicRowsTest : public ::testing::Test {
+class MosaicRowsTest : public ::testing::TestWithParam<bool> {
  protected:
+  void SetUp() override {
+    std::string why;
+    if (GetParam() && cuda_devices(&why).empty()) GTEST_SKIP() << why;
+  }
   // Text and pictures of 2 × 2 tokens, four at a time.
   void watch(Random& random, std::span<Memory* const> memories, int pictures) {
     std::vector<TokenInfo> tokens = text_tokens(0, 3);
@@ -50,12 +54,23 @@ class MosaicRowsTest : public ::testing::Test {
     }
   }
 
-  const ThreadPool threads_{1};
-  const Context context_{threads_};
+  // [tokens, heads, 6]
+  Tensor placed(const std::vector<float>& queries) const {
+    const int64_t tokens = std::ssize(queries) / (testing::turning_heads * 6);
+    Tensor out(DType::f32, {tokens, testing::turning_heads, 6}, device_);
+    copy_bytes(out.view().raw(), device_, queries.data(), Device::cpu(), queries.size() * 4);
+    return out;
+  }
+
+  const ThreadPool threads_{2};
+  const Device device_ = GetParam() ? Device::cuda() : Device::cpu();
+  const Context context_{threads_, device_};
 };
+INSTANTIATE_TEST_SUITE_P(Devices, MosaicRowsTest, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? "gpu" : "cpu"; });
 
 // All clusters fetched at original positions, everything read while frames came: full attention.
-TEST_F(MosaicRowsTest, AllClustersAreAllRows) {
+TEST_P(MosaicRowsTest, AllClustersAreAllRows) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t resident : {0, 20}) {
     MosaicOptions options;
@@ -63,8 +78,8 @@ TEST_F(MosaicRowsTest, AllClustersAreAllRows) {
     options.recent = random.below(30);
     options.rules.cluster_rows = 2 + random.below(20);
     options.rules.resident = resident;
-    const auto mosaic = always_choosing(options);
-    FlatMemory flat(turning_layout());
+    const auto mosaic = always_choosing(options, turning_layout(), device_);
+    FlatMemory flat(turning_layout(), device_);
     Memory* both[] = {mosaic.get(), &flat};
     watch(random, both, 50);
     const ScriptGroup question = group_of(random, text_tokens(next_position(flat), 5));
@@ -79,7 +94,7 @@ TEST_F(MosaicRowsTest, AllClustersAreAllRows) {
 }
 
 // Rows and those that stand for others are within the budget and leave no row out.
-TEST_F(MosaicRowsTest, KeepsTheBudgetAndLeavesNothingOut) {
+TEST_P(MosaicRowsTest, KeepsTheBudgetAndLeavesNothingOut) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t rows : {1, 5, 24, 60, 130}) {
     MosaicOptions options;
@@ -89,7 +104,7 @@ TEST_F(MosaicRowsTest, KeepsTheBudgetAndLeavesNothingOut) {
     options.rank = random.below(2) == 0 ? ClusterRank::mass : ClusterRank::mean;
     options.visual = random.below(2) == 0 ? VisualMatch::query : VisualMatch::embedding;
     options.rules.cluster_rows = 8;
-    const auto memory = always_choosing(options);
+    const auto memory = always_choosing(options, turning_layout(), device_);
     Memory* one[] = {memory.get()};
     watch(random, one, 50);
     const auto read = play(context_, *memory, group_of(random, text_tokens(200, 5)));
@@ -114,7 +129,7 @@ TEST_F(MosaicRowsTest, KeepsTheBudgetAndLeavesNothingOut) {
 
 // A stream of few kinds of rows, and keys that do not turn: a cluster's rows are all the same, so
 // what stands for them gets exactly their attention.
-TEST_F(MosaicRowsTest, EqualRowsLoseNothing) {
+TEST_P(MosaicRowsTest, EqualRowsLoseNothing) {
   KINORA_FRESH_RANDOM(random);
   RowLayout layout = turning_layout();
   layout.rotary.frequencies.assign(3, 0.0);
@@ -124,8 +139,8 @@ TEST_F(MosaicRowsTest, EqualRowsLoseNothing) {
   options.rules.cluster_rows = 64;
   options.rules.semantic = {.strict = 1e-4, .loose = 1e-4};
   options.rules.visual = {.strict = 10, .loose = 10};  // one visual cluster
-  const auto mosaic = always_choosing(options, layout);
-  FlatMemory flat(layout);
+  const auto mosaic = always_choosing(options, layout, device_);
+  FlatMemory flat(layout, device_);
   std::vector<uint64_t> kinds(7);
   for (uint64_t& kind : kinds) kind = random.next();
   Memory* both[] = {mosaic.get(), &flat};
@@ -147,11 +162,11 @@ TEST_F(MosaicRowsTest, EqualRowsLoseNothing) {
       keys.insert(keys.end(), key.begin(), key.end());
       values.insert(values.end(), value.begin(), value.end());
     }
-    copy_bytes(fresh.keys.raw(), Device::cpu(), keys.data(), Device::cpu(), keys.size() * 4);
-    copy_bytes(fresh.values.raw(), Device::cpu(), values.data(), Device::cpu(), values.size() * 4);
-    const std::vector<float> queries = testing::plain_queries_of(question, 0);
+    copy_bytes(fresh.keys.raw(), device_, keys.data(), Device::cpu(), keys.size() * 4);
+    copy_bytes(fresh.values.raw(), device_, values.data(), Device::cpu(), values.size() * 4);
+    const Tensor queries = placed(testing::plain_queries_of(question, 0));
     QueryView view = memory->queries();
-    view.queries = ConstTensorView::of(queries.data(), {3, testing::turning_heads, 6});
+    view.queries = queries.view();
     std::vector<RowSet> sets;
     memory->read(context_, 0, view, sets);
     const size_t rows = joined_sets(sets).ordinals.size();
@@ -160,9 +175,10 @@ TEST_F(MosaicRowsTest, EqualRowsLoseNothing) {
     } else {
       EXPECT_LE(rows, 43u);
     }
-    outputs.emplace_back(DType::f32, Shape{3, testing::turning_heads, 6});
+    Tensor output(DType::f32, Shape{3, testing::turning_heads, 6}, device_);
     DenseAttention dense;
-    attend_sets(dense, context_, 0, view, sets, 0.4f, outputs.back());
+    attend_sets(dense, context_, 0, view, sets, 0.4f, output);
+    outputs.push_back(output.to(Device::cpu()));
   }
   for (int64_t i = 0; i < outputs[0].elements(); ++i) {
     EXPECT_NEAR(outputs[0].data<float>()[i], outputs[1].data<float>()[i], 2e-5);
@@ -182,13 +198,13 @@ double dot(const std::vector<float>& a, const std::vector<float>& b) {
 
 // Rows that a query looks for are fetched, wherever they are. The needle's key is long and no other
 // goes half as far along it, so neither one of them nor a mean of them can be what the query meant.
-TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
+TEST_P(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
   KINORA_FRESH_RANDOM(random);
   for (const ClusterRank rank : {ClusterRank::mass, ClusterRank::mean}) {
     MosaicOptions options;
     options.reading.rows = 32;
     options.rank = rank;
-    const auto memory = always_choosing(options);
+    const auto memory = always_choosing(options, turning_layout(), device_);
     const auto needle = static_cast<int32_t>(random.below(49));
     uint64_t needle_stamp = random.next();
     while (dot(first_head_key(needle_stamp), first_head_key(needle_stamp)) < 6) {
@@ -212,8 +228,9 @@ TEST_F(MosaicRowsTest, FindsWhatTheQuestionLooksFor) {
     for (size_t k = 0; k < 6; ++k) queries[24 + k] = 10 * key[k];  // the first head of the second
     queries = testing::turned(
         queries, std::vector<Position>{tokens[0].position, tokens[1].position}, turning_layout());
+    const Tensor asked = placed(queries);
     QueryView view = memory->queries();
-    view.queries = ConstTensorView::of(queries.data(), {2, testing::turning_heads, 6});
+    view.queries = asked.view();
     std::vector<RowSet> sets;
     memory->read(context_, 0, view, sets);
     const auto found = sets[0].ordinals;
