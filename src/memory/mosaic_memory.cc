@@ -35,6 +35,9 @@ MemoryPolicy mosaic_policy() {
       .choice("rank", &MosaicOptions::rank, ranks,
               "clusters by the attention each query would give them, or by the sum of queries")
       .count("cluster", rules(&MosaicRules::cluster_rows), {2}, "rows of a full cluster")
+      .count("mean", rules(&MosaicRules::mean_rows), {},
+             "rows of a cluster on average, at least: while there are fewer, none is split; 0: no "
+             "matter")
       .count_or("resident", rules(&MosaicRules::resident), {1}, {"all", 0},
                 "newest tokens whose clusters split at once; older ones when they are next read");
   MemoryPolicy policy;

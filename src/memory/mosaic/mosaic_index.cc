@@ -143,7 +143,7 @@ void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicR
     }
     const size_t before = target.clusters.size();
     if (best < 0) {
-      begin_cluster(target, rows[i], units[i], -1);
+      begin_cluster(index, target, rows[i], units[i], -1);
     } else {
       join(index, target, static_cast<size_t>(best), rows[i], units[i], rows.back().token, fetch);
     }
@@ -177,14 +177,15 @@ void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const Mo
     };
     look_at(near[i].cluster);
     if (near[i].earlier >= 0) look_at(joined[static_cast<size_t>(near[i].earlier)]);
-    joined.push_back(best < 0 ? begin_cluster(target, rows[i], units[i], -1)
+    joined.push_back(best < 0 ? begin_cluster(index, target, rows[i], units[i], -1)
                               : join(index, target, static_cast<size_t>(best), rows[i], units[i],
                                      rows.back().token, fetch));
   }
 }
 
-int32_t MosaicIndex::begin_cluster(Layer& layer, const MosaicRow& row, const UnitKey& key,
-                                   int32_t waits_for) {
+int32_t MosaicIndex::begin_cluster(LayerIndex& index, Layer& layer, const MosaicRow& row,
+                                   const UnitKey& key, int32_t waits_for) {
+  ++index.clusters;
   auto fresh = std::make_shared<SemanticCluster>();
   fresh->add(row, key);
   fresh->id = layer.next_id++;
@@ -201,7 +202,8 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
   const int32_t id = cluster.id;
   const double limit =
       std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
-  if (cluster.keys.variance_with(key.direction) <= limit) {
+  const bool too_many = index.clusters * rules_.mean_rows > index.all_keys.count;
+  if (too_many || cluster.keys.variance_with(key.direction) <= limit) {
     auto changed = std::make_shared<SemanticCluster>(cluster);
     changed->add(row, key);
     layer.clusters[place] = std::move(changed);
@@ -218,7 +220,7 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
   auto marked = std::make_shared<SemanticCluster>(cluster);
   marked->loose = true;
   layer.clusters[place] = std::move(marked);
-  return begin_cluster(layer, row, key, id);
+  return begin_cluster(index, layer, row, key, id);
 }
 
 bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
@@ -254,8 +256,10 @@ bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
   one->id = id;
   two->id = layer.next_id++;
   layer.clusters[place] = std::move(one);
+  ++index.clusters;
   if (waited) {
-    std::erase_if(layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; });
+    index.clusters -= static_cast<int64_t>(std::erase_if(
+        layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; }));
   }
   layer.places.push_back(static_cast<int32_t>(layer.clusters.size()));
   layer.clusters.push_back(std::move(two));

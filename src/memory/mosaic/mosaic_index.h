@@ -31,6 +31,7 @@ struct MosaicRules {
   LoosenessRule visual{.strict = 0.2, .loose = 0.3, .transition = 16};
   LoosenessRule semantic{.strict = 0.3, .loose = 0.5, .transition = 16};
   int64_t cluster_rows = 32;  // of a full cluster
+  int64_t mean_rows = 0;      // while clusters have fewer on average, none is split; 0: no matter
   int64_t resident = 0;       // newest tokens whose rows are at hand; 0: all
 };
 
@@ -127,6 +128,7 @@ class MosaicIndex {
     Cohesion all_keys;
     int32_t known = 0;
     int64_t splits = 0;
+    int64_t clusters = 0;
     std::vector<std::shared_ptr<const Layer>> partitions;  // as far as they have rows
   };
 
@@ -140,7 +142,8 @@ class MosaicIndex {
   }
   std::vector<UnitKey> count_in(LayerIndex& index, std::span<const MosaicRow> rows) const;
   // Returns the id of the row's cluster.
-  int32_t begin_cluster(Layer& layer, const MosaicRow& row, const UnitKey& key, int32_t waits_for);
+  int32_t begin_cluster(LayerIndex& index, Layer& layer, const MosaicRow& row, const UnitKey& key,
+                        int32_t waits_for);
   int32_t join(LayerIndex& index, Layer& layer, size_t place, const MosaicRow& row,
                const UnitKey& key, int32_t newest, const FetchRows& fetch);
 

@@ -80,6 +80,7 @@ void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
   const auto splits = in.get<int64_t>();
   for (LayerIndex& layer : layers_) {
     layer.splits = &layer == layers_.data() ? splits : 0;
+    layer.clusters = 0;
     layer.known = in.get<int32_t>();
     layer.all_keys = get_cohesion(in);
     layer.partitions.clear();
@@ -105,6 +106,7 @@ void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
         if (cluster->id < 0 || cluster->id >= layer->next_id) in.refuse("holds a cluster twice");
       }
       find_places(*layer);
+      index.clusters += static_cast<int64_t>(layer->clusters.size());
       index.partitions.push_back(std::move(layer));
     }
   }

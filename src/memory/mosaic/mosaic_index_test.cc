@@ -275,6 +275,37 @@ TEST(MosaicIndex, PuttingSplitsOffLosesNoRowAndMakesFewer) {
   EXPECT_LT(splits[1], splits[0]);
 }
 
+// Rows of no kind at all, which nothing could put together: the index stays small all the same.
+TEST(MosaicIndex, StaysAsSmallAsItIsTold) {
+  KINORA_FRESH_RANDOM(random);
+  for (const bool advised : {false, true}) {
+    MosaicIndex index({.cluster_rows = 24, .mean_rows = 12}, 1);
+    std::vector<std::vector<float>> keys;
+    for (int32_t group = 0; group < 40; ++group) {
+      const int32_t partition = index.add_frame(std::vector<float>{1, 2, 3});
+      std::vector<MosaicRow> rows;
+      std::vector<NearRow> near;
+      keys.clear();
+      for (int i = 0; i < 30; ++i) keys.push_back(testing::random_floats(random, width));
+      for (int32_t i = 0; i < 30; ++i) {
+        rows.push_back(
+            {30 * group + i, keys[static_cast<size_t>(i)], keys[static_cast<size_t>(i)]});
+        NearRow one{-1, i - 1};
+        for (const auto& cluster : index.layer(partition, 0).clusters) {
+          if (cluster->rows() < 24) one.cluster = cluster->id;
+        }
+        near.push_back(one);
+      }
+      const FetchRows none = [](auto&&...) { return false; };
+      advised ? index.add_near_rows(0, partition, rows, near, none)
+              : index.add_rows(0, partition, rows, none);
+    }
+    int64_t waiting = 0;
+    for (const auto& cluster : index.layer(0, 0).clusters) waiting += cluster->waits_for >= 0;
+    EXPECT_LE(std::ssize(index.layer(0, 0).clusters), 1200 / 12 + 2) << waiting << " wait";
+  }
+}
+
 // A picture that stands still: its rows differ by the rounding to bf16 and are one cluster.
 TEST(MosaicIndex, RoundingSplitsNothing) {
   KINORA_FRESH_RANDOM(random);
