@@ -1,6 +1,7 @@
 #include "memory/mosaic/mosaic_index.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace kinora {
@@ -162,11 +163,18 @@ void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const Mo
   Layer& target = own(partition, layer);
   target.open.clear();
   std::vector<int32_t> joined;  // ids
+  // The cluster that was begun because this one was full. What is near was found before the rows
+  // came, and where many of them are alike, it is full when the last one's turn has come.
+  std::unordered_map<int32_t, int32_t> goes_on_in;
   for (size_t i = 0; i < rows.size(); ++i) {
-    int32_t best = -1;
+    int32_t best = -1, full = -1;
     double most = -2;
     const auto look_at = [&](int32_t id) {
+      for (auto next = goes_on_in.find(id); next != goes_on_in.end(); next = goes_on_in.find(id)) {
+        id = next->second;
+      }
       if (id < 0 || id >= target.next_id) return;
+      full = id;
       const int32_t place = target.places[static_cast<size_t>(id)];
       if (place < 0 || !takes_rows(*target.clusters[static_cast<size_t>(place)])) return;
       const double cosine =
@@ -180,6 +188,7 @@ void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const Mo
     joined.push_back(best < 0 ? begin_cluster(index, target, rows[i], units[i], -1)
                               : join(index, target, static_cast<size_t>(best), rows[i], units[i],
                                      rows.back().token, fetch));
+    if (best < 0 && full >= 0) goes_on_in[full] = joined.back();
   }
 }
 

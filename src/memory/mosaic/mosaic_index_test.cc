@@ -306,6 +306,27 @@ TEST(MosaicIndex, StaysAsSmallAsItIsTold) {
   }
 }
 
+// Rows that are all alike fill one cluster after another, though all are told of the same one.
+TEST(MosaicIndex, AFullClusterIsGoneOnWith) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicIndex index({.cluster_rows = 8}, 1);
+  const int32_t partition = index.add_frame(std::vector<float>{1, 2, 3});
+  const std::vector<float> shown = testing::random_floats(random, width, 2.0);
+  std::vector<std::vector<float>> keys;
+  std::vector<MosaicRow> rows;
+  std::vector<NearRow> near;
+  for (int32_t i = 0; i < 100; ++i) {
+    keys.push_back(shown);
+    for (float& x : keys.back()) x *= static_cast<float>(1 + 1e-4 * random.normal());
+  }
+  for (int32_t i = 0; i < 100; ++i) {
+    rows.push_back({i, keys[static_cast<size_t>(i)], keys[static_cast<size_t>(i)]});
+    near.push_back({-1, i == 0 ? -1 : static_cast<int32_t>(random.below(std::min(i, 5)))});
+  }
+  index.add_near_rows(0, partition, rows, near, [](auto&&...) { return false; });
+  EXPECT_EQ(index.layer(0, 0).clusters.size(), 13u);
+}
+
 // A picture that stands still: its rows differ by the rounding to bf16 and are one cluster.
 TEST(MosaicIndex, RoundingSplitsNothing) {
   KINORA_FRESH_RANDOM(random);
