@@ -117,7 +117,10 @@ std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& g
   }
   forget_probes();
   if (tiers_.host > 0 || (tiers_.gpu > 0 && !device_.is_cpu())) {
-    for (Layer& layer : layers_) put_away(layer);
+    const bool frames =
+        std::any_of(group.tokens.begin(), group.tokens.end(),
+                    [](const auto& token) { return token.modality != Modality::text; });
+    for (Layer& layer : layers_) put_away(layer, frames);
   }
   if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
     throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");

@@ -144,8 +144,8 @@ class FlatMemory final : public Memory {
   void prune(const Context& context, int layer, const QueryView& queries);
   void need(const Part& part, int64_t begin, int64_t end) const;
   // flat_memory_old_rows.cc
-  void put_away(Layer& layer);
-  void leave_gpu(Layer& layer);
+  void put_away(Layer& layer, bool frames);
+  void leave_gpu(Layer& layer, int64_t most);
   void write_oldest(Layer& layer, size_t place);
   void give_up(const Part& part) const;
   std::unique_ptr<SavedBytes> waiting(const std::vector<RowFile::Page>& pages) const;

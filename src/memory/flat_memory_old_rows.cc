@@ -24,10 +24,11 @@ std::unique_ptr<SavedBytes> FlatMemory::waiting(const std::vector<RowFile::Page>
                                       std::move(read));
 }
 
-void FlatMemory::put_away(Layer& layer) {
+void FlatMemory::put_away(Layer& layer, bool frames) {
   settle(layer);
   for (const Part& part : layer.parts) give_up(part);
-  if (!device_.is_cpu()) leave_gpu(layer);
+  // A question does not wait for rows that leave: those that come next see to it.
+  if (!device_.is_cpu()) leave_gpu(layer, frames ? tiers_.gpu : 2 * tiers_.gpu);
   if (tiers_.host == 0) return;
   // Of rows in the host's memory: on a CPU the own ones, on a GPU the newest that have left it.
   for (size_t place = layer.parts.size(); place-- > 0;) {
@@ -39,12 +40,12 @@ void FlatMemory::put_away(Layer& layer) {
 }
 
 // All but the newest half of what may stay, whoever shares it, is copied to the host.
-void FlatMemory::leave_gpu(Layer& layer) {
+void FlatMemory::leave_gpu(Layer& layer, int64_t most) {
   int64_t here = 0;
   for (const Part& part : layer.parts) {
     if (part.block->device() == device_) here += part.rows;
   }
-  if (tiers_.gpu == 0 || here <= tiers_.gpu) return;
+  if (tiers_.gpu == 0 || here <= most) return;
   int64_t leaving = here - tiers_.gpu / 2;
 
   size_t place = 0;  // of the first part that is still here
