@@ -3,7 +3,7 @@
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/delta_cuda.h"
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/mass_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 

@@ -1,6 +1,6 @@
 // How many (query, head, row) triples a plan on the device computes.
 #include "attention/cuda/cuda_problem.cuh"
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "base/cuda_support.h"
 
 namespace kinora::cuda_attention {

@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/plan/line_plan.h"
 #include "base/error.h"

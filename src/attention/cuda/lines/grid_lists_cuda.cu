@@ -3,7 +3,7 @@
 // on horizontal lines have tiles that read everything.
 #include <algorithm>
 
-#include "attention/cuda/grid_plan_cuda.h"
+#include "attention/cuda/lines/grid_plan_cuda.h"
 #include "attention/search/grid_search.h"
 #include "base/cuda_support.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 
 namespace kinora::cuda_attention {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "attention/cuda/cuda_problem.cuh"
-#include "attention/cuda/grid_plan_cuda.h"
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/grid_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/mma_cuda.cuh"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/cuda/select_cuda.cuh"

@@ -1,7 +1,7 @@
 // The stride and the phases of grids, found on the device: grid_search.h of the same probe.
 #include <algorithm>
 
-#include "attention/cuda/grid_plan_cuda.h"
+#include "attention/cuda/lines/grid_plan_cuda.h"
 #include "attention/search/grid_search.h"
 #include "base/cuda_support.h"
 

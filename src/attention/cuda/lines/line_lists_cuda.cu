@@ -4,8 +4,8 @@
 // every column that its diagonals do not cover.
 #include <algorithm>
 
-#include "attention/cuda/grid_plan_cuda.h"
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/grid_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/cuda/scan_cuda.cuh"
 #include "base/cuda_support.h"

@@ -1,6 +1,6 @@
 // Line patterns planned on the device, against the CPU's plans of the same index, the CPU's probe,
 // and attention by definition.
-#include "attention/cuda/line_plan_cuda.h"
+#include "attention/cuda/lines/line_plan_cuda.h"
 
 #include <gtest/gtest.h>
 
