@@ -229,6 +229,15 @@ TEST_P(Memories, ReadOnAGpuWhatTheyReadOnTheCpu) {
       const auto expected = play(host, *here, group), read = play(gpu, *there, group);
       ASSERT_EQ(read.size(), expected.size());
       for (size_t layer = 0; layer < read.size(); ++layer) {
+        // A GPU finds clusters for many rows at once, and other ones: text is read all the same.
+        if (GetParam().starts_with("mosaic")) {
+          const auto& found = read[layer].ordinals;
+          for (int32_t i = 0; i < there->token_count(); ++i) {
+            if (there->token(i).modality != Modality::text) continue;
+            ASSERT_TRUE(std::binary_search(found.begin(), found.end(), i)) << "token " << i;
+          }
+          continue;
+        }
         ASSERT_EQ(read[layer].keys.size(), expected[layer].keys.size());
         // What it keeps follows from codes that it has turned before.
         if (GetParam().starts_with("compact")) continue;

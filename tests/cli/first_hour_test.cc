@@ -175,6 +175,38 @@ TEST_F(FirstHour, BenchmarksSayWhatTheyTake) {
   refuses({"overlap", "demo", "--snap", "0,-1"}, "'-1' is not a number from 0 to 3600");
   refuses({"model", "--weights", "int3"}, "'int3' is not bf16, fp8, int8 or int4");
   refuses({"model", "--rows", "int4"}, "'int4' is not bf16, int8 or fp8");
+  refuses({"stream", "--memory", "mosaik"}, "did you mean mosaic?");
+  refuses({"stream", "--memory", "mosaic:gpu=0"}, "gpu is '0', but must be 1 or more, or all");
+}
+
+TEST_F(FirstHour, BenchStreamAsksOnTheWay) {
+  const Finished run = kinora({"bench",
+                               "stream",
+                               "--random-weights",
+                               "--shape",
+                               "bundled",
+                               "--device",
+                               "cpu",
+                               "--side",
+                               "56",
+                               "--frames",
+                               "16",
+                               "--frames-per-group",
+                               "4",
+                               "--moments",
+                               "2",
+                               "--questions",
+                               "1",
+                               "--memory",
+                               "mosaic:rows=8,window=8",
+                               "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto memory = nlohmann::json::parse(run.out).at("memories").at(0);
+  ASSERT_EQ(memory.at("moments").size(), 2u);
+  EXPECT_EQ(memory.at("moments").at(0).at("frames"), 8);
+  EXPECT_EQ(memory.at("moments").at(1).at("frames"), 16);
+  EXPECT_GT(memory.at("moments").at(1).at("rows"), memory.at("moments").at(0).at("rows"));
+  EXPECT_GT(memory.at("frames_per_s").get<double>(), 0);
 }
 
 TEST_F(FirstHour, DemoIsUnderstoodByEveryCommandThatTakesAVideo) {

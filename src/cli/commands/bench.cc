@@ -337,6 +337,7 @@ void add_bench(CommandLine& line) {
       "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"
       "  kinora bench attention --tokens 4096,131072\n"
       "  kinora bench overlap talk.mp4 --random-weights\n"
+      "  kinora bench stream --random-weights\n"
       "  kinora bench draft demo \"Describe the video.\"");
   const auto flags = std::make_shared<BenchFlags>();
   CLI::App* model = bench->add_subcommand(

@@ -188,18 +188,19 @@ void MosaicRows::start_taking_in(const Context& context, int layer, const Stored
   }
   pending_.resize(static_cast<size_t>(layout_.layers));
   if (fresh.places.empty()) return;
-  // Loose clusters that questions have read are split by the way.
+  // Loose clusters that questions have read are split by the way. What is too much for one group
+  // stays loose until it is read again.
+  std::vector<ClusterTable::Wanted> splits = table_->take_wanted(layer);
+  if (splits.size() > most_splits) splits.resize(most_splits);
   std::vector<int32_t> older;
-  for (const ClusterTable::Wanted& wanted : table_->take_wanted(layer)) {
-    size_t splits = 0;
+  for (const ClusterTable::Wanted& wanted : splits) {
     for (const auto& cluster : index_->layer(wanted.partition, layer).clusters) {
-      const bool its = cluster->id == wanted.id && cluster->loose;
-      if ((!its && cluster->waits_for != wanted.id) || ++splits > most_splits) continue;
+      if (cluster->waits_for != wanted.id && !(cluster->id == wanted.id && cluster->loose))
+        continue;
       for (const int32_t token : cluster->tokens) {
         older.push_back(static_cast<int32_t>(rows.row_of(token)));
       }
     }
-    pending_[static_cast<size_t>(layer)].splits.push_back(wanted);
   }
   std::vector<int32_t> all = fresh.places, tokens;
   all.insert(all.end(), older.begin(), older.end());
@@ -213,9 +214,8 @@ void MosaicRows::start_taking_in(const Context& context, int layer, const Stored
                            fresh.partitions);
   }
   arriving_->start(context, layer, std::move(tokens), fresh.places.size(), keys, values, near);
-  NewRows& pending = pending_[static_cast<size_t>(layer)];
-  pending.places = std::move(fresh.places);
-  pending.partitions = std::move(fresh.partitions);
+  fresh.splits = std::move(splits);
+  pending_[static_cast<size_t>(layer)] = std::move(fresh);
 }
 
 namespace {
