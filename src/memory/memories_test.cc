@@ -213,8 +213,6 @@ TEST(RowsInF16, AreForCpus) {
 // which may change a code by one.
 TEST_P(Memories, ReadOnAGpuWhatTheyReadOnTheCpu) {
   if (cuda_devices().empty()) GTEST_SKIP() << "no GPU on this machine";
-  if (GetParam().starts_with("mosaic"))
-    GTEST_SKIP() << "a GPU finds clusters for many rows at once";
   KINORA_FRESH_RANDOM(random);
   const ThreadPool threads(2);
   const Context host(threads), gpu(threads, Device::cuda());
