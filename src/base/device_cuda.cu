@@ -5,12 +5,11 @@
 
 #include "base/cuda_support.h"
 #include "base/device_cuda.h"
+#include "base/gpu.h"
 #include "base/gpu_account.h"
 
 namespace kinora::cuda {
 namespace {
-
-constexpr int most_devices = 64;
 
 std::string mebibytes(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
@@ -135,6 +134,7 @@ void refuse_memory(int device, size_t bytes) {
 
 void trim_pool(int device) noexcept {
   cudaDeviceSynchronize();
+  drop_spare_ranges(Device::cuda(device));
   cudaMemPoolTrimTo(pool_of(device), 0);
 }
 

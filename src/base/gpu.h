@@ -91,12 +91,12 @@ class GpuEvent {
 };
 
 // Device memory that grows and shrinks without moving: addresses are reserved once, memory is put
-// behind them in chunks.
+// behind them in chunks. Ranges that end are kept for those that begin.
 class GpuRange {
  public:
   GpuRange() = default;
-  // Reserves addresses for up to `limit` bytes.
-  GpuRange(Device device, size_t limit);
+  // Reserves addresses for up to `limit` bytes, of which `likely` will be used soon.
+  explicit GpuRange(Device device, size_t limit, size_t likely = 0);
   ~GpuRange();
   GpuRange(GpuRange&& other) noexcept;
   GpuRange& operator=(GpuRange&& other) noexcept;
@@ -111,6 +111,9 @@ class GpuRange {
 
  private:
   void release() noexcept;
+  void unmap() noexcept;
+  void drop_unused() noexcept;
+  friend void drop_spare_ranges(Device device) noexcept;
 
   Device device_;
   std::byte* data_ = nullptr;
@@ -118,7 +121,11 @@ class GpuRange {
   size_t capacity_ = 0;
   struct Chunks;
   Chunks* chunks_ = nullptr;
+  class Spares;  // of one GPU
 };
+
+// Gives ranges that nobody has back to the driver.
+void drop_spare_ranges(Device device) noexcept;
 
 // Host memory that grows and shrinks without moving, pinned in chunks: GPUs copy from and to it at
 // full speed, and their kernels read it where it lies (gpu_reads).

@@ -8,6 +8,8 @@
 
 namespace kinora::cuda {
 
+constexpr int most_devices = 64;
+
 struct GpuAccount {
   std::atomic<int64_t> used{0};
   std::atomic<int64_t> peak{0};
@@ -20,7 +22,7 @@ struct GpuAccount {
 
 // Throws a resource error that says what was wanted and what is free.
 [[noreturn]] void refuse_memory(int device, size_t bytes);
-// Gives what the pool keeps unused back to the driver, after all work has ended.
+// Gives what the pool and spare ranges keep unused back to the driver, after all work has ended.
 void trim_pool(int device) noexcept;
 
 }  // namespace kinora::cuda

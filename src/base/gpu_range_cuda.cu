@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -78,6 +80,8 @@ size_t granularity_of(Device device) {
   return bytes;
 }
 
+constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
+
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
@@ -91,16 +95,81 @@ struct GpuRange::Chunks {
   };
   size_t unit = 0;
   std::vector<Chunk> list;
+  size_t used = 0;  // chunks within the range's capacity; those behind wait to be used again
+
+  size_t mapped() const {
+    size_t bytes = 0;
+    for (const Chunk& chunk : list) bytes += chunk.bytes;
+    return bytes;
+  }
 };
 
-GpuRange::GpuRange(Device device, size_t limit) : device_(device) {
+// Ranges that nobody has, with their memory. Every fork of a memory takes two for each layer, and
+// the driver needs some tenths of a millisecond to make one.
+class GpuRange::Spares {
+ public:
+  static Spares& of(int device) {
+    static auto& all = *new std::array<Spares, cuda::most_devices>;  // outlives CUDA's end
+    return all.at(static_cast<size_t>(device));
+  }
+
+  // Of those with room for this many addresses: the smallest with `likely` bytes, else the largest.
+  bool take(size_t limit, size_t likely, GpuRange& out) {
+    const std::lock_guard lock(turn_);
+    size_t best = spare_.size(), best_bytes = 0;
+    for (size_t i = 0; i < spare_.size(); ++i) {
+      if (spare_[i].limit_ != limit) continue;
+      const size_t bytes = spare_[i].chunks_->mapped();
+      const bool better =
+          best_bytes < likely ? bytes > best_bytes : bytes >= likely && bytes < best_bytes;
+      if (best < spare_.size() && !better) continue;
+      best = i;
+      best_bytes = bytes;
+    }
+    if (best == spare_.size()) return false;
+    out = std::move(spare_[best]);
+    spare_.erase(spare_.begin() + static_cast<int64_t>(best));
+    return true;
+  }
+
+  // True: it has been taken. All work with it has ended.
+  bool keep(GpuRange& range) {
+    const std::lock_guard lock(turn_);
+    size_t bytes = range.chunks_->mapped();
+    for (const GpuRange& other : spare_) bytes += other.chunks_->mapped();
+    if (bytes > most_bytes(range.device_)) return false;
+    spare_.push_back(std::move(range));
+    return true;
+  }
+
+  void drop() {
+    const std::lock_guard lock(turn_);
+    for (GpuRange& range : spare_) range.unmap();
+    spare_.clear();
+  }
+
+ private:
+  // A sixty-fourth of the GPU's memory.
+  size_t most_bytes(Device device) {
+    if (most_ == 0) most_ = static_cast<size_t>(gpu_memory(device).total) / 64;
+    return most_;
+  }
+
+  std::mutex turn_;
+  std::vector<GpuRange> spare_;
+  size_t most_ = 0;
+};
+
+GpuRange::GpuRange(Device device, size_t limit, size_t likely) : device_(device) {
   cuda::check(cudaSetDevice(device.index), "selecting a GPU");
   cuda::check(cudaFree(nullptr), "starting the GPU");
   const size_t unit = granularity_of(device);
-  limit_ = round_up(std::max<size_t>(limit, 1), unit);
+  const size_t rounded = round_up(std::max<size_t>(limit, 1), unit);
+  if (Spares::of(device.index).take(rounded, likely, *this)) return;
   CUdeviceptr start = 0;
-  check_driver(Driver::get().reserve(&start, limit_, 0, 0, 0), "reserving GPU addresses");
+  check_driver(Driver::get().reserve(&start, rounded, 0, 0, 0), "reserving GPU addresses");
   data_ = reinterpret_cast<std::byte*>(start);
+  limit_ = rounded;
   chunks_ = new Chunks{unit, {}};
 }
 
@@ -124,9 +193,34 @@ GpuRange& GpuRange::operator=(GpuRange&& other) noexcept {
 
 void GpuRange::release() noexcept {
   if (data_ == nullptr) return;
-  shrink(0);
+  if (capacity_ > 0) {
+    cudaSetDevice(device_.index);
+    cudaDeviceSynchronize();
+    cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(capacity_));
+    capacity_ = chunks_->used = 0;
+  }
+  if (!chunks_->list.empty() && Spares::of(device_.index).keep(*this)) return;
+  unmap();
+}
+
+// Of a range without capacity.
+void GpuRange::unmap() noexcept {
+  drop_unused();
   Driver::get().release_addresses(address(data_), limit_);
   delete chunks_;
+  data_ = nullptr;
+  chunks_ = nullptr;
+}
+
+void GpuRange::drop_unused() noexcept {
+  const Driver& driver = Driver::get();
+  for (size_t end = chunks_->mapped(); chunks_->list.size() > chunks_->used;) {
+    const Chunks::Chunk last = chunks_->list.back();
+    end -= last.bytes;
+    driver.unmap(address(data_) + end, last.bytes);
+    driver.release(last.handle);
+    chunks_->list.pop_back();
+  }
 }
 
 void GpuRange::reserve(size_t bytes) {
@@ -136,8 +230,14 @@ void GpuRange::reserve(size_t bytes) {
                                          std::to_string(limit_) + " bytes in one layer");
   }
   cuda::check(cudaSetDevice(device_.index), "selecting a GPU");
-  const size_t more = round_up(bytes - capacity_, chunks_->unit);
   cuda::GpuAccount& account = cuda::GpuAccount::of(device_.index);
+  for (; chunks_->used < chunks_->list.size() && capacity_ < bytes; ++chunks_->used) {
+    const size_t ready = chunks_->list[chunks_->used].bytes;
+    account.take(device_.index, static_cast<int64_t>(ready));
+    capacity_ += ready;
+  }
+  if (bytes <= capacity_) return;
+  const size_t more = round_up(bytes - capacity_, chunks_->unit);
   account.take(device_.index, static_cast<int64_t>(more));
   const Driver& driver = Driver::get();
   const CUmemAllocationProp properties = properties_of(device_);
@@ -160,28 +260,25 @@ void GpuRange::reserve(size_t bytes) {
   access.location = properties.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   chunks_->list.push_back({handle, more});
+  ++chunks_->used;
   capacity_ += more;
   check_driver(driver.set_access(address(data_) + capacity_ - more, more, &access, 1),
                "opening GPU memory");
 }
 
 void GpuRange::shrink(size_t bytes) {
-  if (chunks_ == nullptr || chunks_->list.empty() ||
-      capacity_ - chunks_->list.back().bytes < bytes) {
-    return;
-  }
+  if (capacity_ == 0 || capacity_ - chunks_->list[chunks_->used - 1].bytes < bytes) return;
   cudaSetDevice(device_.index);
   cudaDeviceSynchronize();
-  const Driver& driver = Driver::get();
-  while (!chunks_->list.empty() && capacity_ - chunks_->list.back().bytes >= bytes) {
-    const Chunks::Chunk last = chunks_->list.back();
-    capacity_ -= last.bytes;
-    driver.unmap(address(data_) + capacity_, last.bytes);
-    driver.release(last.handle);
-    cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(last.bytes));
-    chunks_->list.pop_back();
+  while (capacity_ > 0 && capacity_ - chunks_->list[chunks_->used - 1].bytes >= bytes) {
+    const size_t last = chunks_->list[--chunks_->used].bytes;
+    capacity_ -= last;
+    cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(last));
   }
+  drop_unused();
 }
+
+void drop_spare_ranges(Device device) noexcept { GpuRange::Spares::of(device.index).drop(); }
 
 PinnedRange::PinnedRange(size_t limit) : limit_(round_up(std::max<size_t>(limit, 1), chunk)) {
   void* room = ::mmap(nullptr, limit_, PROT_READ | PROT_WRITE,
@@ -216,6 +313,11 @@ void PinnedRange::reserve(size_t bytes) {
   if (bytes > limit_) {
     throw Error(ErrorKind::resource, "rows in the computer's memory have reached their limit of " +
                                          std::to_string(limit_) + " bytes in one layer");
+  }
+  // The kernel clears new pages for several threads at the same time, while the driver pins for one
+  // after another. Where this is not known it happens while pinning.
+  if (capacity_ < bytes) {
+    ::madvise(data_ + capacity_, round_up(bytes, chunk) - capacity_, populate_write);
   }
   while (capacity_ < bytes) {
     const cudaError_t status = cudaHostRegister(data_ + capacity_, chunk, cudaHostRegisterPortable);

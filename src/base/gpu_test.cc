@@ -85,6 +85,47 @@ TEST_F(GpuBaseTest, RangesGrowInPlaceAndGiveBack) {
   EXPECT_EQ(gpu_memory(device_).used, used);
 }
 
+TEST_F(GpuBaseTest, RangesThatEndedAreUsedAgain) {
+  drop_spare_ranges(device_);
+  const size_t limit = size_t{1} << 30;
+  const GpuMemory before = gpu_memory(device_);
+  std::byte *small = nullptr, *large = nullptr;
+  size_t large_capacity = 0;
+  {
+    GpuRange one(device_, limit), two(device_, limit);
+    one.reserve(1000);
+    two.reserve(size_t{20} << 20);
+    small = one.data();
+    large = two.data();
+    large_capacity = two.capacity();
+  }
+  EXPECT_EQ(gpu_memory(device_).used, before.used) << "nobody has them";
+  {
+    GpuRange likely(device_, limit, size_t{10} << 20), any(device_, limit);
+    EXPECT_EQ(likely.data(), large) << "the smallest that is large enough";
+    EXPECT_EQ(any.data(), small);
+    EXPECT_EQ(likely.capacity(), 0u) << "it is paid for when it is used";
+    EXPECT_EQ(gpu_memory(device_).used, before.used);
+    likely.reserve(1);
+    EXPECT_EQ(likely.capacity(), large_capacity);
+    EXPECT_EQ(gpu_memory(device_).used, before.used + static_cast<int64_t>(large_capacity));
+    likely.reserve(large_capacity + 1);
+    const std::vector<uint8_t> pattern{5, 6, 7};
+    copy_bytes(likely.data() + large_capacity - 1, device_, pattern.data(), Device::cpu(), 3);
+    EXPECT_EQ(fetched(likely.data() + large_capacity - 1, 3), pattern);
+    set_gpu_budget(device_, gpu_memory(device_).used);
+    EXPECT_THROW(any.reserve(1), Error);
+    set_gpu_budget(device_, 0);
+    any.reserve(1);
+    const GpuRange another(device_, limit);
+    EXPECT_NE(another.data(), small);
+    EXPECT_NE(another.data(), large);
+  }
+  drop_spare_ranges(device_);
+  EXPECT_EQ(gpu_memory(device_).used, before.used);
+  EXPECT_GE(gpu_memory(device_).free, before.free - (int64_t{1} << 20));
+}
+
 TEST_F(GpuBaseTest, StreamsAndEventsOrderCopies) {
   constexpr size_t bytes = 4 << 20;
   PinnedBuffer from(bytes), to(bytes);

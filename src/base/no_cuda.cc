@@ -39,12 +39,13 @@ void GpuEvent::order(const Context&) const { no_cuda(); }
 void GpuEvent::wait() const { no_cuda(); }
 double GpuEvent::seconds_since(const GpuEvent&) const { no_cuda(); }
 
-GpuRange::GpuRange(Device, size_t) { no_cuda(); }
+GpuRange::GpuRange(Device, size_t, size_t) { no_cuda(); }
 GpuRange::~GpuRange() = default;
 GpuRange::GpuRange(GpuRange&&) noexcept = default;
 GpuRange& GpuRange::operator=(GpuRange&&) noexcept = default;
 void GpuRange::reserve(size_t) { no_cuda(); }
 void GpuRange::shrink(size_t) { no_cuda(); }
+void drop_spare_ranges(Device) noexcept {}
 
 PinnedRange::PinnedRange(size_t) { no_cuda(); }
 PinnedRange::~PinnedRange() = default;

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "memory/attention_mass.h"
 #include "memory/move_rows.h"
 #include "memory/partial/stored_rows.h"
 #include "memory/policies.h"
+#include "ops/elementwise.h"
 
 namespace kinora {
 namespace {
@@ -156,33 +158,21 @@ std::vector<double> CompactMemory::score(const Context& context, int layer, cons
     const int32_t next = token(token_count() - 1).position[0] + 1;
     const std::vector<Position> places(static_cast<size_t>(asked), {next, next, next});
     turn_by(context, layout_, places, turned);
-    const std::vector<float> queries = floats_on_host(context, turned);
     Tensor room;
-    const std::vector<float> keys = floats_on_host(context, plain_rows(context, all.keys, room));
-    const double scale = 1 / std::sqrt(static_cast<double>(size));
-    std::vector<double> scores(count);
-    for (int64_t pair = 0; pair < asked * heads; ++pair) {
-      const float* query = queries.data() + pair * size;
-      const int64_t kv_head = pair % heads / (heads / layout_.kv_heads);
-      double largest = -INFINITY, sum = 0;
-      for (size_t row = 0; row < count; ++row) {
-        if (all.modalities[row] == Modality::text) continue;
-        const float* key =
-            keys.data() + (static_cast<int64_t>(row) * layout_.kv_heads + kv_head) * size;
-        float dot = 0;
-        for (int64_t i = 0; i < size; ++i) dot += query[i] * key[i];
-        scores[row] = double{dot} * scale;
-        largest = std::max(largest, scores[row]);
-      }
-      for (size_t row = 0; row < count; ++row) {
-        if (all.modalities[row] == Modality::text) continue;
-        scores[row] = std::exp(scores[row] - largest);
-        sum += scores[row];
-      }
-      for (size_t row = 0; row < count; ++row) {
-        if (all.modalities[row] != Modality::text) attention[row] += scores[row] / sum;
-      }
+    const ConstTensorView rows = plain_rows(context, all.keys, room);
+    const int64_t width = layout_.kv_heads * size;
+    const ConstTensorView keys(rows.raw(), rows.dtype(), Shape{all.rows(), width}, rows.device());
+    Tensor wide;  // a CPU adds up floats
+    if (device_.is_cpu() && keys.dtype() != DType::f32) {
+      wide = Tensor(DType::f32, keys.shape());
+      convert(context, keys, wide);
     }
+    std::vector<float> logs(count);
+    for (size_t row = 0; row < count; ++row) {
+      if (all.modalities[row] == Modality::text) logs[row] = -INFINITY;
+    }
+    attention = attention_mass(context, turned, wide.defined() ? wide.view() : keys,
+                               layout_.kv_heads, logs);
     const double most = *std::max_element(attention.begin(), attention.end());
     for (double& share : attention) share /= most;
   }
@@ -203,9 +193,11 @@ std::shared_ptr<const CompactMemory::Kept> CompactMemory::reduce(const Context& 
   }
   if (static_cast<int64_t>(frames.size()) > options_.rows) {
     const std::vector<double> scores = score(context, layer, all);
-    std::stable_sort(frames.begin(), frames.end(), [&](int32_t a, int32_t b) {
-      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
-    });
+    const auto better = [&](int32_t a, int32_t b) {
+      const double x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+      return x > y || (x == y && a < b);
+    };
+    std::nth_element(frames.begin(), frames.begin() + options_.rows, frames.end(), better);
     frames.resize(static_cast<size_t>(options_.rows));
   }
   rows.insert(rows.end(), frames.begin(), frames.end());
@@ -221,8 +213,7 @@ std::shared_ptr<const CompactMemory::Kept> CompactMemory::reduce(const Context& 
   const Shape shape = layout_.shape(kept->rows());
   kept->keys = Tensor(layout_.dtype, shape, device_);
   kept->values = Tensor(layout_.dtype, shape, device_);
-  copy_rows(context, all.keys, rows, kept->keys);
-  copy_rows(context, all.values, rows, kept->values);
+  copy_row_pairs(context, all.keys, all.values, rows, kept->keys, kept->values);
   if (options_.positions == Placing::consecutive) {
     const auto next = static_cast<int32_t>(token_count());
     const std::vector<Position> placed = near_positions(*this, frames_, kept->ordinals, next);
@@ -246,7 +237,7 @@ void CompactMemory::fold(const Context& context) {
   }
   auto empty = std::make_shared<FlatMemory>(layout_, device_, retention_);
   const int64_t count = newest_->token_count();
-  for (int64_t i = 0; i < count; ++i) tokens_.push_back(newest_->token(i));
+  for (int64_t i = 0; i < count; ++i) tokens_.append({&newest_->token(i), 1});
   kept_ = std::move(kept);
   newest_ = std::move(empty);
 }
@@ -279,7 +270,7 @@ void CompactMemory::rewind(const MemoryMark& mark) {
   newest_ = saved.newest;
   newest_->rewind(saved.mark);
   kept_ = saved.kept;
-  tokens_.resize(static_cast<size_t>(saved.folded));
+  tokens_.truncate(static_cast<size_t>(saved.folded));
   frames_.update(*this, mark.tokens, mark.tokens);
   forget_generic(mark.tokens);
   visual_ = goes_on_ = false;
@@ -308,7 +299,9 @@ std::unique_ptr<Memory> CompactMemory::fork(const MemoryMark& mark) {
   for (int layer = 0; layer < layout_.layers; ++layer) {
     other->kept_[static_cast<size_t>(layer)] = join(context, layer, saved);
   }
-  for (int64_t i = 0; i < mark.tokens; ++i) other->tokens_.push_back(token(i));
+  other->tokens_ = tokens_.share();
+  other->tokens_.truncate(static_cast<size_t>(std::min(folded(), mark.tokens)));
+  for (int64_t i = folded(); i < mark.tokens; ++i) other->tokens_.append({&token(i), 1});
   other->frames_ = frames_;
   other->frames_.update(*other, mark.tokens, mark.tokens);
   other->generic_ = generic_;

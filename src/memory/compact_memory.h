@@ -13,6 +13,7 @@
 #include "memory/memory.h"
 #include "memory/partial/frame_table.h"
 #include "memory/partial/partial_memory.h"
+#include "memory/token_list.h"
 
 namespace kinora {
 
@@ -101,7 +102,7 @@ class CompactMemory final : public Memory {
   Device device_;
   Retention retention_;
   CompactOptions options_;
-  std::vector<TokenInfo> tokens_;  // of groups that were folded into what is kept
+  TokenList tokens_;  // of groups that were folded into what is kept
   AllKept kept_;
   std::shared_ptr<FlatMemory> newest_;  // tokens after those; marks hold on to it
   FrameTable frames_;

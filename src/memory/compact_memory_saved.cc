@@ -83,7 +83,7 @@ void CompactMemory::load(const Context&, const std::shared_ptr<const Archive>& i
   }
   kept_ = std::move(all);
   generic_ = std::move(generics);
-  tokens_ = std::move(tokens);
+  tokens_ = TokenList(tokens);
   frames_.update(*this, 0, token_count());
   group_ = token_count();
 }

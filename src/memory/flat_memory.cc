@@ -58,11 +58,12 @@ MemoryPolicy flat_policy() {
   return policy;
 }
 
-std::shared_ptr<FlatMemory::Block> FlatMemory::new_block() const {
+std::shared_ptr<FlatMemory::Block> FlatMemory::new_block(int64_t likely_rows) const {
   const auto limit = static_cast<size_t>(most_gpu_rows * row_bytes_);
+  const auto likely = static_cast<size_t>(likely_rows * row_bytes_);
   auto block = std::make_shared<Block>();
-  block->keys = Growable(device_, limit);
-  block->values = Growable(device_, limit);
+  block->keys = Growable(device_, limit, likely);
+  block->values = Growable(device_, limit, likely);
   return block;
 }
 
@@ -99,11 +100,11 @@ void FlatMemory::settle(Layer& layer) const {
 void FlatMemory::forget_probes() {
   if (probes_ == 0) return;
   for (Layer& layer : layers_) settle(layer);
-  tokens_.resize(tokens_.size() - static_cast<size_t>(probes_));
+  tokens_.truncate(tokens_.size() - static_cast<size_t>(probes_));
   probes_ = 0;
 }
 
-std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& group) {
+std::span<const Position> FlatMemory::begin(const Context& context, const MemoryGroup& group) {
   const size_t count = group.tokens.size();
   if (count == 0) throw Error(ErrorKind::internal, "a group holds at least one token");
   if (group.probes < 0 || static_cast<size_t>(group.probes) >= count ||
@@ -120,14 +121,20 @@ std::span<const Position> FlatMemory::begin(const Context&, const MemoryGroup& g
     const bool frames =
         std::any_of(group.tokens.begin(), group.tokens.end(),
                     [](const auto& token) { return token.modality != Modality::text; });
-    for (Layer& layer : layers_) put_away(layer, frames);
+    const auto put_some_away = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) put_away(layers_[static_cast<size_t>(i)], frames);
+    };
+    // All layers have one file, and many threads are quick at making pinned memory.
+    const bool alone = device_.is_cpu() || tiers_.host > 0;
+    alone ? put_some_away(0, layout_.layers)
+          : context.threads->parallel_for(layout_.layers, 1, put_some_away);
   }
   if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
     throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");
   }
   group_begin_ = token_count();
   probes_ = group.probes;
-  tokens_.insert(tokens_.end(), group.tokens.begin(), group.tokens.end());
+  tokens_.append(group.tokens);
   parents_.assign(group.parents.begin(), group.parents.end());
   group_ordinals_.resize(count);
   std::iota(group_ordinals_.begin(), group_ordinals_.end(), static_cast<int32_t>(group_begin_));
@@ -314,10 +321,11 @@ void FlatMemory::accept(const Context&, std::span<const int32_t> tokens) {
   }
   const auto begin = static_cast<size_t>(group_begin_);
   for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens_[begin + i] = tokens_[begin + static_cast<size_t>(tokens[i])];
+    const TokenInfo kept = tokens_[begin + static_cast<size_t>(tokens[i])];
+    tokens_.replace(begin + i, kept);
     group_modalities_[i] = group_modalities_[static_cast<size_t>(tokens[i])];
   }
-  tokens_.resize(begin + tokens.size());
+  tokens_.truncate(begin + tokens.size());
   group_ordinals_.resize(tokens.size());
   group_modalities_.resize(tokens.size());
   parents_.clear();
@@ -394,7 +402,7 @@ void FlatMemory::rewind(const MemoryMark& mark) {
     layers_[i].state = states->layers.at(i);
     layers_[i].state_shared = true;
   }
-  tokens_.resize(static_cast<size_t>(mark.tokens));
+  tokens_.truncate(static_cast<size_t>(mark.tokens));
   probes_ = 0;
   group_ordinals_.clear();
   group_modalities_.clear();
@@ -420,9 +428,9 @@ void FlatMemory::Block::forget_first(int64_t count) {
 
 // Parts from `first` on become one block of rows on the memory's device.
 void FlatMemory::join(Layer& layer, size_t first) {
-  std::shared_ptr<Block> joined = new_block();
   int64_t rows = 0;
   for (size_t i = first; i < layer.parts.size(); ++i) rows += layer.parts[i].rows;
+  std::shared_ptr<Block> joined = new_block(rows);
   joined->keys.resize(static_cast<size_t>(rows * row_bytes_));
   joined->values.resize(static_cast<size_t>(rows * row_bytes_));
   int64_t at = 0;
@@ -468,7 +476,7 @@ std::unique_ptr<Memory> FlatMemory::fork(const MemoryMark& mark) {
     other->layers_[i].state = layers_[i].state;
     other->layers_[i].state_shared = layers_[i].state_shared = true;
   }
-  other->tokens_ = tokens_;
+  other->tokens_ = tokens_.share();
   other->rewind(mark);
   return other;
 }

@@ -14,6 +14,7 @@
 #include "memory/retention/retention.h"
 #include "memory/row_file.h"
 #include "memory/saved_bytes.h"
+#include "memory/token_list.h"
 
 namespace kinora {
 
@@ -131,7 +132,7 @@ class FlatMemory final : public Memory {
 
   bool prunes_group() const;
   bool keeps_state(int layer) const { return layout_.bytes_of_state(layer) > 0; }
-  std::shared_ptr<Block> new_block() const;
+  std::shared_ptr<Block> new_block(int64_t likely_rows = 0) const;
   Block& own_block(Layer& layer);
   Layer& layer_at(int layer) const;  // what is known of its rows is complete
   void settle(Layer& layer) const;
@@ -156,7 +157,7 @@ class FlatMemory final : public Memory {
   int64_t row_bytes_;
   RowTiers tiers_;
   std::shared_ptr<RowFile> file_;  // of old rows; made when there are some
-  std::vector<TokenInfo> tokens_;
+  TokenList tokens_;
   int64_t group_begin_ = 0;
   int64_t probes_ = 0;
   bool visual_ = false;  // the newest group has rows that are not text

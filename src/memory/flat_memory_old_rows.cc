@@ -86,7 +86,7 @@ void FlatMemory::leave_gpu(Layer& layer, int64_t most) {
     }
     if (moved == part.rows) continue;
     if (moved > 0) {  // what stays is copied to a block that begins with it
-      std::shared_ptr<Block> rest = new_block();
+      std::shared_ptr<Block> rest = new_block(part.rows - moved);
       const auto bytes = static_cast<size_t>((part.rows - moved) * row_bytes_);
       rest->keys.resize(bytes);
       rest->values.resize(bytes);

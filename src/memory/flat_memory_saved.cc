@@ -93,7 +93,7 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
       if (how == Loading::whole) saved->need(0, bytes);
     }
     if (how == Loading::whole && !device_.is_cpu()) {
-      const std::shared_ptr<Block> there = new_block();
+      const std::shared_ptr<Block> there = new_block(block->rows());
       const auto move = [&](Growable& to, std::unique_ptr<SavedBytes>& from) {
         to.resize(static_cast<size_t>(bytes));
         copy_bytes(to.data(), device_, from->data(), Device::cpu(), static_cast<size_t>(bytes));
@@ -108,7 +108,7 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
     if (rows > 0) layer.parts.push_back({std::move(block), rows, true});
   }
   layers_ = std::move(layers);
-  tokens_ = std::move(tokens);
+  tokens_ = TokenList(tokens);
   probes_ = 0;
   group_begin_ = token_count();
 }

@@ -21,9 +21,9 @@ size_t round_up(size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
-Growable::Growable(Device device, size_t limit) : device_(device) {
+Growable::Growable(Device device, size_t limit, size_t likely) : device_(device) {
   if (device.is_cpu()) return;
-  range_ = GpuRange(device, limit);
+  range_ = GpuRange(device, limit, likely);
   data_ = range_.data();
 }
 

@@ -16,8 +16,9 @@ namespace kinora {
 class Growable {
  public:
   Growable() = default;
-  // `limit` is the most it will ever hold on a GPU; on the host it is not used.
-  Growable(Device device, size_t limit);
+  // `limit` is the most it will ever hold on a GPU, `likely` what it will soon hold there; on the
+  // host they are not used.
+  explicit Growable(Device device, size_t limit, size_t likely = 0);
   // Host memory that GPUs read, never more than `limit`.
   static Growable pinned(size_t limit);
   ~Growable();

@@ -36,7 +36,8 @@ void copy_rows(const Context& context, ConstTensorView rows, std::span<const int
   const auto bytes = static_cast<size_t>(row_bytes);
   if (context.device.is_cpu()) return collect(rows.raw(), bytes, places, to.raw());
   const bool reads = rows.device() == context.device || gpu_reads(context, rows.raw());
-  if (reads) return cuda::copy_rows(context, rows.raw(), row_bytes, places, to.raw());
+  const cuda::RowCopy copy{rows.raw(), to.raw()};
+  if (reads) return cuda::copy_rows(context, {&copy, 1}, row_bytes, places);
   PinnedBuffer together(bytes * places.size());
   context.threads->parallel_for(std::ssize(places), 256, [&](int64_t begin, int64_t end) {
     const auto first = static_cast<size_t>(begin);
@@ -45,6 +46,19 @@ void copy_rows(const Context& context, ConstTensorView rows, std::span<const int
   });
   copy_async(context, to.raw(), together.data(), together.size());
   synchronize(context);  // the buffer goes
+}
+
+void copy_row_pairs(const Context& context, ConstTensorView keys, ConstTensorView values,
+                    std::span<const int32_t> places, TensorView to_keys, TensorView to_values) {
+  const auto reads = [&](ConstTensorView rows) {
+    return rows.device() == context.device || gpu_reads(context, rows.raw());
+  };
+  if (context.device.is_cpu() || places.empty() || !reads(keys) || !reads(values)) {
+    copy_rows(context, keys, places, to_keys);
+    return copy_rows(context, values, places, to_values);
+  }
+  const cuda::RowCopy copies[] = {{keys.raw(), to_keys.raw()}, {values.raw(), to_values.raw()}};
+  cuda::copy_rows(context, copies, keys.stride(0) * dtype_size(keys.dtype()), places);
 }
 
 }  // namespace kinora

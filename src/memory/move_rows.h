@@ -19,13 +19,21 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<c
 //   rows [count, kv heads, head size], to [places, kv heads, head size]
 void copy_rows(const Context& context, ConstTensorView rows, std::span<const int32_t> places,
                TensorView to);
+// The same for keys and values that lie side by side: the places are looked at once.
+void copy_row_pairs(const Context& context, ConstTensorView keys, ConstTensorView values,
+                    std::span<const int32_t> places, TensorView to_keys, TensorView to_values);
 
 namespace cuda {
 void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
 // The same with the indexes on the GPU, i32 [kept]; only starts the work.
 void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes, ConstTensorView kept);
-void copy_rows(const Context& context, const std::byte* rows, int64_t row_bytes,
-               std::span<const int32_t> places, std::byte* to);
+// One or two lists of rows with the same places.
+struct RowCopy {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+};
+void copy_rows(const Context& context, std::span<const RowCopy> copies, int64_t row_bytes,
+               std::span<const int32_t> places);
 }  // namespace cuda
 
 }  // namespace kinora

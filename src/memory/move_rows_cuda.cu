@@ -4,26 +4,39 @@
 namespace kinora::cuda {
 namespace {
 
-// One block per row.
 template <typename Unit>
-__global__ void gather_units(const Unit* rows, const int32_t* kept, int64_t units, Unit* target) {
-  const Unit* from = rows + kept[blockIdx.x] * units;
-  Unit* to = target + blockIdx.x * units;
+struct UnitCopies {
+  const Unit* from[2];
+  Unit* to[2];
+};
+
+// One block per row and list.
+template <typename Unit>
+__global__ void gather_units(UnitCopies<Unit> copies, const int32_t* kept, int64_t units) {
+  const Unit* from = copies.from[blockIdx.y] + kept[blockIdx.x] * units;
+  Unit* to = copies.to[blockIdx.y] + blockIdx.x * units;
   for (int64_t i = threadIdx.x; i < units; i += blockDim.x) to[i] = from[i];
 }
 
 // In units of 16 bytes, or words, where rows are whole ones: the host's memory is far, and few
 // large reads fill the way to it. Only rows of odd heads in 8 bits are no whole words.
-void gather(cudaStream_t stream, const char* what, const std::byte* rows, int64_t row_bytes,
-            ConstTensorView kept, std::byte* target) {
-  const Launch how{static_cast<unsigned int>(kept.elements()), 64, 0, stream};
+void gather(cudaStream_t stream, const char* what, std::span<const RowCopy> copies,
+            int64_t row_bytes, ConstTensorView kept) {
+  const dim3 grid(static_cast<unsigned int>(kept.elements()),
+                  static_cast<unsigned int>(copies.size()));
   const auto start = [&]<typename Unit>(Unit) {
-    launch(how, what, gather_units<Unit>, reinterpret_cast<const Unit*>(rows),
-           device_data<int32_t>(kept), row_bytes / static_cast<int64_t>(sizeof(Unit)),
-           reinterpret_cast<Unit*>(target));
+    UnitCopies<Unit> typed{};
+    for (size_t i = 0; i < copies.size(); ++i) {
+      typed.from[i] = reinterpret_cast<const Unit*>(copies[i].from);
+      typed.to[i] = reinterpret_cast<Unit*>(copies[i].to);
+    }
+    launch({grid, 64, 0, stream}, what, gather_units<Unit>, typed, device_data<int32_t>(kept),
+           row_bytes / static_cast<int64_t>(sizeof(Unit)));
   };
-  const auto places = reinterpret_cast<uintptr_t>(rows) | reinterpret_cast<uintptr_t>(target) |
-                      static_cast<uintptr_t>(row_bytes);
+  auto places = static_cast<uintptr_t>(row_bytes);
+  for (const RowCopy& copy : copies) {
+    places |= reinterpret_cast<uintptr_t>(copy.from) | reinterpret_cast<uintptr_t>(copy.to);
+  }
   if (places % 16 == 0) return start(uint4());
   places % 4 == 0 ? start(uint32_t()) : start(uint8_t());
 }
@@ -34,7 +47,8 @@ void move_up(Device device, cudaStream_t stream, std::byte* rows, int64_t row_by
   const int64_t count = kept.elements();
   if (count == 0) return;
   Tensor gathered(DType::u8, {count * row_bytes}, device);
-  gather(stream, "move_rows_up", rows, row_bytes, kept, gathered.view().raw());
+  const RowCopy copy{rows, gathered.view().raw()};
+  gather(stream, "move_rows_up", {&copy, 1}, row_bytes, kept);
   check(cudaMemcpyAsync(rows, gathered.view().raw(), static_cast<size_t>(gathered.bytes()),
                         cudaMemcpyDeviceToDevice, stream),
         "moving rows");
@@ -57,15 +71,15 @@ void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes,
   move_up(context.device, enter(context), rows, row_bytes, kept);
 }
 
-void copy_rows(const Context& context, const std::byte* rows, int64_t row_bytes,
-               std::span<const int32_t> places, std::byte* to) {
+void copy_rows(const Context& context, std::span<const RowCopy> copies, int64_t row_bytes,
+               std::span<const int32_t> places) {
   if (places.empty()) return;
   cudaStream_t stream = enter(context);
   Tensor list(DType::i32, {static_cast<int64_t>(places.size())}, context.device);
   check(cudaMemcpyAsync(list.view().raw(), places.data(), places.size_bytes(),
                         cudaMemcpyHostToDevice, stream),
         "copying to a GPU");
-  gather(stream, "copy_rows", rows, row_bytes, list, to);
+  gather(stream, "copy_rows", copies, row_bytes, list);
 }
 
 }  // namespace kinora::cuda

@@ -1,5 +1,6 @@
 #include "memory/mosaic/cluster_list.h"
 
+#include <cmath>
 #include <utility>
 
 namespace kinora {
@@ -9,12 +10,14 @@ void ClusterList::put(size_t place, int32_t partition,
   if (place == count()) {
     partitions.emplace_back();
     rows.emplace_back();
+    log_rows.emplace_back();
     middles.emplace_back();
     newest.emplace_back();
     clusters.emplace_back();
   }
   partitions[place] = partition;
   rows[place] = static_cast<int32_t>(cluster->rows());
+  log_rows[place] = std::log(static_cast<float>(rows[place]));
   middles[place] = cluster->tokens[cluster->tokens.size() / 2];
   newest[place] = cluster->tokens.back();
   clusters[place] = std::move(cluster);
@@ -22,6 +25,7 @@ void ClusterList::put(size_t place, int32_t partition,
 
 void ClusterList::clear(size_t place) {
   rows[place] = 0;
+  log_rows[place] = -INFINITY;
   clusters[place] = nullptr;
 }
 

@@ -13,6 +13,7 @@ namespace kinora {
 struct ClusterList {
   std::vector<int32_t> partitions;
   std::vector<int32_t> rows;     // 0: the place is free
+  std::vector<float> log_rows;   // their natural logarithms
   std::vector<int32_t> middles;  // tokens of the middle rows
   std::vector<int32_t> newest;   // tokens of the newest rows
   std::vector<std::shared_ptr<const SemanticCluster>> clusters;

@@ -2,22 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "memory/attention_mass.h"
 #include "ops/matmul.h"
 #include "ops/packed_rows.h"
 
 namespace kinora {
 namespace {
 
-// Queries whose scores are held at a time: with thousands of clusters they are many.
-constexpr int64_t most_tokens = 64;
 // Clusters that new keys meet at a time.
 constexpr int64_t most_clusters = 16384;
 // Clusters that one block adds up.
 constexpr int32_t piece_rows = 64;
+
+// Places that a table has room for, and that products go over: in steps of an eighth, because
+// products of a new size have to be prepared.
+int64_t rounded(int64_t places) {
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(places | 1)));
+  const int64_t step = std::max<int64_t>(64, power / 8);
+  return (places + step - 1) / step * step;
+}
 
 // On the context's device. Pageable memory is read before the call returns.
 template <typename Number>
@@ -106,9 +114,8 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
   const int64_t before = layer.keys.defined() ? layer.keys.size(0) : 0;
   if (places <= before) return;
-  const int64_t capacity = std::max<int64_t>(64, places + places / 2);
-  const auto larger = [&](Tensor& tensor, DType type, const Shape& shape) {
-    Tensor more = Tensor::zeros(type, shape, device_);
+  const int64_t capacity = rounded(places);
+  const auto larger = [&](Tensor& tensor, Tensor more) {
     if (before > 0) {
       copy_async(context, more.view().raw(), tensor.view().raw(),
                  static_cast<size_t>(tensor.bytes()));
@@ -116,11 +123,20 @@ void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
     std::swap(tensor, more);
     return more;
   };
-  const std::array<Tensor, 4> old{larger(layer.keys, dtype_, {capacity, width()}),
-                                  larger(layer.values, dtype_, {capacity, width()}),
-                                  larger(layer.takers, DType::i32, {capacity}),
-                                  larger(layer.lengths, DType::f32, {capacity})};
+  const auto zeros = [&](DType type, const Shape& shape) {
+    return Tensor::zeros(type, shape, device_);
+  };
+  // Where there is no cluster yet, none takes rows.
+  const std::vector<int32_t> none(static_cast<size_t>(capacity), -1);
+  const std::array<Tensor, 4> old{larger(layer.keys, zeros(dtype_, {capacity, width()})),
+                                  larger(layer.values, zeros(dtype_, {capacity, width()})),
+                                  larger(layer.takers, placed(context, none)),
+                                  larger(layer.lengths, zeros(DType::f32, {capacity}))};
   if (before > 0) synchronize(context);  // before the old ones go
+}
+
+int64_t ClusterTable::places_of(const Layer& layer) {
+  return layer.list.count() == 0 ? 0 : rounded(static_cast<int64_t>(layer.list.count()));
 }
 
 void ClusterTable::upload(const Context& context, int layer) {
@@ -145,7 +161,7 @@ void ClusterTable::upload(const Context& context, int layer) {
 Tensor ClusterTable::nearest(const Context& context, int layer, ConstTensorView keys,
                              const std::vector<int32_t>& partitions) const {
   const Layer& table = layers_[static_cast<size_t>(layer)];
-  const int64_t rows = keys.size(0), clusters = static_cast<int64_t>(table.list.count());
+  const int64_t rows = keys.size(0), clusters = places_of(table);
   const Tensor groups = placed(context, partitions);
   const Tensor near = placed(context, std::vector<int32_t>(partitions.size() * 2, -1));
   Tensor found = near.reshaped({rows, 2});
@@ -166,34 +182,16 @@ Tensor ClusterTable::nearest(const Context& context, int layer, ConstTensorView 
   return found;
 }
 
-std::vector<float> ClusterTable::scores(const Context& context, int layer, ConstTensorView queries,
-                                        std::span<const float> weights, bool softmax) {
+std::vector<double> ClusterTable::scores(const Context& context, int layer, ConstTensorView queries,
+                                         std::span<const float> log_weights, bool softmax) {
   const Layer& table = at(layer);
-  const auto count = static_cast<int64_t>(table.list.count());
-  std::vector<float> out(static_cast<size_t>(count));
-  if (count == 0) return out;
-  std::vector<float> logs(out.size());
-  std::transform(weights.begin(), weights.end(), logs.begin(),
-                 [](float weight) { return std::log(weight); });
-  const Tensor log_weights = placed(context, logs);
-  Tensor mass = Tensor::zeros(DType::f32, {count}, device_);
-  const float scale = softmax ? 1 / std::sqrt(static_cast<float>(head_size_)) : 1.0f;
-  const int64_t share = queries.size(1) / kv_heads_;
-  for (int64_t first = 0; first < queries.size(0); first += most_tokens) {
-    const int64_t tokens = std::min(most_tokens, queries.size(0) - first);
-    const int64_t rows = tokens * share;
-    Tensor arranged(dtype_, {kv_heads_, rows, head_size_}, device_);
-    cuda::arrange_queries(context, queries.rows(first, tokens), scale, arranged.view());
-    Tensor scores(DType::f32, {kv_heads_ * rows, count}, device_);
-    for (int64_t head = 0; head < kv_heads_; ++head) {
-      const ConstTensorView keys =
-          table.keys.view().rows(0, count).columns(head * head_size_, head_size_);
-      matmul(context, arranged.view()[head], keys, scores.view().rows(head * rows, rows));
-    }
-    cuda::add_cluster_mass(context, scores.view(), log_weights.view(), softmax, mass.view());
-  }
-  synchronize(context);
-  copy_bytes(out.data(), Device::cpu(), mass.view().raw(), device_, out.size() * sizeof(float));
+  const int64_t count = places_of(table);
+  if (count == 0) return {};
+  std::vector<float> logs(static_cast<size_t>(count), -INFINITY);
+  std::copy(log_weights.begin(), log_weights.end(), logs.begin());
+  std::vector<double> out =
+      attention_mass(context, queries, table.keys.view().rows(0, count), kv_heads_, logs, softmax);
+  out.resize(table.list.count());
   return out;
 }
 

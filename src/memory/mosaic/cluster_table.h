@@ -39,11 +39,10 @@ class ClusterTable {
   Tensor nearest(const Context& context, int layer, ConstTensorView keys,
                  const std::vector<int32_t>& partitions) const;
 
-  // What clusters would get of the attention of queries (f32 [tokens, heads, head size], not
-  // turned): Σ over queries and heads of softmax over clusters of q · μ / √d + ln w, for weights
-  // w ≥ 0 by place. Without `softmax` the plain Σ q · μ. Waits.
-  std::vector<float> scores(const Context& context, int layer, ConstTensorView queries,
-                            std::span<const float> weights, bool softmax);
+  // What clusters would get of the attention of queries that are not turned (attention_mass.h),
+  // with log weights by place. Waits.
+  std::vector<double> scores(const Context& context, int layer, ConstTensorView queries,
+                             std::span<const float> log_weights, bool softmax);
 
   // Weighted means of the keys and values of groups of clusters, each f32 [groups, kv heads, head
   // size]. Group g is members [begins[g], begins[g + 1]) by place and weight. Only starts the work.
@@ -82,6 +81,7 @@ class ClusterTable {
 
   Layer& at(int layer) { return layers_[static_cast<size_t>(layer)]; }
   int64_t width() const { return kv_heads_ * head_size_; }
+  static int64_t places_of(const Layer& layer);
   void grow(const Context& context, Layer& layer, int64_t places);
 
   Device device_;
@@ -128,12 +128,6 @@ void nearest_clusters(const Context& context, ConstTensorView products, ConstTen
 void nearest_earlier(const Context& context, ConstTensorView products, ConstTensorView partitions,
                      TensorView near);
 
-// out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size]
-void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out);
-// mass [clusters] += what rows [rows, clusters] of scores give, with ln weight added to each; or
-// their plain sums.
-void add_cluster_mass(const Context& context, ConstTensorView scores, ConstTensorView log_weights,
-                      bool softmax, TensorView mass);
 // Groups of table rows in pieces, so that large ones keep all of a GPU busy.
 struct ClusterPieces {
   ConstTensorView begins;           // i32 [pieces + 1]: of places and weights

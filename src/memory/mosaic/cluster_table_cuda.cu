@@ -1,5 +1,5 @@
-// Kernels of the table of clusters (cluster_table.h): they rank thousands of clusters by the
-// attention that a question would give them, and add up those that stand for others.
+// Kernels of the table of clusters (cluster_table.h): they find the nearest of thousands of
+// clusters, and add up those that stand for others.
 #include "base/cuda_support.h"
 #include "memory/mosaic/cluster_table.h"
 
@@ -89,63 +89,6 @@ __global__ void nearest_row_before(const float* products, const int32_t* partiti
   if (threadIdx.x == 0) near[2 * blockIdx.x + 1] = mine.place;
 }
 
-// One block per token and head.
-template <typename T>
-__global__ void arrange_query(const float* queries, int64_t heads, int64_t share, int64_t tokens,
-                              int64_t head_size, float scale, T* out) {
-  const int64_t token = blockIdx.x / heads, head = blockIdx.x % heads;
-  const int64_t row = (head / share * tokens + token) * share + head % share;
-  for (int64_t i = threadIdx.x; i < head_size; i += blockDim.x) {
-    out[row * head_size + i] =
-        from_float<T>(scale * queries[(token * heads + head) * head_size + i]);
-  }
-}
-
-// One block per row of scores: its largest, and the sum of e^(score − largest).
-__global__ void row_statistics(const float* scores, const float* log_weights, int64_t clusters,
-                               float2* statistics) {
-  __shared__ float scratch[32];
-  const float* row = scores + blockIdx.x * clusters;
-  float largest = -INFINITY;
-  for (int64_t i = threadIdx.x; i < clusters; i += blockDim.x) {
-    largest = fmaxf(largest, row[i] + log_weights[i]);
-  }
-  largest = block_max(largest, scratch);
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < clusters && largest > -INFINITY; i += blockDim.x) {
-    sum += __expf(row[i] + log_weights[i] - largest);
-  }
-  sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) statistics[blockIdx.x] = {largest, sum};
-}
-
-constexpr int columns_of_block = 32, lanes_of_block = 16;
-
-// A block adds up 32 clusters; 16 threads share the rows of each. In a fixed order, so that the
-// same question always finds the same clusters.
-__global__ void sum_columns(const float* scores, const float* log_weights, const float2* statistics,
-                            int64_t rows, int64_t clusters, bool softmax, float* mass) {
-  __shared__ float parts[lanes_of_block][columns_of_block];
-  const int64_t cluster = int64_t{blockIdx.x} * columns_of_block + threadIdx.x;
-  float sum = 0;
-  if (cluster < clusters) {
-    const float log_weight = log_weights[cluster];
-    for (int64_t row = threadIdx.y; row < rows; row += lanes_of_block) {
-      const float score = scores[row * clusters + cluster];
-      if (!softmax) {
-        sum += log_weight > -INFINITY ? score : 0.0f;
-      } else if (statistics[row].y > 0) {
-        sum += __expf(score + log_weight - statistics[row].x) / statistics[row].y;
-      }
-    }
-  }
-  parts[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y > 0 || cluster >= clusters) return;
-  for (int lane = 1; lane < lanes_of_block; ++lane) sum += parts[lane][threadIdx.x];
-  mass[cluster] += sum;
-}
-
 // One block per piece of a group and 128 columns: Σ weight × key and Σ weight × value.
 template <typename T>
 __global__ void sum_of_clusters(const int32_t* begins, const int32_t* places, const float* weights,
@@ -221,32 +164,6 @@ void nearest_earlier(const Context& context, ConstTensorView products, ConstTens
   launch({static_cast<unsigned int>(products.size(0)), 256, 0, enter(context)}, "nearest_earlier",
          nearest_row_before, device_data<float>(products), device_data<int32_t>(partitions),
          products.size(0), device_data<int32_t>(near));
-}
-
-void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out) {
-  const int64_t tokens = queries.size(0), heads = queries.size(1);
-  const Launch how{static_cast<unsigned int>(tokens * heads), 128, 0, enter(context)};
-  with_activation(out.dtype(), [&]<typename T>(T) {
-    launch(how, "arrange_queries", arrange_query<T>, device_data<float>(queries), heads,
-           heads / out.size(0), tokens, queries.size(2), scale, device_data<T>(out));
-  });
-}
-
-void add_cluster_mass(const Context& context, ConstTensorView scores, ConstTensorView log_weights,
-                      bool softmax, TensorView mass) {
-  cudaStream_t stream = enter(context);
-  const int64_t rows = scores.size(0), clusters = scores.size(1);
-  Tensor statistics(DType::f32, {rows, 2}, context.device);
-  if (softmax) {
-    launch({static_cast<unsigned int>(rows), 256, 0, stream}, "row_statistics", row_statistics,
-           device_data<float>(scores), device_data<float>(log_weights), clusters,
-           device_data<float2>(statistics.view()));
-  }
-  const dim3 block(columns_of_block, lanes_of_block);
-  launch({blocks_for(clusters, columns_of_block), block, 0, stream}, "sum_columns", sum_columns,
-         device_data<float>(scores), device_data<float>(log_weights),
-         device_data<float2>(ConstTensorView(statistics)), rows, clusters, softmax,
-         device_data<float>(mass));
 }
 
 void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,

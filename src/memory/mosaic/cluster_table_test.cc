@@ -130,6 +130,8 @@ TEST_P(ClusterTables, RankAsAttentionWould) {
     std::vector<float> weights(list.count());
     for (float& weight : weights) weight = static_cast<float>(random.below(5));
     weights[0] = 1;  // somebody is there
+    std::vector<float> logs;
+    for (const float weight : weights) logs.push_back(std::log(weight));
     constexpr int64_t heads = 6;
     const std::vector<float> queries =
         testing::random_floats(random, static_cast<size_t>(tokens * heads * head_size), 1.0);
@@ -137,7 +139,7 @@ TEST_P(ClusterTables, RankAsAttentionWould) {
     copy_bytes(there.view().raw(), Device::cuda(), queries.data(), Device::cpu(),
                queries.size() * sizeof(float));
     for (const bool softmax : {true, false}) {
-      const auto scores = table.scores(context_, 0, there, weights, softmax);
+      const auto scores = table.scores(context_, 0, there, logs, softmax);
       // Factors are rounded once each, by at most u; a score s = Σ q k is then wrong by at most
       // 2 u Σ |q k| and e^s by that factor, as is the sum that divides it.
       const double u = GetParam() == DType::f32 ? 1e-6 : 1.0 / 256;
@@ -175,7 +177,7 @@ TEST_P(ClusterTables, RankAsAttentionWould) {
         }
       }
       // The same question finds the same.
-      ASSERT_EQ(scores, table.scores(context_, 0, there, weights, softmax));
+      ASSERT_EQ(scores, table.scores(context_, 0, there, logs, softmax));
     }
   }
 }

@@ -1,10 +1,13 @@
 #include "memory/mosaic/mosaic_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <mutex>
 #include <numeric>
 #include <utility>
+
+#include "memory/attention_mass.h"
 
 namespace kinora {
 namespace {
@@ -25,6 +28,26 @@ FetchRows fetch_from(const Context& context, const StoredRows& rows) {
     return true;
   };
 }
+
+// Places in a list of known length, added in any order and given back increasing.
+class PlaceSet {
+ public:
+  explicit PlaceSet(int64_t most) : words_(static_cast<size_t>(most / 64 + 1)) {}
+  void add(int64_t place) { words_[static_cast<size_t>(place / 64)] |= uint64_t{1} << place % 64; }
+  std::vector<int32_t> list(int64_t count) const {
+    std::vector<int32_t> out;
+    out.reserve(static_cast<size_t>(count));
+    for (size_t i = 0; i < words_.size(); ++i) {
+      for (uint64_t word = words_[i]; word != 0; word &= word - 1) {
+        out.push_back(static_cast<int32_t>(64 * i) + std::countr_zero(word));
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
 
 // Sorts [begin, begin + count) of an order by score, best first, of all that come at `begin` or
 // later; equal ones by place.
@@ -51,7 +74,12 @@ MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout, De
   table_ = std::make_shared<ClusterTable>(layout, device, options.rules.cluster_rows);
 }
 
+void MosaicRows::settle() const {
+  if (finishing_.valid()) finishing_.get();
+}
+
 std::unique_ptr<RowChooser> MosaicRows::clone() const {
+  settle();
   auto other = std::make_unique<MosaicRows>(options_, layout_, device_);
   other->index_ = index_;
   other->asked_ = asked_;
@@ -67,11 +95,19 @@ MosaicIndex& MosaicRows::own() {
   return out;
 }
 
-std::shared_ptr<const void> MosaicRows::save() const { return index_; }
+std::shared_ptr<const void> MosaicRows::save() const {
+  settle();
+  return index_;
+}
 
 void MosaicRows::restore(const std::shared_ptr<const void>& saved, int64_t tokens) {
+  if (finishing_.valid()) {
+    finishing_.wait();
+    finishing_ = {};  // whatever came of it is given up
+  }
   index_ = std::static_pointer_cast<const MosaicIndex>(saved);
   asked_.clear();
+  asked_order_.clear();
   pending_.clear();
   if (arriving_) arriving_->forget(tokens);
 }
@@ -95,12 +131,15 @@ void MosaicRows::read(const Archive& in, const FrameTable& frames) {
 }
 
 MemoryBytes MosaicRows::bytes() const {
+  settle();
   return {.device = table_ ? table_->bytes() : 0, .host = index_->bytes()};
 }
 
 void MosaicRows::begin(const Context& context, const MemoryGroup& group, const FrameTable& frames,
                        int64_t first) {
+  settle();
   pending_.clear();  // of a group that was given up
+  asked_order_.clear();
   const bool embedded = group.embeddings.raw() != nullptr;
   const auto known = static_cast<size_t>(index_->frames());
   const bool text = frames.frames().size() == known;
@@ -163,7 +202,10 @@ void MosaicRows::learn(const Context& context, int layer, const StoredRows& rows
     return;
   }
   start_taking_in(context, layer, rows, std::move(fresh));
-  if (layer + 1 == layout_.layers) finish_taking_in(context);
+  if (layer + 1 < layout_.layers) return;
+  // While the host puts rows into clusters, the GPU goes on: with the last layer, and with what
+  // comes next, such as looking at further frames.
+  finishing_ = std::async(std::launch::async, [this, context] { finish_taking_in(context); });
 }
 
 void MosaicRows::take_in(const Context& context, int layer, const StoredRows& rows,
@@ -278,52 +320,29 @@ void MosaicRows::update_table(const Context& context, int layer) {
   table_->upload(context, layer);
 }
 
-// Of mean keys [count, kv heads × head size] that each stand for `weights` rows.
-std::vector<double> MosaicRows::scores(ClusterRank rank, const Question& question,
-                                       std::span<const float> keys,
-                                       std::span<const float> weights) const {
-  const size_t count = weights.size();
-  const auto size = static_cast<size_t>(layout_.head_size);
-  const auto width = static_cast<size_t>(layout_.kv_heads) * size;
-  const auto pairs = static_cast<int64_t>(question.queries.size() / size);
-  const auto kv_head_of = [&](int64_t pair) {
-    return static_cast<size_t>(pair % question.heads / (question.heads / layout_.kv_heads));
-  };
-  std::vector<double> out(count);
-  if (rank == ClusterRank::mean) {
-    std::vector<float> sum(width);
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const float* query = question.queries.data() + pair * layout_.head_size;
-      for (size_t k = 0; k < size; ++k) sum[kv_head_of(pair) * size + k] += query[k];
-    }
-    for (size_t i = 0; i < count; ++i) {
-      for (size_t k = 0; k < width; ++k) out[i] += double{sum[k]} * double{keys[i * width + k]};
-    }
-    return out;
+// What a question's queries make of visual clusters: of their mean keys, which are means of
+// clusters by rows, so that their products are means of products. Attention would go to the largest
+// of them, which show what is always there.
+std::vector<double> MosaicRows::ranks_of_partitions(const Context& context, int layer,
+                                                    ConstTensorView question,
+                                                    const ClusterList& list) {
+  const std::vector<float> rows(list.rows.begin(), list.rows.end());
+  const std::vector<double> of_clusters =
+      rank(context, layer, ClusterRank::mean, question, list, rows);
+  std::vector<double> ranks(index_->partitions().size()), all(ranks.size());
+  for (size_t i = 0; i < list.count(); ++i) {
+    if (rows[i] == 0) continue;
+    const auto partition = static_cast<size_t>(list.partitions[i]);
+    ranks[partition] += double{rows[i]} * of_clusters[i];
+    all[partition] += double{rows[i]};
   }
-  const float scale = 1 / std::sqrt(static_cast<float>(layout_.head_size));
-  std::vector<float> logs(count), row(count);
-  for (size_t i = 0; i < count; ++i) logs[i] = std::log(weights[i]);
-  for (int64_t pair = 0; pair < pairs; ++pair) {
-    const float* query = question.queries.data() + pair * layout_.head_size;
-    float largest = -INFINITY;
-    for (size_t i = 0; i < count; ++i) {
-      const float* key = keys.data() + i * width + kv_head_of(pair) * size;
-      float dot = 0;
-      for (size_t k = 0; k < size; ++k) dot += query[k] * key[k];
-      row[i] = dot * scale + logs[i];
-      largest = std::max(largest, row[i]);
-    }
-    double sum = 0;
-    for (float& score : row) sum += double{score = std::exp(score - largest)};
-    for (size_t i = 0; i < count; ++i) out[i] += double{row[i]} / sum;
-  }
-  return out;
+  for (size_t p = 0; p < ranks.size(); ++p) ranks[p] /= std::max(all[p], 1.0);
+  return ranks;
 }
 
 // Which visual clusters are searched: the best, until they hold as many rows as the search may see.
-std::vector<bool> MosaicRows::searched(const Question& question, int layer, const ClusterList& list,
-                                       std::span<const float> rows) const {
+std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstTensorView question,
+                                       const ClusterList& list, std::span<const float> rows) {
   const auto& partitions = index_->partitions();
   std::vector<double> held(partitions.size());
   double total = 0;
@@ -335,67 +354,54 @@ std::vector<bool> MosaicRows::searched(const Question& question, int layer, cons
   const bool everything = options_.search == 0 || total <= static_cast<double>(options_.search);
   std::vector<bool> chosen(partitions.size(), everything);
   if (everything) return chosen;
-  std::vector<double> ranks;
-  if (options_.visual == VisualMatch::embedding && !asked_.empty()) {
-    std::vector<float> unit = asked_;
-    make_unit(unit);
-    for (const auto& partition : partitions) {
-      ranks.push_back(partition->frames.mean.size() == unit.size() ? partition->frames.cosine(unit)
-                                                                   : 0.0);
-    }
-  } else {
-    const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
-    std::vector<float> keys(partitions.size() * width), weights(partitions.size(), 1.0f);
-    for (size_t p = 0; p < partitions.size(); ++p) {
-      std::vector<double> sum(width);
-      double all = 0;
-      for (const auto& cluster : index_->layer(static_cast<int32_t>(p), layer).clusters) {
-        const auto count = static_cast<double>(cluster->rows());
-        all += count;
-        for (size_t k = 0; k < width; ++k) {
-          sum[k] += count * cluster->length * double{cluster->keys.mean[k]};
-        }
+  const bool asked = options_.visual == VisualMatch::embedding && !asked_.empty();
+  std::vector<int32_t> order = asked ? asked_order_ : std::vector<int32_t>();
+  if (order.size() != partitions.size()) {
+    std::vector<double> ranks;
+    if (asked) {
+      std::vector<float> unit = asked_;
+      make_unit(unit);
+      for (const auto& partition : partitions) {
+        const Cohesion& frames = partition->frames;
+        ranks.push_back(frames.mean.size() == unit.size() ? frames.cosine(unit) : 0.0);
       }
-      for (size_t k = 0; k < width; ++k) {
-        keys[p * width + k] = static_cast<float>(sum[k] / std::max(all, 1.0));
-      }
+    } else {
+      ranks = ranks_of_partitions(context, layer, question, list);
     }
-    // Attention would go to the largest of them, which show what is always there.
-    ranks = scores(ClusterRank::mean, question, keys, weights);
+    order.resize(partitions.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return ranks[static_cast<size_t>(a)] > ranks[static_cast<size_t>(b)];
+    });
+    if (asked) asked_order_ = order;  // the same for every layer
   }
-  std::vector<size_t> order(partitions.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return ranks[a] > ranks[b]; });
   double room = static_cast<double>(options_.search);
   for (size_t i = 0; i < order.size() && room > 0; ++i) {
-    chosen[order[i]] = true;
-    room -= held[order[i]];
+    const auto partition = static_cast<size_t>(order[i]);
+    chosen[partition] = true;
+    room -= held[partition];
   }
   return chosen;
 }
 
 // By place; `rows` is 0 where a cluster is not searched.
-std::vector<double> MosaicRows::rank(const Context& context, int layer, const Question& question,
-                                     const ClusterList& list, std::span<const float> rows) {
-  if (table_) {
-    const std::vector<float> found =
-        table_->scores(context, layer, question.there, rows, options_.rank == ClusterRank::mass);
-    return {found.begin(), found.end()};
+std::vector<double> MosaicRows::rank(const Context& context, int layer, ClusterRank by,
+                                     ConstTensorView question, const ClusterList& list,
+                                     std::span<const float> rows) {
+  std::vector<float> logs = list.log_rows;
+  for (size_t i = 0; i < logs.size(); ++i) {
+    if (static_cast<int32_t>(rows[i]) != list.rows[i]) logs[i] = std::log(rows[i]);
   }
-  std::vector<double> out(list.count());
-  std::vector<float> keys, weights;
-  std::vector<size_t> places;
+  const bool softmax = by == ClusterRank::mass;
+  if (table_) return table_->scores(context, layer, question, logs, softmax);
+  const int64_t width = layout_.kv_heads * layout_.head_size;
+  Tensor keys = Tensor::zeros(DType::f32, {static_cast<int64_t>(list.count()), width});
   for (size_t i = 0; i < list.count(); ++i) {
     if (rows[i] == 0) continue;
     const std::vector<float> key = list.clusters[i]->key();
-    keys.insert(keys.end(), key.begin(), key.end());
-    weights.push_back(rows[i]);
-    places.push_back(i);
+    std::copy(key.begin(), key.end(), keys.data<float>() + static_cast<int64_t>(i) * width);
   }
-  const std::vector<double> found = scores(options_.rank, question, keys, weights);
-  for (size_t i = 0; i < places.size(); ++i) out[places[i]] = found[i];
-  return out;
+  return attention_mass(context, question, keys, layout_.kv_heads, logs, softmax);
 }
 
 FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows& rows,
@@ -408,19 +414,27 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
       finish_taking_in(context);
     }
   }
-  std::unique_lock<std::mutex> lock;
+  // What is needed until rows that stand for others have been added up.
+  struct Held {
+    std::unique_lock<std::mutex> lock;  // of the table
+    ClusterList clusters;               // where there is no table
+    std::vector<float> left;            // rows of each cluster that nobody reads
+  };
+  const auto held = std::make_shared<Held>();
   if (table_) {
-    lock = std::unique_lock(table_->turn());
+    held->lock = std::unique_lock(table_->turn());
     update_table(context, layer);
+  } else {
+    held->clusters = list_clusters(*index_, layer);
   }
-  const ClusterList here = table_ ? ClusterList() : list_clusters(*index_, layer);
-  const ClusterList& list = table_ ? table_->list(layer) : here;
+  const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
 
   FrameRows out;
   out.rows = newest_rows(rows, std::min(options_.recent, options_.reading.rows / 2));
   const int32_t recent = out.rows.empty() ? rows.first_token() : rows.ordinal(out.rows.front());
-  // Rows of each cluster that are not read anyway, and in the end those that nobody reads.
-  std::vector<float> left(list.count());
+  // At first rows of each cluster that are not read anyway.
+  std::vector<float>& left = held->left;
+  left.resize(list.count());
   const auto older = [&](const SemanticCluster& cluster) {
     return std::lower_bound(cluster.tokens.begin(), cluster.tokens.end(), recent) -
            cluster.tokens.begin();
@@ -431,19 +445,15 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
     left[i] = static_cast<float>(whole ? list.rows[i] : older(*list.clusters[i]));
     all += left[i] > 0;
   }
-  Question question;
-  question.heads = queries.queries.size(1);
-  const bool by_query = options_.visual == VisualMatch::query || asked_.empty();
-  if (table_) question.there = plain_queries_there(context, rows.memory(), queries);
-  if (!table_ || by_query) question.queries = plain_queries(context, rows.memory(), queries);
-  const std::vector<bool> search = searched(question, layer, list, left);
+  const Tensor question = plain_queries_there(context, rows.memory(), queries);
+  const std::vector<bool> search = searched(context, layer, question, list, left);
   std::vector<float> seen = left;
   std::vector<int32_t> found;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (seen[i] > 0 && !search[static_cast<size_t>(list.partitions[i])]) seen[i] = 0;
     if (seen[i] > 0) found.push_back(static_cast<int32_t>(i));
   }
-  const std::vector<double> ranks = rank(context, layer, question, list, seen);
+  const std::vector<double> ranks = rank(context, layer, options_.rank, question, list, seen);
 
   const int64_t budget = options_.reading.rows - static_cast<int64_t>(out.rows.size());
   const int64_t standing = std::min(
@@ -451,6 +461,8 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
        static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)), all});
   int64_t room = budget - standing;
   std::vector<ClusterTable::Wanted> loose;
+  PlaceSet chosen(rows.total());
+  for (const int32_t row : out.rows) chosen.add(row);
   size_t sorted = 0;
   for (size_t i = 0; i < found.size() && room > 0; ++i) {
     if (i == sorted) {  // most of a long list is never looked at
@@ -470,16 +482,22 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
     room -= count;
     left[place] = 0;
     for (int64_t k = 0; k < count; ++k) {
-      out.rows.push_back(static_cast<int32_t>(rows.row_of(cluster.tokens[static_cast<size_t>(k)])));
+      chosen.add(rows.row_of(cluster.tokens[static_cast<size_t>(k)]));
     }
     if (cluster.loose) loose.push_back({list.partitions[place], cluster.id});
   }
-  std::sort(out.rows.begin(), out.rows.end());
-  stand_for(context, layer, list, left, standing, out.stand_ins);
-
+  out.rows = chosen.list(options_.reading.rows);
   if (table_) {
     for (const ClusterTable::Wanted& wanted : loose) table_->want_split(layer, wanted);
-  } else if (!loose.empty()) {
+    out.stand_ins = [this, &context, layer, held, standing] {
+      return stand_for(context, layer, table_->list(layer), held->left, standing);
+    };
+    return out;
+  }
+  out.stand_ins = [this, &context, layer, held, standing] {
+    return stand_for(context, layer, held->clusters, held->left, standing);
+  };
+  if (!loose.empty()) {
     MosaicIndex& index = own();
     const FetchRows fetch = fetch_from(context, rows);
     for (const ClusterTable::Wanted& wanted : loose) {
@@ -492,8 +510,9 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
 // One row for each cluster that is left; where these are too many, for each visual cluster, and
 // where those are too many, for the largest of them. It stands in the middle of what it stands for:
 // at the middle row of a cluster, or of the cluster in the middle.
-void MosaicRows::stand_for(const Context& context, int layer, const ClusterList& list,
-                           std::span<const float> rows, int64_t most, FrameRows::StandIns& out) {
+StandIns MosaicRows::stand_for(const Context& context, int layer, const ClusterList& list,
+                               std::span<const float> rows, int64_t most) {
+  StandIns out;
   struct StandIn {
     int32_t token = 0;
     double rows = 0;
@@ -555,10 +574,10 @@ void MosaicRows::stand_for(const Context& context, int layer, const ClusterList&
     }
     groups.begins.push_back(static_cast<int32_t>(groups.places.size()));
   }
-  if (all.empty()) return;
+  if (all.empty()) return out;
   if (table_) {
     std::tie(out.keys, out.values) = table_->means(context, layer, groups);
-    return;
+    return out;
   }
   const Shape shape{std::ssize(all), layout_.kv_heads, layout_.head_size};
   out.keys = Tensor(DType::f32, shape);
@@ -580,6 +599,7 @@ void MosaicRows::stand_for(const Context& context, int layer, const ClusterList&
       out.values.data<float>()[g * width + k] = static_cast<float>(value[k] / all[g].rows);
     }
   }
+  return out;
 }
 
 }  // namespace kinora

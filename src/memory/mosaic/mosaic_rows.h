@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -54,15 +55,12 @@ class MosaicRows final : public RowChooser {
   std::unique_ptr<RowChooser> clone() const override;
   MemoryBytes bytes() const override;
 
-  const MosaicIndex& index() const { return *index_; }
+  const MosaicIndex& index() const {
+    settle();
+    return *index_;
+  }
 
  private:
-  // What a question asks with: f32, not turned.
-  struct Question {
-    Tensor there;                // [tokens, heads, head size], on a GPU only
-    std::vector<float> queries;  // the same on the host, for whoever needs it there
-    int64_t heads = 1;
-  };
   // Rows of a layer that the index does not know yet, with the partitions of their frames.
   struct NewRows {
     std::vector<int32_t> places, partitions;
@@ -74,26 +72,32 @@ class MosaicRows final : public RowChooser {
   void take_in(const Context& context, int layer, const StoredRows& rows, const NewRows& fresh);
   void start_taking_in(const Context& context, int layer, const StoredRows& rows, NewRows fresh);
   void finish_taking_in(const Context& context);
+  // Until the index has all rows that were started: who looks at it calls this first.
+  void settle() const;
   void update_table(const Context& context, int layer);
-  std::vector<double> scores(ClusterRank rank, const Question& question,
-                             std::span<const float> keys, std::span<const float> weights) const;
-  std::vector<bool> searched(const Question& question, int layer, const ClusterList& list,
-                             std::span<const float> rows) const;
-  std::vector<double> rank(const Context& context, int layer, const Question& question,
-                           const ClusterList& list, std::span<const float> rows);
-  void stand_for(const Context& context, int layer, const ClusterList& list,
-                 std::span<const float> rows, int64_t most, FrameRows::StandIns& out);
+  // Questions are queries as they were before they were turned, f32 [tokens, heads, head size].
+  std::vector<double> ranks_of_partitions(const Context& context, int layer,
+                                          ConstTensorView question, const ClusterList& list);
+  std::vector<bool> searched(const Context& context, int layer, ConstTensorView question,
+                             const ClusterList& list, std::span<const float> rows);
+  std::vector<double> rank(const Context& context, int layer, ClusterRank by,
+                           ConstTensorView question, const ClusterList& list,
+                           std::span<const float> rows);
+  StandIns stand_for(const Context& context, int layer, const ClusterList& list,
+                     std::span<const float> rows, int64_t most);
 
   MosaicOptions options_;
   RowLayout layout_;
   Device device_;
   std::shared_ptr<const MosaicIndex> index_;
-  std::vector<float> asked_;  // mean embedding of the newest text
+  std::vector<float> asked_;          // mean embedding of the newest text …
+  std::vector<int32_t> asked_order_;  // … and visual clusters by how near they are, once needed
 
   // On a GPU.
   std::shared_ptr<ClusterTable> table_;     // shared with forks
   std::unique_ptr<ArrivingRows> arriving_;  // made with the first frames
   std::vector<NewRows> pending_;            // by layer, under way to the index
+  mutable std::future<void> finishing_;     // the last member: its end waits for the work
 };
 
 }  // namespace kinora

@@ -55,8 +55,21 @@ int32_t FrameTable::run_of(int32_t token) const {
   return (past - 1)->run;
 }
 
+std::vector<TokenInfo> look_up(const Memory& memory, std::span<const int32_t> tokens) {
+  std::vector<TokenInfo> known;
+  known.reserve(tokens.size());
+  for (const int32_t token : tokens) known.push_back(memory.token(token));
+  return known;
+}
+
 std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
                                      std::span<const int32_t> tokens, int32_t next) {
+  return near_positions(memory, frames, tokens, look_up(memory, tokens), next);
+}
+
+std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
+                                     std::span<const int32_t> tokens,
+                                     std::span<const TokenInfo> known, int32_t next) {
   const auto time_of = [&](int32_t token) { return memory.token(token).position[0]; };
   std::vector<Position> placed(tokens.size());
   const int32_t readers_run = frames.run_of(next);
@@ -70,7 +83,7 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
     after = run;
     const int32_t moved = run == readers_run ? 0 : shift;
     for (size_t i = first; i < run_end; ++i) {
-      const Position& old = memory.token(tokens[i]).position;
+      const Position& old = known[i].position;
       placed[i][1] = old[1] + moved;
       placed[i][2] = old[2] + moved;
     }
@@ -80,20 +93,21 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
       std::partition_point(all.begin(), all.end(),
                            [&](const Frame& frame) { return frame.begin < next; }) -
       all.begin());                    // frames [at, …) end behind the token
-  const Frame* placed_last = nullptr;  // the frame of what was placed last
+  const Frame* placed_last = nullptr;  // the frame of what was placed last …
+  bool one_time = false;               // … which stands at one time from its beginning to there
   for (size_t i = tokens.size(); i-- > 0;) {
     const int32_t token = tokens[i];
     while (at > 0 && all[at - 1].end > token) --at;
     const bool visual = at < all.size() && all[at].begin <= token;
     const int32_t its_run = visual ? all[at].run : -1;
     if (its_run >= 0 && its_run == run) {
-      int32_t earlier = after;  // the last token of the frame in front of what was placed last
-      // Where it has one time, nobody needs to look at every token.
-      if (placed_last != nullptr && time_of(placed_last->begin) == time_of(after)) {
-        earlier = std::max(token, placed_last->begin - 1);
+      // Tokens of a frame that has one time stay together.
+      if (placed_last != &all[at] || !one_time) {
+        int32_t earlier = after;  // the last token of the frame in front of what was placed last
+        if (placed_last != nullptr && one_time) earlier = std::max(token, placed_last->begin - 1);
+        while (earlier > token && time_of(earlier) == time_of(after)) --earlier;
+        shift += time_of(earlier) - time_of(token);
       }
-      while (earlier > token && time_of(earlier) == time_of(after)) --earlier;
-      shift += time_of(earlier) - time_of(token);
     } else {
       if (run >= 0) leave_run(i + 1);
       shift += time_of(after - 1) - time_of(token);
@@ -101,8 +115,12 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
       run_end = i + 1;
     }
     after = token;
-    placed_last = visual ? &all[at] : nullptr;
-    const Position& old = memory.token(token).position;
+    const Frame* frame = visual ? &all[at] : nullptr;
+    if (frame != nullptr && (frame != placed_last || !one_time)) {
+      one_time = time_of(frame->begin) == known[i].position[0];
+    }
+    placed_last = frame;
+    const Position& old = known[i].position;
     placed[i] = {old[0] + shift, old[1] + shift, old[2] + shift};
   }
   if (run >= 0) leave_run(0);

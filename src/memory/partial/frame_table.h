@@ -44,5 +44,11 @@ class FrameTable {
 // positions of their own, these move with the beginning of their video.
 std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
                                      std::span<const int32_t> tokens, int32_t next);
+// The same for a caller who has looked the tokens up.
+std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
+                                     std::span<const int32_t> tokens,
+                                     std::span<const TokenInfo> known, int32_t next);
+// What a memory knows of some tokens.
+std::vector<TokenInfo> look_up(const Memory& memory, std::span<const int32_t> tokens);
 
 }  // namespace kinora

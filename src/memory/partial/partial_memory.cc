@@ -96,11 +96,14 @@ std::vector<int32_t> newest_rows(const StoredRows& rows, int64_t most) {
   return chosen;
 }
 
-void PartialMemory::Fetched::Part::describe(const Memory& memory, std::vector<int32_t> tokens) {
+void PartialMemory::Fetched::Part::describe(std::vector<int32_t> tokens,
+                                            std::span<const TokenInfo> known) {
   ordinals = std::move(tokens);
-  for (const int32_t ordinal : ordinals) {
-    modalities.push_back(memory.token(ordinal).modality);
-    times.push_back(static_cast<float>(memory.token(ordinal).time));
+  modalities.reserve(ordinals.size());
+  times.reserve(ordinals.size());
+  for (const TokenInfo& token : known) {
+    modalities.push_back(token.modality);
+    times.push_back(static_cast<float>(token.time));
   }
 }
 
@@ -196,36 +199,45 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
     if (token >= rows.first_token()) break;
     text.push_back(static_cast<int32_t>(rows.row_of(token)));
   }
+  chosen.reserve(text.size() + frames.rows.size());
   std::set_union(text.begin(), text.end(), frames.rows.begin(), frames.rows.end(),
                  std::back_inserter(chosen));
-  std::vector<int32_t> tokens;
-  for (const int32_t row : chosen) tokens.push_back(rows.ordinal(row));
   if (!chosen.empty()) rows.copy(context, chosen, out->rows.keys, out->rows.values);
+  std::vector<int32_t> tokens = rows.ordinals(chosen);
 
-  const FrameRows::StandIns& stand_ins = frames.stand_ins;
+  const StandIns stand_ins = frames.stand_ins ? frames.stand_ins() : StandIns();
   std::vector<int32_t> all;
+  all.reserve(tokens.size() + stand_ins.tokens.size());
   std::merge(tokens.begin(), tokens.end(), stand_ins.tokens.begin(), stand_ins.tokens.end(),
              std::back_inserter(all));
+  const std::vector<TokenInfo> known = look_up(*all_, all);
   std::vector<Position> positions;
   if (options_.positions == Placing::consecutive) {
-    positions = near_positions(*all_, frames_, all, rows.first_token());
+    positions = near_positions(*all_, frames_, all, known, rows.first_token());
   } else {
-    for (const int32_t token : all) positions.push_back(all_->token(token).position);
+    positions.reserve(all.size());
+    for (const TokenInfo& token : known) positions.push_back(token.position);
   }
   std::vector<Position> moves, places;
-  bool moved = false;
+  std::vector<TokenInfo> of_rows, of_stand_ins;
+  moves.reserve(tokens.size());
+  of_rows.reserve(tokens.size());
+  int32_t moved = 0;
   for (size_t i = 0, next = 0; i < all.size(); ++i) {
+    const Position& to = positions[i];
     if (next < stand_ins.tokens.size() && stand_ins.tokens[next] == all[i]) {
-      places.push_back(positions[i]);
+      places.push_back(to);
+      of_stand_ins.push_back(known[i]);
       ++next;
       continue;
     }
-    const Position& old = all_->token(all[i]).position;
-    moves.push_back({positions[i][0] - old[0], positions[i][1] - old[1], positions[i][2] - old[2]});
-    moved |= moves.back() != Position{};
+    const Position& old = known[i].position;
+    moves.push_back({to[0] - old[0], to[1] - old[1], to[2] - old[2]});
+    moved |= moves.back()[0] | moves.back()[1] | moves.back()[2];
+    of_rows.push_back(known[i]);
   }
-  if (moved) turn_by(context, layout(), moves, out->rows.keys);
-  out->rows.describe(*all_, std::move(tokens));
+  if (moved != 0) turn_by(context, layout(), moves, out->rows.keys);
+  out->rows.describe(std::move(tokens), of_rows);
   if (stand_ins.tokens.empty()) return out;
 
   const auto count = static_cast<int64_t>(stand_ins.tokens.size());
@@ -239,7 +251,7 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
   out->stand_ins.keys = stored(keys);
   out->stand_ins.values = stored(stand_ins.values);
   out->stand_ins.weights = placed(stand_ins.weights, Shape{count}, device());
-  out->stand_ins.describe(*all_, stand_ins.tokens);
+  out->stand_ins.describe(stand_ins.tokens, of_stand_ins);
   return out;
 }
 
@@ -259,7 +271,8 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::extend(const Contex
   for (const int32_t row : more) tokens.push_back(rows.ordinal(row));
   part.modalities.clear();
   part.times.clear();
-  part.describe(*all_, std::move(tokens));
+  const std::vector<TokenInfo> known = look_up(*all_, tokens);
+  part.describe(std::move(tokens), known);
   return out;
 }
 

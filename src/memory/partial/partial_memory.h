@@ -83,7 +83,7 @@ class PartialMemory final : public Memory {
       std::vector<Modality> modalities;
       std::vector<float> times;
 
-      void describe(const Memory& memory, std::vector<int32_t> tokens);
+      void describe(std::vector<int32_t> tokens, std::span<const TokenInfo> known);
       RowSet view() const;
       int64_t bytes() const;
     };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,17 +12,20 @@
 
 namespace kinora {
 
+// Rows that stand for others: each at the place of a token, by increasing ordinal, none of which is
+// the token of a row that is read. Keys are not turned; a weight of w adds ln w to the score.
+struct StandIns {
+  std::vector<int32_t> tokens;
+  Tensor keys;                 // f32 [tokens, kv heads, head size] on the memory's device
+  Tensor values;               // the same
+  std::vector<float> weights;  // [tokens]
+};
+
 // What a reader gets of the frames before it, in one layer.
 struct FrameRows {
   std::vector<int32_t> rows;  // places among the layer's rows, increasing
-  // Rows that stand for others: each at the place of a token, by increasing ordinal, none of which
-  // is the token of one of `rows`. Keys are not turned; a weight of w adds ln w to the score.
-  struct StandIns {
-    std::vector<int32_t> tokens;
-    Tensor keys;                 // f32 [tokens, kv heads, head size] on the memory's device
-    Tensor values;               // the same
-    std::vector<float> weights;  // [tokens]
-  } stand_ins;
+  // Asked for once, or not at all, when the rows are already on their way; null: there are none.
+  std::function<StandIns()> stand_ins = nullptr;
 };
 
 class RowChooser {

@@ -28,6 +28,36 @@ int32_t StoredRows::ordinal(int64_t row) const {
   return sets_[set].ordinals[static_cast<size_t>(row - begins_[set])];
 }
 
+template <class Each>
+void StoredRows::by_set(std::span<const int32_t> rows, const Each& each) const {
+  std::vector<int32_t> places;
+  places.reserve(rows.size());
+  for (size_t next = 0; next < rows.size();) {
+    if (rows[next] < 0 || rows[next] >= total()) {
+      throw Error(ErrorKind::internal, "there are no such rows in memory");
+    }
+    const auto past = std::upper_bound(begins_.begin() + 1, begins_.end() - 1, rows[next]);
+    const auto set = static_cast<size_t>(past - begins_.begin()) - 1;
+    const size_t first = next;
+    const int64_t begin = begins_[set], end = begins_[set + 1];
+    places.clear();
+    for (; next < rows.size() && rows[next] >= begin && rows[next] < end; ++next) {
+      places.push_back(static_cast<int32_t>(rows[next] - begin));
+    }
+    each(set, static_cast<int64_t>(first), std::span<const int32_t>(places));
+  }
+}
+
+std::vector<int32_t> StoredRows::ordinals(std::span<const int32_t> rows) const {
+  std::vector<int32_t> out;
+  out.reserve(rows.size());
+  by_set(rows, [&](size_t set, int64_t, std::span<const int32_t> places) {
+    const auto known = sets_[set].ordinals;
+    for (const int32_t place : places) out.push_back(known[static_cast<size_t>(place)]);
+  });
+  return out;
+}
+
 int64_t StoredRows::row_of(int64_t token) const {
   for (size_t i = 0; i < sets_.size(); ++i) {
     const auto ordinals = sets_[i].ordinals;
@@ -61,29 +91,24 @@ Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows
                            ConstTensorView RowSet::*field) const {
   const RowLayout& layout = memory_.layout();
   Tensor out(layout.dtype, layout.shape(static_cast<int64_t>(rows.size())), memory_.device());
-  std::vector<int32_t> places;
-  for (size_t next = 0; next < rows.size();) {
-    if (rows[next] < 0 || rows[next] >= total()) {
-      throw Error(ErrorKind::internal, "there are no such rows in memory");
-    }
-    const auto past = std::upper_bound(begins_.begin() + 1, begins_.end() - 1, rows[next]);
-    const auto set = static_cast<size_t>(past - begins_.begin()) - 1;
-    const auto first = static_cast<int64_t>(next);
-    places.clear();
-    for (; next < rows.size() && rows[next] >= begins_[set] && rows[next] < begins_[set + 1];
-         ++next) {
-      places.push_back(static_cast<int32_t>(rows[next] - begins_[set]));
-    }
+  by_set(rows, [&](size_t set, int64_t first, std::span<const int32_t> places) {
     copy_rows(context, sets_[set].*field, places, out.view().rows(first, std::ssize(places)));
-  }
+  });
   return out;
 }
 
 void StoredRows::copy(const Context& context, std::span<const int32_t> rows, Tensor& keys,
                       Tensor& values) const {
   fetch(rows);
-  keys = copy_of(context, rows, &RowSet::keys);
-  values = copy_of(context, rows, &RowSet::values);
+  const RowLayout& layout = memory_.layout();
+  const Shape shape = layout.shape(std::ssize(rows));
+  keys = Tensor(layout.dtype, shape, memory_.device());
+  values = Tensor(layout.dtype, shape, memory_.device());
+  by_set(rows, [&](size_t set, int64_t first, std::span<const int32_t> places) {
+    const int64_t count = std::ssize(places);
+    copy_row_pairs(context, sets_[set].keys, sets_[set].values, places,
+                   keys.view().rows(first, count), values.view().rows(first, count));
+  });
 }
 
 Tensor StoredRows::plain_keys_there(const Context& context, std::span<const int32_t> rows) const {

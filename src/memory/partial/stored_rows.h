@@ -27,6 +27,8 @@ class StoredRows {
 
   const TokenInfo& token(int64_t row) const { return memory_.token(ordinal(row)); }
   int32_t ordinal(int64_t row) const;
+  // Of increasing rows.
+  std::vector<int32_t> ordinals(std::span<const int32_t> rows) const;
   // The first row whose token is not before this one.
   int64_t row_of(int64_t token) const;
   // Rows [first, second) of a frame; fewer than it has tokens where some were pruned.
@@ -48,6 +50,9 @@ class StoredRows {
 
  private:
   void fetch(std::span<const int32_t> rows) const;
+  // Calls for the rows of one set after another: set(number, first of `rows`, places in the set).
+  template <class Each>
+  void by_set(std::span<const int32_t> rows, const Each& each) const;
   Tensor copy_of(const Context& context, std::span<const int32_t> rows,
                  ConstTensorView RowSet::*field) const;
 
