@@ -3,6 +3,7 @@
 // no_cuda.cc takes their place.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,6 +39,11 @@ struct RopeColumns {
 };
 void rope_table(const Context& context, const RopeColumns& columns, TensorView cos, TensorView sin);
 void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin, TensorView x);
+// Heads of at most this many pairs of columns.
+constexpr int64_t most_turned_pairs = 128;
+void rerotate(const Context& context, std::span<const double> frequencies,
+              std::span<const int32_t> column_axes,
+              std::span<const std::array<int32_t, 3>> differences, TensorView x);
 void rope_split(const Context& context, ConstTensorView cos, ConstTensorView sin,
                 ConstTensorView qkv, TensorView queries, TensorView keys, TensorView values);
 

@@ -217,7 +217,7 @@ TEST(PackedRows, TakeWhatRopeGives) {
     EXPECT_TRUE(same(narrow_values, packed_of(context, values, type)));
 
     const std::vector<int32_t> axes(frequencies.size(), 0);
-    const std::vector<std::array<int64_t, 3>> moves(count, {5, 0, 0});
+    const std::vector<std::array<int32_t, 3>> moves(count, {5, 0, 0});
     Tensor moved(DType::f32, keys.shape());
     widen_rows(context, narrow_keys, moved);
     rerotate(context, frequencies, axes, moves, moved);
@@ -362,7 +362,7 @@ TEST_F(PackedRowsOnGpu, TakeWhatRopeGives) {
                 bytes_of(packed_of(host_, values.to(Device::cpu()), type)));
 
       const std::vector<int32_t> axes(frequencies.size(), 0);
-      const std::vector<std::array<int64_t, 3>> moves(count, {5, 0, 0});
+      const std::vector<std::array<int32_t, 3>> moves(count, {5, 0, 0});
       Tensor moved(DType::f32, keys.shape(), gpu_.device);
       widen_rows(gpu_, narrow_keys, moved);
       rerotate(gpu_, frequencies, axes, moves, moved);

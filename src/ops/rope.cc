@@ -107,7 +107,7 @@ void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin
 
 void rerotate(const Context& context, std::span<const double> inverse_frequencies,
               std::span<const int32_t> column_axes,
-              std::span<const std::array<int64_t, 3>> differences, TensorView x) {
+              std::span<const std::array<int32_t, 3>> differences, TensorView x) {
   const OpChecks checks(context, "rerotate", {{"x", x}});
   checks.rank("x", x, 3, 3);
   checks.that(is_row_type(context, x.dtype()), "keys must be f32, bf16, 8 bits or, on a CPU, f16");
@@ -115,14 +115,22 @@ void rerotate(const Context& context, std::span<const double> inverse_frequencie
   checks.that(static_cast<int64_t>(inverse_frequencies.size()) * 2 == head_size_of(x) &&
                   column_axes.size() == inverse_frequencies.size(),
               "a frequency and an axis for each pair of columns");
-  const RopeTable table =
-      make_table(context, {flat(differences), inverse_frequencies, column_axes, 3, 1.0});
+  const auto turn = [&](TensorView rows) {
+    if (!context.device.is_cpu() && rows.size(2) / 2 <= cuda::most_turned_pairs) {
+      return cuda::rerotate(context, inverse_frequencies, column_axes, differences, rows);
+    }
+    std::vector<std::array<int64_t, 3>> turns;
+    for (const auto& [t, h, w] : differences) turns.push_back({t, h, w});
+    const std::span<const std::array<int64_t, 3>> all = turns;
+    apply_rope(context, make_table(context, {flat(all), inverse_frequencies, column_axes, 3, 1.0}),
+               rows);
+  };
   if (x.dtype() == DType::f32 || (x.dtype() == DType::bf16 && !context.device.is_cpu())) {
-    return apply_rope(context, table, x);
+    return turn(x);
   }
   Tensor wide(DType::f32, {x.size(0), x.size(1), head_size_of(x)}, x.device());
   widen_rows(context, x, wide);
-  apply_rope(context, table, wide);
+  turn(wide.view());
   store_rows(context, wide, x);
 }
 

@@ -52,7 +52,7 @@ inline void apply_rope(const Context& context, const RopeTable& table, TensorVie
 // for each move.
 void rerotate(const Context& context, std::span<const double> inverse_frequencies,
               std::span<const int32_t> column_axes,
-              std::span<const std::array<int64_t, 3>> differences, TensorView x);
+              std::span<const std::array<int32_t, 3>> differences, TensorView x);
 
 // What a fused projection leaves, turned and put in its places in one pass: the first heads of
 // every row are queries, then come the keys, then the values.

@@ -35,6 +35,32 @@ __global__ void apply_rope_kernel(const float* cos, int64_t cos_stride, const fl
   *second = from_float<X>(x2 * c + x1 * s);
 }
 
+struct TurnedColumns {
+  double frequencies[most_turned_pairs];
+  int8_t axes[most_turned_pairs];
+};
+
+// One thread a pair (i, i + half) of all heads of a row.
+template <typename X>
+__global__ void rerotate_kernel(const __grid_constant__ TurnedColumns columns,
+                                const int32_t* differences, X* x, int64_t row_stride,
+                                int64_t head_stride, int64_t rows, int64_t heads, int64_t half) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * half) return;
+  const int64_t column = i % half, row = i / half;
+  const int32_t difference = differences[3 * row + columns.axes[column]];
+  if (difference == 0) return;
+  double sine = 0, cosine = 0;
+  sincos(difference * columns.frequencies[column], &sine, &cosine);
+  const auto c = static_cast<float>(cosine), s = static_cast<float>(sine);
+  X* first = x + row * row_stride + column;
+  for (int64_t head = 0; head < heads; ++head, first += head_stride) {
+    const float x1 = to_float(*first), x2 = to_float(first[half]);
+    *first = from_float<X>(x1 * c - x2 * s);
+    first[half] = from_float<X>(x2 * c + x1 * s);
+  }
+}
+
 struct SplitShape {
   int64_t qkv_stride, cos_stride, sin_stride;
   int64_t heads, kv_heads, half;
@@ -112,6 +138,25 @@ void apply_rope(const Context& context, ConstTensorView cos, ConstTensorView sin
     launch({blocks_for(count, 256), 256, 0, stream}, "apply_rope", apply_rope_kernel<X>,
            device_data<float>(cos), cos.stride(0), device_data<float>(sin), sin.stride(0),
            device_data<X>(x), x.stride(0), x.stride(1), x.size(0), x.size(1), x.size(2) / 2);
+  });
+}
+
+void rerotate(const Context& context, std::span<const double> frequencies,
+              std::span<const int32_t> column_axes,
+              std::span<const std::array<int32_t, 3>> differences, TensorView x) {
+  const int64_t half = x.size(2) / 2, count = x.size(0) * half;
+  if (count == 0) return;
+  TurnedColumns columns{};
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    columns.frequencies[i] = frequencies[i];
+    columns.axes[i] = static_cast<int8_t>(column_axes[i]);
+  }
+  const cudaStream_t stream = enter(context);
+  const Tensor there = upload(context, differences);
+  with_activation(x.dtype(), [&]<typename X>(X) {
+    launch({blocks_for(count, 256), 256, 0, stream}, "rerotate", rerotate_kernel<X>, columns,
+           reinterpret_cast<const int32_t*>(there.view().raw()), device_data<X>(x), x.stride(0),
+           x.stride(1), x.size(0), x.size(1), half);
   });
 }
 

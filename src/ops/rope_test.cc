@@ -124,16 +124,18 @@ TEST(ApplyRope, RefusesWhatDoesNotFit) {
 
 TEST(Rerotate, MovesKeysByTheDifferenceOfTheirPositions) {
   KINORA_FRESH_RANDOM(random);
-  for (const int64_t d : {2, 64, 128}) {
+  for (const int64_t d : {2, 64, 128, 320}) {
     const auto frequencies = rope_inverse_frequencies(d, 1e6);
     std::vector<int32_t> axes;
     for (int64_t i = 0; i < d / 2; ++i) axes.push_back(static_cast<int32_t>(random.below(3)));
     for (const int64_t rows : {1, 63, 129}) {
       const int64_t heads = 1 + random.below(3);
-      std::vector<std::array<int64_t, 3>> moves;
+      std::vector<std::array<int32_t, 3>> moves;
+      const auto around = [&](int32_t most) {
+        return static_cast<int32_t>(random.below(2 * most)) - most;
+      };
       for (int64_t i = 0; i < rows; ++i) {
-        moves.push_back(
-            {random.below(200'000) - 100'000, random.below(60) - 30, random.below(60) - 30});
+        moves.push_back({around(100'000), around(30), around(30)});
       }
       const auto values = random_floats(random, rows * heads * d);
       for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
@@ -180,7 +182,7 @@ TEST(Rerotate, MovesKeysByTheDifferenceOfTheirPositions) {
   }
   const ThreadPool pool(1);
   Tensor keys = Tensor::zeros(DType::f32, {2, 1, 4});
-  const std::vector<std::array<int64_t, 3>> one(1);
+  const std::vector<std::array<int32_t, 3>> one(1);
   expect_error("rerotate: one difference for each row", [&] {
     rerotate(Context(pool), std::vector<double>(2), std::vector<int32_t>(2), one, keys);
   });

@@ -49,18 +49,22 @@ class PlaceSet {
   std::vector<uint64_t> words_;
 };
 
-// Sorts [begin, begin + count) of an order by score, best first, of all that come at `begin` or
-// later; equal ones by place.
-void best_first(std::vector<int32_t>& order, const std::vector<double>& scores, size_t begin,
-                size_t count) {
-  const auto better = [&](int32_t a, int32_t b) {
-    const double x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  };
+struct Ranked {
+  double score = 0;
+  int32_t place = 0;
+  int32_t rows = 0;
+
+  bool operator<(const Ranked& other) const {  // best first; equal ones by place
+    return score > other.score || (score == other.score && place < other.place);
+  }
+};
+
+// Sorts [begin, begin + count), the best of all that come at `begin` or later.
+void best_first(std::vector<Ranked>& order, size_t begin, size_t count) {
   const auto first = order.begin() + static_cast<int64_t>(begin);
   const auto past = order.begin() + static_cast<int64_t>(begin + count);
-  if (past != order.end()) std::nth_element(first, past, order.end(), better);
-  std::sort(first, past, better);
+  if (past != order.end()) std::nth_element(first, past, order.end());
+  std::sort(first, past);
 }
 
 }  // namespace
@@ -448,12 +452,17 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   const Tensor question = plain_queries_there(context, rows.memory(), queries);
   const std::vector<bool> search = searched(context, layer, question, list, left);
   std::vector<float> seen = left;
-  std::vector<int32_t> found;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (seen[i] > 0 && !search[static_cast<size_t>(list.partitions[i])]) seen[i] = 0;
-    if (seen[i] > 0) found.push_back(static_cast<int32_t>(i));
   }
   const std::vector<double> ranks = rank(context, layer, options_.rank, question, list, seen);
+  std::vector<Ranked> found;
+  found.reserve(seen.size());
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (seen[i] > 0) {
+      found.push_back({ranks[i], static_cast<int32_t>(i), static_cast<int32_t>(seen[i])});
+    }
+  }
 
   const int64_t budget = options_.reading.rows - static_cast<int64_t>(out.rows.size());
   const int64_t standing = std::min(
@@ -466,17 +475,15 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   size_t sorted = 0;
   for (size_t i = 0; i < found.size() && room > 0; ++i) {
     if (i == sorted) {  // most of a long list is never looked at
-      float smallest = left[static_cast<size_t>(found[i])];
-      for (size_t k = i; k < found.size(); ++k) {
-        smallest = std::min(smallest, left[static_cast<size_t>(found[k])]);
-      }
-      if (smallest > static_cast<float>(room)) break;
+      const bool fits = std::any_of(found.begin() + static_cast<int64_t>(i), found.end(),
+                                    [&](const Ranked& any) { return any.rows <= room; });
+      if (!fits) break;
       const size_t more = std::max<size_t>(256, 2 * sorted);
       sorted = std::min(found.size(), sorted + more);
-      best_first(found, ranks, i, sorted - i);
+      best_first(found, i, sorted - i);
     }
-    const auto place = static_cast<size_t>(found[i]);
-    const auto count = static_cast<int64_t>(left[place]);
+    const auto place = static_cast<size_t>(found[i].place);
+    const int64_t count = found[i].rows;
     if (count > room) continue;
     const SemanticCluster& cluster = *list.clusters[place];
     room -= count;

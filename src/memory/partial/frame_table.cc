@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/threads.h"
+
 namespace kinora {
 namespace {
 
@@ -55,16 +57,23 @@ int32_t FrameTable::run_of(int32_t token) const {
   return (past - 1)->run;
 }
 
-std::vector<TokenInfo> look_up(const Memory& memory, std::span<const int32_t> tokens) {
-  std::vector<TokenInfo> known;
-  known.reserve(tokens.size());
-  for (const int32_t token : tokens) known.push_back(memory.token(token));
+std::vector<TokenInfo> look_up(const ThreadPool& threads, const Memory& memory,
+                               std::span<const int32_t> tokens) {
+  std::vector<TokenInfo> known(tokens.size());
+  threads.parallel_for(std::ssize(tokens), 1024, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      known[i] = memory.token(tokens[i]);
+    }
+  });
   return known;
 }
 
 std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
                                      std::span<const int32_t> tokens, int32_t next) {
-  return near_positions(memory, frames, tokens, look_up(memory, tokens), next);
+  std::vector<TokenInfo> known;
+  known.reserve(tokens.size());
+  for (const int32_t token : tokens) known.push_back(memory.token(token));
+  return near_positions(memory, frames, tokens, known, next);
 }
 
 std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,

@@ -49,6 +49,7 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
                                      std::span<const int32_t> tokens,
                                      std::span<const TokenInfo> known, int32_t next);
 // What a memory knows of some tokens.
-std::vector<TokenInfo> look_up(const Memory& memory, std::span<const int32_t> tokens);
+std::vector<TokenInfo> look_up(const ThreadPool& threads, const Memory& memory,
+                               std::span<const int32_t> tokens);
 
 }  // namespace kinora

@@ -210,7 +210,7 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
   all.reserve(tokens.size() + stand_ins.tokens.size());
   std::merge(tokens.begin(), tokens.end(), stand_ins.tokens.begin(), stand_ins.tokens.end(),
              std::back_inserter(all));
-  const std::vector<TokenInfo> known = look_up(*all_, all);
+  const std::vector<TokenInfo> known = look_up(*context.threads, *all_, all);
   std::vector<Position> positions;
   if (options_.positions == Placing::consecutive) {
     positions = near_positions(*all_, frames_, all, known, rows.first_token());
@@ -271,7 +271,7 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::extend(const Contex
   for (const int32_t row : more) tokens.push_back(rows.ordinal(row));
   part.modalities.clear();
   part.times.clear();
-  const std::vector<TokenInfo> known = look_up(*all_, tokens);
+  const std::vector<TokenInfo> known = look_up(*context.threads, *all_, tokens);
   part.describe(std::move(tokens), known);
   return out;
 }

@@ -18,7 +18,13 @@ StoredRows::StoredRows(const Memory& memory, int layer, const FrameTable& frames
       sets_(std::move(sets)),
       begins_{0},
       first_(first) {
-  for (const RowSet& set : sets_) begins_.push_back(begins_.back() + set.count());
+  for (const RowSet& set : sets_) {
+    begins_.push_back(begins_.back() + set.count());
+    const auto known = set.ordinals;
+    spans_.push_back(known.empty() ? Span{0, -1, true}
+                                   : Span{known.front(), known.back(),
+                                          known.back() - known.front() + 1 == std::ssize(known)});
+  }
   count_ = row_of(first);
 }
 
@@ -60,14 +66,10 @@ std::vector<int32_t> StoredRows::ordinals(std::span<const int32_t> rows) const {
 
 int64_t StoredRows::row_of(int64_t token) const {
   for (size_t i = 0; i < sets_.size(); ++i) {
+    const Span& span = spans_[i];
+    if (span.last < token) continue;
+    if (span.whole) return begins_[i] + std::max<int64_t>(0, token - span.first);
     const auto ordinals = sets_[i].ordinals;
-    if (ordinals.empty() || ordinals.back() < token) continue;
-    // Without gaps the place is known.
-    const int64_t guess = token - ordinals.front();
-    if (guess >= 0 && guess < static_cast<int64_t>(ordinals.size()) &&
-        ordinals[static_cast<size_t>(guess)] == token) {
-      return begins_[i] + guess;
-    }
     return begins_[i] +
            (std::lower_bound(ordinals.begin(), ordinals.end(), token) - ordinals.begin());
   }
@@ -151,11 +153,7 @@ void turn_by(const Context& context, const RowLayout& layout, std::span<const Po
     throw Error(ErrorKind::unsupported,
                 "this memory moves keys, and how this model turns them is not known");
   }
-  std::vector<std::array<int64_t, 3>> turns(differences.size());
-  for (size_t i = 0; i < turns.size(); ++i) {
-    for (size_t axis = 0; axis < 3; ++axis) turns[i][axis] = differences[i][axis];
-  }
-  rerotate(context, layout.rotary.frequencies, layout.rotary.axes, turns, rows);
+  rerotate(context, layout.rotary.frequencies, layout.rotary.axes, differences, rows);
 }
 
 std::vector<float> floats_on_host(const Context& context, ConstTensorView tensor) {

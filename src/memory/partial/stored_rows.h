@@ -61,6 +61,12 @@ class StoredRows {
   const FrameTable& frames_;
   std::vector<RowSet> sets_;
   std::vector<int64_t> begins_;  // of every set, and the end of the last
+  // Tokens of each set. Where none is left out the row of a token is known without a look.
+  struct Span {
+    int64_t first = 0, last = -1;
+    bool whole = true;
+  };
+  std::vector<Span> spans_;
   int32_t first_;
   int64_t count_;
 };
