@@ -253,6 +253,8 @@ StreamFigure bench_stream(const Context& context, const Model& model, const std:
       const auto first = Clock::now();
       for (int64_t k = 1; k < settings.answer_tokens; ++k, ++tokens) watching.go_on(answer);
       moment.token_seconds += seconds_since(first);
+      moment.fetched.wanted += answer.memory->fetched().wanted;
+      moment.fetched.late += answer.memory->fetched().late;
     }
     moment.token_seconds /= static_cast<double>(std::max<int64_t>(1, tokens));
     figure.moments.push_back(std::move(moment));

@@ -32,6 +32,7 @@ struct StreamMoment {
   std::vector<double> first_token;  // seconds, nothing else going on
   double token_seconds = 0;         // of the answer's later tokens, on average
   MemoryBytes bytes;
+  FetchCounts fetched;  // of all questions
 };
 
 struct StreamFigure {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,7 +56,10 @@ class FlatMemory final : public Memory {
 
   void save(const MemoryMark& mark, ArchiveWriter& out) const override;
   void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
-  void fetch(int layer, std::span<const RowRange> rows) const override;
+  void fetch(const Context& context, int layer, std::span<const RowRange> rows) const override;
+  bool fetch_ahead(const Context& context, int layer,
+                   std::span<const RowRange> rows) const override;
+  FetchCounts fetched() const override { return fetched_; }
 
   int64_t token_count() const override { return static_cast<int64_t>(tokens_.size()) - probes_; }
   const TokenInfo& token(int64_t ordinal) const override {
@@ -144,6 +148,12 @@ class FlatMemory final : public Memory {
   void forget_probes();
   void prune(const Context& context, int layer, const QueryView& queries);
   void need(const Part& part, int64_t begin, int64_t end) const;
+  // Bytes of rows of a layer that wait in files.
+  struct Waiting {
+    std::shared_ptr<Block> block;
+    std::vector<SavedBytes::Range> ranges;  // of keys, and of values
+  };
+  std::vector<Waiting> waiting_rows(int layer, std::span<const RowRange> rows) const;
   // flat_memory_old_rows.cc
   void put_away(Layer& layer, bool frames);
   void leave_gpu(Layer& layer, int64_t most);
@@ -166,6 +176,8 @@ class FlatMemory final : public Memory {
   std::vector<int32_t> group_ordinals_;
   std::vector<Modality> group_modalities_;
   mutable std::vector<Layer> layers_;  // what arrives is filled in when it is asked for
+  mutable FetchCounts fetched_;
+  mutable std::future<void> ahead_;  // the last member: its end waits for the work
 };
 
 }  // namespace kinora

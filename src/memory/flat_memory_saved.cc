@@ -127,16 +127,51 @@ void FlatMemory::give_up(const Part& part) const {
   part.block->saved_values->keep(tiers_.host * row_bytes_);
 }
 
-void FlatMemory::fetch(int layer, std::span<const RowRange> rows) const {
+std::vector<FlatMemory::Waiting> FlatMemory::waiting_rows(int layer,
+                                                          std::span<const RowRange> rows) const {
+  std::vector<Waiting> waiting;
   int64_t before = 0;
   for (const Part& part : layer_at(layer).parts) {
-    for (const RowRange& range : rows) {
-      const int64_t begin = std::max<int64_t>(0, range.begin - before);
-      const int64_t end = std::min(part.rows, range.end - before);
-      if (begin < end) need(part, begin, end);
+    if (part.block->saved_keys != nullptr) {
+      Waiting one{part.block, {}};
+      for (const RowRange& range : rows) {
+        const int64_t begin = std::max<int64_t>(0, range.begin - before);
+        const int64_t end = std::min(part.rows, range.end - before);
+        if (begin < end) one.ranges.push_back({begin * row_bytes_, end * row_bytes_});
+      }
+      if (!one.ranges.empty()) waiting.push_back(std::move(one));
     }
     before += part.rows;
   }
+  return waiting;
+}
+
+void FlatMemory::fetch(const Context& context, int layer, std::span<const RowRange> rows) const {
+  for (const Waiting& waiting : waiting_rows(layer, rows)) {
+    for (SavedBytes* saved : {waiting.block->saved_keys.get(), waiting.block->saved_values.get()}) {
+      const SavedBytes::Pages pages = saved->need(*context.threads, waiting.ranges);
+      fetched_.wanted += pages.wanted;
+      fetched_.late += pages.late;
+    }
+  }
+}
+
+bool FlatMemory::fetch_ahead(const Context& context, int layer,
+                             std::span<const RowRange> rows) const {
+  std::vector<Waiting> waiting = waiting_rows(layer, rows);
+  if (waiting.empty()) return false;
+  if (ahead_.valid()) ahead_.wait();
+  ahead_ = std::async(std::launch::async, [context, all = std::move(waiting)] {
+    try {
+      for (const Waiting& one : all) {
+        one.block->saved_keys->need(*context.threads, one.ranges);
+        one.block->saved_values->need(*context.threads, one.ranges);
+      }
+    } catch (const Error&) {
+      // Whoever needs what could not be read is told then.
+    }
+  });
+  return true;
 }
 
 }  // namespace kinora

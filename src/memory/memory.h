@@ -100,6 +100,12 @@ struct MemoryMark {
 // How rows of a saved file come into memory: all at once, or when they are first read.
 enum class Loading : uint8_t { whole, lazily };
 
+// Bytes of a file that rows wait in, page by page, which were asked for.
+struct FetchCounts {
+  int64_t wanted = 0;
+  int64_t late = 0;  // of these: read then, because they were not in memory
+};
+
 // Rows [begin, end) of a layer.
 struct RowRange {
   int64_t begin = 0;
@@ -165,9 +171,11 @@ class Memory {
   // Becomes what was saved; an empty memory only. What the file says is checked before it is used,
   // rows that come later when they come.
   virtual void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how);
-  // For a memory that was loaded lazily: these rows are about to be looked at. What `read` gives of
-  // other rows has no meaning.
-  virtual void fetch(int layer, std::span<const RowRange> rows) const { (void)layer, (void)rows; }
+  // For a memory some of whose rows wait in a file: these are about to be looked at. What `read`
+  // gives of other rows has no meaning.
+  virtual void fetch(const Context& context, int layer, std::span<const RowRange> rows) const {
+    (void)context, (void)layer, (void)rows;
+  }
   // False if rows that `read` gives lie elsewhere than on the memory's device: a reader copies
   // them.
   virtual bool all_here() const { return true; }
@@ -176,6 +184,16 @@ class Memory {
   virtual const TokenInfo& token(int64_t ordinal) const = 0;
   virtual int64_t row_count(int layer) const = 0;
   virtual MemoryBytes bytes() const = 0;
+
+  // These rows will probably be looked at soon: starts to read those that wait in a file, beside
+  // everything else. False if there are none.
+  virtual bool fetch_ahead(const Context& context, int layer,
+                           std::span<const RowRange> rows) const {
+    (void)context, (void)layer, (void)rows;
+    return false;
+  }
+  // What `fetch` has found so far of rows that had been written to a file.
+  virtual FetchCounts fetched() const { return {}; }
 };
 
 }  // namespace kinora

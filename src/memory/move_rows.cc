@@ -1,6 +1,7 @@
 #include "memory/move_rows.h"
 
 #include <cstring>
+#include <mutex>
 
 #include "base/gpu.h"
 
@@ -17,6 +18,18 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes,
 }
 
 namespace {
+
+// One buffer for all who collect rows on the host, because making one takes longer than filling it.
+std::mutex& staging_turn() {
+  static std::mutex turn;
+  return turn;
+}
+
+PinnedBuffer& staging(size_t bytes) {
+  static auto& buffer = *new PinnedBuffer;  // outlives CUDA's end
+  if (buffer.size() < bytes) buffer = PinnedBuffer(bytes);
+  return buffer;
+}
 
 void collect(const std::byte* rows, size_t bytes, std::span<const int32_t> places, std::byte* to) {
   for (size_t i = 0; i < places.size();) {
@@ -38,14 +51,15 @@ void copy_rows(const Context& context, ConstTensorView rows, std::span<const int
   const bool reads = rows.device() == context.device || gpu_reads(context, rows.raw());
   const cuda::RowCopy copy{rows.raw(), to.raw()};
   if (reads) return cuda::copy_rows(context, {&copy, 1}, row_bytes, places);
-  PinnedBuffer together(bytes * places.size());
+  const std::lock_guard lock(staging_turn());
+  PinnedBuffer& together = staging(bytes * places.size());
   context.threads->parallel_for(std::ssize(places), 256, [&](int64_t begin, int64_t end) {
     const auto first = static_cast<size_t>(begin);
     collect(rows.raw(), bytes, places.subspan(first, static_cast<size_t>(end - begin)),
             together.data() + first * bytes);
   });
-  copy_async(context, to.raw(), together.data(), together.size());
-  synchronize(context);  // the buffer goes
+  copy_async(context, to.raw(), together.data(), bytes * places.size());
+  synchronize(context);  // others may use the buffer now
 }
 
 void copy_row_pairs(const Context& context, ConstTensorView keys, ConstTensorView values,

@@ -178,6 +178,77 @@ TEST_P(OldRows, AreReadAsIfTheyHadStayed) {
   both(group_of(random, text_tokens(next_position(*memory), 4)));
 }
 
+// What one layer's queries look for is read for the next one before it asks: layers that have the
+// same rows and are asked the same find all of it there.
+TEST(OldRowsOfAMosaic, AreReadAhead) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(2);
+  const Context context(threads);
+  RowLayout layout = turning_layout();
+  layout.layers = 5;
+  const auto memory =
+      make_memory("mosaic:rows=64,window=48,host=200,search=all", {layout, Device::cpu(), {}});
+  const auto play_alike = [&](const testing::ScriptGroup& group) {
+    const Tensor embeddings = testing::embeddings_of(group, Device::cpu());
+    MemoryGroup fresh{group.tokens};
+    fresh.embeddings = embeddings.view();
+    const auto positions = memory->begin(context, fresh);
+    const std::vector<Position> at(positions.begin(), positions.end());
+    std::vector<float> keys;
+    for (const uint64_t stamp : group.stamps) {
+      const auto key = testing::plain_row(stamp, 0, false);
+      keys.insert(keys.end(), key.begin(), key.end());
+    }
+    keys = testing::turned(std::move(keys), at, layout);
+    auto queries = testing::turned(testing::plain_queries_of(group, 0), at, layout);
+    const auto count = static_cast<int64_t>(group.tokens.size());
+    for (int layer = 0; layer < layout.layers; ++layer) {
+      const NewRows rows = memory->append(layer);
+      copy_bytes(rows.keys.raw(), Device::cpu(), keys.data(), Device::cpu(), keys.size() * 4);
+      copy_bytes(rows.values.raw(), Device::cpu(), keys.data(), Device::cpu(), keys.size() * 4);
+      QueryView view = memory->queries();
+      view.queries = ConstTensorView(reinterpret_cast<const std::byte*>(queries.data()), DType::f32,
+                                     Shape{count, testing::turning_heads, 6}, Device::cpu());
+      std::vector<RowSet> sets;
+      memory->read(context, layer, view, sets);
+      memory->after(context, layer, view);
+    }
+  };
+  play_alike(group_of(random, text_tokens(0, 3)));
+  for (int32_t first = 0; first < 1600; first += 16) {
+    play_alike(group_of(random, video_tokens(3, 16, 2, 3, 2, first)));
+  }
+  ASSERT_GT(memory->bytes().disk, 0);
+  const FetchCounts before = memory->fetched();
+  play_alike(group_of(random, text_tokens(next_position(*memory), 4)));
+  const FetchCounts after = memory->fetched();
+  // The first layer, of five, has nobody before it.
+  EXPECT_GT(after.wanted, before.wanted);
+  EXPECT_LE(5 * (after.late - before.late), after.wanted - before.wanted);
+}
+
+TEST(FlatRowsInAFile, AreThereWhenTheyWereReadAhead) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(2);
+  const Context context(threads);
+  const RowLayout layout = turning_layout();
+  FlatMemory memory(layout, Device::cpu(), {}, {.host = 200});
+  for (int32_t first = 0; first < 1600; first += 16) {
+    play(context, memory, group_of(random, video_tokens(3, 16, 2, 3, 2, first)));
+  }
+  ASSERT_GT(memory.bytes().disk, 0);
+  const std::vector<RowRange> some{{100, 180}, {900, 1000}, {1000, 1001}, {2500, 2900}};
+  ASSERT_TRUE(memory.fetch_ahead(context, 1, some));
+  ASSERT_TRUE(memory.fetch_ahead(context, 1, some));  // waits for the first
+  memory.fetch(context, 1, some);
+  EXPECT_GE(memory.fetched().wanted, 2 * 581 * layout.row_bytes());
+  EXPECT_EQ(memory.fetched().late, 0);
+  memory.fetch(context, 0, some);
+  EXPECT_GT(memory.fetched().late, 0) << "of another layer";
+  const RowRange newest{memory.row_count(0) - 1, memory.row_count(0)};
+  EXPECT_FALSE(memory.fetch_ahead(context, 0, {&newest, 1})) << "it never left";
+}
+
 std::vector<Waiting> all_waiting() {
   std::vector<Waiting> all;
   for (const char* policy : {"mosaic:rows=60,window=48,resident=300", "uniform:rows=60,window=48",

@@ -9,6 +9,12 @@
 #include "base/error.h"
 
 namespace kinora {
+namespace {
+
+// Pages that one thread reads in one go.
+constexpr int64_t most_pages = 16;
+
+}  // namespace
 
 SavedBytes::SavedBytes(int64_t bytes, int64_t page, ReadPages read)
     : bytes_(bytes),
@@ -34,28 +40,51 @@ int64_t SavedBytes::size_of(size_t page) const {
 }
 
 void SavedBytes::need(int64_t begin, int64_t end) {
-  if (begin >= end) return;
-  if (begin < 0 || end > bytes_) {
-    throw Error(ErrorKind::internal, "there are no such bytes in a file of rows");
-  }
-  const auto first = static_cast<size_t>(begin / page_);
-  const auto past = static_cast<size_t>((end - 1) / page_) + 1;
+  static const ThreadPool alone(1);
+  const Range range{begin, end};
+  need(alone, {&range, 1});
+}
+
+SavedBytes::Pages SavedBytes::need(const ThreadPool& threads, std::span<const Range> ranges) {
   const std::lock_guard lock(mutex_);
   ++now_;
-  for (size_t page = first; page < past;) {
-    if (used_[page] > 0) {
-      used_[page++] = now_;
-      continue;
+  Pages pages;
+  std::vector<std::pair<int64_t, int64_t>> missing;  // runs of pages: first and past the last
+  int64_t next = 0;                                  // the first page that was not looked at
+  for (const Range& range : ranges) {
+    if (range.begin >= range.end) continue;
+    if (range.begin < 0 || range.end > bytes_) {
+      throw Error(ErrorKind::internal, "there are no such bytes in a file of rows");
     }
-    size_t run = page;
-    while (run < past && used_[run] == 0) ++run;
-    read_(static_cast<int64_t>(page), static_cast<int64_t>(run - page),
-          data_ + static_cast<int64_t>(page) * page_);
-    for (; page < run; ++page) {
-      used_[page] = now_;
-      resident_ += size_of(page);
+    const int64_t past = (range.end - 1) / page_ + 1;
+    for (int64_t page = std::max(next, range.begin / page_); page < past; ++page) {
+      pages.wanted += size_of(static_cast<size_t>(page));
+      uint64_t& used = used_[static_cast<size_t>(page)];
+      if (used > 0) {
+        used = now_;
+      } else if (!missing.empty() && missing.back().second == page &&
+                 page - missing.back().first < most_pages) {
+        ++missing.back().second;
+      } else {
+        missing.emplace_back(page, page + 1);
+      }
+    }
+    next = std::max(next, past);
+  }
+  threads.parallel_for(std::ssize(missing), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto& [first, past] = missing[static_cast<size_t>(i)];
+      read_(first, past - first, data_ + first * page_);
+    }
+  });
+  for (const auto& [first, past] : missing) {
+    for (int64_t page = first; page < past; ++page) {
+      used_[static_cast<size_t>(page)] = now_;
+      pages.late += size_of(static_cast<size_t>(page));
     }
   }
+  resident_ += pages.late;
+  return pages;
 }
 
 void SavedBytes::keep(int64_t most) {

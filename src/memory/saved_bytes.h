@@ -8,10 +8,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/files/archive.h"
+#include "base/threads.h"
 
 namespace kinora {
 
@@ -30,6 +32,14 @@ class SavedBytes {
   const std::byte* data() const { return data_; }
   // Bytes [begin, end) can be read from now on. After an error the next call tries again.
   void need(int64_t begin, int64_t end);
+  // The same for several ranges, increasing, whose pages all threads read.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  struct Pages {
+    int64_t wanted = 0, late = 0;  // bytes of all pages, and of those that were not here
+  };
+  Pages need(const ThreadPool& threads, std::span<const Range> ranges);
   // Gives up the pages that were needed longest ago, until at most this many bytes are in memory.
   void keep(int64_t most);
   int64_t resident() const;  // bytes in memory

@@ -47,7 +47,9 @@ nlohmann::json to_json(const StreamFigure& figure, const StreamSettings& setting
                        {"ms_per_token", moment.token_seconds * 1e3},
                        {"device_bytes", moment.bytes.device},
                        {"host_bytes", moment.bytes.host},
-                       {"disk_bytes", moment.bytes.disk}});
+                       {"disk_bytes", moment.bytes.disk},
+                       {"file_bytes_wanted", moment.fetched.wanted},
+                       {"file_bytes_late", moment.fetched.late}});
   }
   return {{"memory", figure.memory},
           {"frames_per_s", figure.frames_per_second(settings)},
@@ -71,6 +73,11 @@ void print_figure(const StreamFigure& figure, const StreamSettings& settings) {
         moment.frames, moment.rows, median(moment.first_token) * 1e3, *least * 1e3, *most * 1e3,
         moment.token_seconds * 1e3, human_bytes(moment.bytes.device),
         human_bytes(moment.bytes.host), human_bytes(moment.bytes.disk));
+    if (moment.fetched.wanted == 0) continue;
+    const auto late = static_cast<double>(moment.fetched.late);
+    fmt::print("    {} of rows wanted from the file, {:.0f} % of them in memory by then\n",
+               human_bytes(moment.fetched.wanted),
+               100 * (1 - late / static_cast<double>(moment.fetched.wanted)));
   }
   fmt::print(
       "  while answering {:.0f} frames/s; a question that comes as a group begins has its first "

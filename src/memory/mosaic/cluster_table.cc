@@ -19,11 +19,11 @@ constexpr int64_t most_clusters = 16384;
 // Clusters that one block adds up.
 constexpr int32_t piece_rows = 64;
 
-// Places that a table has room for, and that products go over: in steps of an eighth, because
+// Places that a table has room for, and that products go over: in steps of a sixteenth, because
 // products of a new size have to be prepared.
 int64_t rounded(int64_t places) {
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(places | 1)));
-  const int64_t step = std::max<int64_t>(64, power / 8);
+  const int64_t step = std::max<int64_t>(64, power / 16);
   return (places + step - 1) / step * step;
 }
 

@@ -319,7 +319,7 @@ void MosaicRows::finish_taking_in(const Context& context) {
   pending_.clear();
 }
 
-void MosaicRows::update_table(const Context& context, int layer) {
+void MosaicRows::update_table(const Context& context, int layer) const {
   table_->pack(layer, *index_);
   table_->upload(context, layer);
 }
@@ -329,7 +329,7 @@ void MosaicRows::update_table(const Context& context, int layer) {
 // of them, which show what is always there.
 std::vector<double> MosaicRows::ranks_of_partitions(const Context& context, int layer,
                                                     ConstTensorView question,
-                                                    const ClusterList& list) {
+                                                    const ClusterList& list) const {
   const std::vector<float> rows(list.rows.begin(), list.rows.end());
   const std::vector<double> of_clusters =
       rank(context, layer, ClusterRank::mean, question, list, rows);
@@ -346,7 +346,7 @@ std::vector<double> MosaicRows::ranks_of_partitions(const Context& context, int 
 
 // Which visual clusters are searched: the best, until they hold as many rows as the search may see.
 std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstTensorView question,
-                                       const ClusterList& list, std::span<const float> rows) {
+                                       const ClusterList& list, std::span<const float> rows) const {
   const auto& partitions = index_->partitions();
   std::vector<double> held(partitions.size());
   double total = 0;
@@ -391,7 +391,7 @@ std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstT
 // By place; `rows` is 0 where a cluster is not searched.
 std::vector<double> MosaicRows::rank(const Context& context, int layer, ClusterRank by,
                                      ConstTensorView question, const ClusterList& list,
-                                     std::span<const float> rows) {
+                                     std::span<const float> rows) const {
   std::vector<float> logs = list.log_rows;
   for (size_t i = 0; i < logs.size(); ++i) {
     if (static_cast<int32_t>(rows[i]) != list.rows[i]) logs[i] = std::log(rows[i]);
@@ -408,22 +408,10 @@ std::vector<double> MosaicRows::rank(const Context& context, int layer, ClusterR
   return attention_mass(context, question, keys, layout_.kv_heads, logs, softmax);
 }
 
-FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows& rows,
-                             const QueryView& queries) {
-  if (NewRows fresh = new_rows(layer, rows); !fresh.places.empty()) {
-    if (device_.is_cpu()) {
-      take_in(context, layer, rows, fresh);
-    } else {
-      start_taking_in(context, layer, rows, std::move(fresh));
-      finish_taking_in(context);
-    }
-  }
-  // What is needed until rows that stand for others have been added up.
-  struct Held {
-    std::unique_lock<std::mutex> lock;  // of the table
-    ClusterList clusters;               // where there is no table
-    std::vector<float> left;            // rows of each cluster that nobody reads
-  };
+// The clusters that the question looks at most, of those that are searched, as far as they fit.
+std::shared_ptr<MosaicRows::Held> MosaicRows::select(const Context& context, int layer,
+                                                     const StoredRows& rows,
+                                                     ConstTensorView question) const {
   const auto held = std::make_shared<Held>();
   if (table_) {
     held->lock = std::unique_lock(table_->turn());
@@ -433,9 +421,9 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   }
   const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
 
-  FrameRows out;
-  out.rows = newest_rows(rows, std::min(options_.recent, options_.reading.rows / 2));
-  const int32_t recent = out.rows.empty() ? rows.first_token() : rows.ordinal(out.rows.front());
+  const std::vector<int32_t> newest =
+      newest_rows(rows, std::min(options_.recent, options_.reading.rows / 2));
+  const int32_t recent = newest.empty() ? rows.first_token() : rows.ordinal(newest.front());
   // At first rows of each cluster that are not read anyway.
   std::vector<float>& left = held->left;
   left.resize(list.count());
@@ -449,7 +437,6 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
     left[i] = static_cast<float>(whole ? list.rows[i] : older(*list.clusters[i]));
     all += left[i] > 0;
   }
-  const Tensor question = plain_queries_there(context, rows.memory(), queries);
   const std::vector<bool> search = searched(context, layer, question, list, left);
   std::vector<float> seen = left;
   for (size_t i = 0; i < seen.size(); ++i) {
@@ -464,14 +451,13 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
     }
   }
 
-  const int64_t budget = options_.reading.rows - static_cast<int64_t>(out.rows.size());
-  const int64_t standing = std::min(
+  const int64_t budget = options_.reading.rows - static_cast<int64_t>(newest.size());
+  held->standing = std::min(
       {options_.representatives,
        static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)), all});
-  int64_t room = budget - standing;
-  std::vector<ClusterTable::Wanted> loose;
+  int64_t room = budget - held->standing;
   PlaceSet chosen(rows.total());
-  for (const int32_t row : out.rows) chosen.add(row);
+  for (const int32_t row : newest) chosen.add(row);
   size_t sorted = 0;
   for (size_t i = 0; i < found.size() && room > 0; ++i) {
     if (i == sorted) {  // most of a long list is never looked at
@@ -491,23 +477,41 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
     for (int64_t k = 0; k < count; ++k) {
       chosen.add(rows.row_of(cluster.tokens[static_cast<size_t>(k)]));
     }
-    if (cluster.loose) loose.push_back({list.partitions[place], cluster.id});
+    if (cluster.loose) held->loose.push_back({list.partitions[place], cluster.id});
   }
-  out.rows = chosen.list(options_.reading.rows);
-  if (table_) {
-    for (const ClusterTable::Wanted& wanted : loose) table_->want_split(layer, wanted);
-    out.stand_ins = [this, &context, layer, held, standing] {
-      return stand_for(context, layer, table_->list(layer), held->left, standing);
-    };
-    return out;
+  held->rows = chosen.list(options_.reading.rows);
+  return held;
+}
+
+std::vector<int32_t> MosaicRows::likely(const Context& context, int layer,
+                                        const StoredRows& rows) const {
+  if (!question_.defined() || !new_rows(layer, rows).places.empty()) return {};
+  return select(context, layer, rows, question_)->rows;
+}
+
+FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows& rows,
+                             const QueryView& queries) {
+  if (NewRows fresh = new_rows(layer, rows); !fresh.places.empty()) {
+    if (device_.is_cpu()) {
+      take_in(context, layer, rows, fresh);
+    } else {
+      start_taking_in(context, layer, rows, std::move(fresh));
+      finish_taking_in(context);
+    }
   }
-  out.stand_ins = [this, &context, layer, held, standing] {
-    return stand_for(context, layer, held->clusters, held->left, standing);
+  question_ = plain_queries_there(context, rows.memory(), queries);
+  const std::shared_ptr<Held> held = select(context, layer, rows, question_);
+  FrameRows out{held->rows};
+  out.stand_ins = [this, &context, layer, held] {
+    const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
+    return stand_for(context, layer, list, held->left, held->standing);
   };
-  if (!loose.empty()) {
+  if (table_) {
+    for (const ClusterTable::Wanted& wanted : held->loose) table_->want_split(layer, wanted);
+  } else if (!held->loose.empty()) {
     MosaicIndex& index = own();
     const FetchRows fetch = fetch_from(context, rows);
-    for (const ClusterTable::Wanted& wanted : loose) {
+    for (const ClusterTable::Wanted& wanted : held->loose) {
       index.split_loose(layer, wanted.partition, {&wanted.id, 1}, fetch);
     }
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,8 @@ class MosaicRows final : public RowChooser {
   void learn(const Context& context, int layer, const StoredRows& rows) override;
   FrameRows choose(const Context& context, int layer, const StoredRows& rows,
                    const QueryView& queries) override;
+  std::vector<int32_t> likely(const Context& context, int layer,
+                              const StoredRows& rows) const override;
 
   std::shared_ptr<const void> save() const override;
   void restore(const std::shared_ptr<const void>& saved, int64_t tokens) override;
@@ -74,15 +77,26 @@ class MosaicRows final : public RowChooser {
   void finish_taking_in(const Context& context);
   // Until the index has all rows that were started: who looks at it calls this first.
   void settle() const;
-  void update_table(const Context& context, int layer);
+  void update_table(const Context& context, int layer) const;
   // Questions are queries as they were before they were turned, f32 [tokens, heads, head size].
   std::vector<double> ranks_of_partitions(const Context& context, int layer,
-                                          ConstTensorView question, const ClusterList& list);
+                                          ConstTensorView question, const ClusterList& list) const;
   std::vector<bool> searched(const Context& context, int layer, ConstTensorView question,
-                             const ClusterList& list, std::span<const float> rows);
+                             const ClusterList& list, std::span<const float> rows) const;
   std::vector<double> rank(const Context& context, int layer, ClusterRank by,
                            ConstTensorView question, const ClusterList& list,
-                           std::span<const float> rows);
+                           std::span<const float> rows) const;
+  // What is needed of a layer's clusters until rows that stand for others have been added up.
+  struct Held {
+    std::unique_lock<std::mutex> lock;  // of the table
+    ClusterList clusters;               // where there is no table
+    std::vector<float> left;            // rows of each cluster that nobody reads
+    std::vector<int32_t> rows;          // that are read, increasing
+    std::vector<ClusterTable::Wanted> loose;
+    int64_t standing = 0;  // rows that stand for others, at most
+  };
+  std::shared_ptr<Held> select(const Context& context, int layer, const StoredRows& rows,
+                               ConstTensorView question) const;
   StandIns stand_for(const Context& context, int layer, const ClusterList& list,
                      std::span<const float> rows, int64_t most);
 
@@ -90,8 +104,10 @@ class MosaicRows final : public RowChooser {
   RowLayout layout_;
   Device device_;
   std::shared_ptr<const MosaicIndex> index_;
-  std::vector<float> asked_;          // mean embedding of the newest text …
-  std::vector<int32_t> asked_order_;  // … and visual clusters by how near they are, once needed
+  std::vector<float> asked_;                  // mean embedding of the newest text …
+  mutable std::vector<int32_t> asked_order_;  // … and visual clusters by how near they are
+  Tensor
+      question_;  // queries that were last chosen for: f32 [tokens, heads, head size], not turned
 
   // On a GPU.
   std::shared_ptr<ClusterTable> table_;     // shared with forks

@@ -161,7 +161,7 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   if (everything_) {
     reading = nullptr;
     const RowRange all{0, all_->row_count(layer)};
-    all_->fetch(layer, {&all, 1});
+    all_->fetch(context, layer, {&all, 1});
     out.insert(out.end(), sets.begin(), sets.end());
     return;
   }
@@ -176,6 +176,7 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   } else {
     reading = fetch(context, rows, chooser_->choose(context, layer, rows, queries));
     question = reading;
+    read_ahead(context, layer + 1);
   }
   // Since the question there may have been forks, each of which begins a new set.
   const size_t last = rows.sets().size() - 1;
@@ -187,6 +188,16 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   if (!reading->stand_ins.ordinals.empty()) out.push_back(reading->stand_ins.view());
   const RowSet& own = rows.sets()[last];
   out.push_back(part_of(own, reading->end - rows.begin_of_set(last), own.count()));
+}
+
+// What a layer's queries look for, the next layer's will probably look for too.
+void PartialMemory::read_ahead(const Context& context, int layer) const {
+  if (layer >= layout().layers || all_->bytes().disk == 0) return;
+  std::vector<RowSet> sets;
+  all_->read(context, layer, {}, sets);
+  const StoredRows rows(*all_, layer, frames_, std::move(sets), static_cast<int32_t>(first_));
+  const std::vector<int32_t> likely = chooser_->likely(context, layer, rows);
+  all_->fetch_ahead(context, layer, ranges_of(likely));
 }
 
 std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context& context,

@@ -67,7 +67,10 @@ class PartialMemory final : public Memory {
 
   void save(const MemoryMark& mark, ArchiveWriter& out) const override;
   void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
-  void fetch(int layer, std::span<const RowRange> rows) const override { all_->fetch(layer, rows); }
+  void fetch(const Context& context, int layer, std::span<const RowRange> rows) const override {
+    all_->fetch(context, layer, rows);
+  }
+  FetchCounts fetched() const override { return all_->fetched(); }
 
   int64_t token_count() const override { return all_->token_count(); }
   const TokenInfo& token(int64_t ordinal) const override { return all_->token(ordinal); }
@@ -96,6 +99,7 @@ class PartialMemory final : public Memory {
     Copies question;
   };
 
+  void read_ahead(const Context& context, int layer) const;
   std::shared_ptr<const Fetched> fetch(const Context& context, const StoredRows& rows,
                                        const FrameRows& frames) const;
   std::shared_ptr<const Fetched> extend(const Context& context, const StoredRows& rows,

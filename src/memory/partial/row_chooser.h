@@ -48,6 +48,14 @@ class RowChooser {
   virtual FrameRows choose(const Context& context, int layer, const StoredRows& rows,
                            const QueryView& queries) = 0;
 
+  // Rows that the question which was last chosen for will probably read in another layer;
+  // increasing. For those that wait in a file.
+  virtual std::vector<int32_t> likely(const Context& context, int layer,
+                                      const StoredRows& rows) const {
+    (void)context, (void)layer, (void)rows;
+    return {};
+  }
+
   // All that it knows, to come back to; it may be shared and must not change any more.
   virtual std::shared_ptr<const void> save() const { return nullptr; }
   // What `save` gave when the memory had this many tokens.

@@ -76,8 +76,7 @@ int64_t StoredRows::row_of(int64_t token) const {
   return total();
 }
 
-// Rows of a memory that was opened from a file may have to be read first.
-void StoredRows::fetch(std::span<const int32_t> rows) const {
+std::vector<RowRange> ranges_of(std::span<const int32_t> rows) {
   std::vector<RowRange> ranges;
   for (const int32_t row : rows) {
     if (!ranges.empty() && ranges.back().end == row) {
@@ -86,7 +85,12 @@ void StoredRows::fetch(std::span<const int32_t> rows) const {
       ranges.push_back({row, row + 1});
     }
   }
-  memory_.fetch(layer_, ranges);
+  return ranges;
+}
+
+// Rows of a memory that was opened from a file may have to be read first.
+void StoredRows::fetch(const Context& context, std::span<const int32_t> rows) const {
+  memory_.fetch(context, layer_, ranges_of(rows));
 }
 
 Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows,
@@ -101,7 +105,7 @@ Tensor StoredRows::copy_of(const Context& context, std::span<const int32_t> rows
 
 void StoredRows::copy(const Context& context, std::span<const int32_t> rows, Tensor& keys,
                       Tensor& values) const {
-  fetch(rows);
+  fetch(context, rows);
   const RowLayout& layout = memory_.layout();
   const Shape shape = layout.shape(std::ssize(rows));
   keys = Tensor(layout.dtype, shape, memory_.device());
@@ -114,7 +118,7 @@ void StoredRows::copy(const Context& context, std::span<const int32_t> rows, Ten
 }
 
 Tensor StoredRows::plain_keys_there(const Context& context, std::span<const int32_t> rows) const {
-  fetch(rows);
+  fetch(context, rows);
   const Tensor stored = copy_of(context, rows, &RowSet::keys);
   Tensor keys(DType::f32, {stored.size(0), stored.size(1), head_size_of(stored)}, stored.device());
   widen_rows(context, stored, keys);
@@ -129,7 +133,7 @@ Tensor StoredRows::plain_keys_there(const Context& context, std::span<const int3
 }
 
 Tensor StoredRows::values_there(const Context& context, std::span<const int32_t> rows) const {
-  fetch(rows);
+  fetch(context, rows);
   const Tensor stored = copy_of(context, rows, &RowSet::values);
   Tensor wide(DType::f32, {stored.size(0), stored.size(1), head_size_of(stored)}, stored.device());
   widen_rows(context, stored, wide);

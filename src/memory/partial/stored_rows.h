@@ -49,7 +49,7 @@ class StoredRows {
   Tensor values_there(const Context& context, std::span<const int32_t> rows) const;
 
  private:
-  void fetch(std::span<const int32_t> rows) const;
+  void fetch(const Context& context, std::span<const int32_t> rows) const;
   // Calls for the rows of one set after another: set(number, first of `rows`, places in the set).
   template <class Each>
   void by_set(std::span<const int32_t> rows, const Each& each) const;
@@ -70,6 +70,9 @@ class StoredRows {
   int32_t first_;
   int64_t count_;
 };
+
+// Runs of rows that follow each other, of increasing rows.
+std::vector<RowRange> ranges_of(std::span<const int32_t> rows);
 
 // Queries as they were before they were turned by their tokens' positions; f32 [count, heads × head
 // size] on the host.
