@@ -46,12 +46,15 @@ void SavedBytes::need(int64_t begin, int64_t end) {
 }
 
 SavedBytes::Pages SavedBytes::need(const ThreadPool& threads, std::span<const Range> ranges) {
+  std::vector<Range> sorted(ranges.begin(), ranges.end());
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Range& x, const Range& y) { return x.begin < y.begin; });
   const std::lock_guard lock(mutex_);
   ++now_;
   Pages pages;
   std::vector<std::pair<int64_t, int64_t>> missing;  // runs of pages: first and past the last
   int64_t next = 0;                                  // the first page that was not looked at
-  for (const Range& range : ranges) {
+  for (const Range& range : sorted) {
     if (range.begin >= range.end) continue;
     if (range.begin < 0 || range.end > bytes_) {
       throw Error(ErrorKind::internal, "there are no such bytes in a file of rows");

@@ -32,7 +32,7 @@ class SavedBytes {
   const std::byte* data() const { return data_; }
   // Bytes [begin, end) can be read from now on. After an error the next call tries again.
   void need(int64_t begin, int64_t end);
-  // The same for several ranges, increasing, whose pages all threads read.
+  // The same for several ranges, whose pages all threads read.
   struct Range {
     int64_t begin = 0, end = 0;
   };

@@ -166,15 +166,12 @@ void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const Mo
   // The cluster that was begun because this one was full. What is near was found before the rows
   // came, and where many of them are alike, it is full when the last one's turn has come.
   std::unordered_map<int32_t, int32_t> goes_on_in;
+  // Clusters that a cluster was split into meanwhile: rows like its own may have gone there.
+  std::unordered_map<int32_t, std::vector<int32_t>> split_off;
   for (size_t i = 0; i < rows.size(); ++i) {
     int32_t best = -1, full = -1;
     double most = -2;
-    const auto look_at = [&](int32_t id) {
-      for (auto next = goes_on_in.find(id); next != goes_on_in.end(); next = goes_on_in.find(id)) {
-        id = next->second;
-      }
-      if (id < 0 || id >= target.next_id) return;
-      full = id;
+    const auto meet = [&](int32_t id) {
       const int32_t place = target.places[static_cast<size_t>(id)];
       if (place < 0 || !takes_rows(*target.clusters[static_cast<size_t>(place)])) return;
       const double cosine =
@@ -183,12 +180,34 @@ void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const Mo
       most = cosine;
       best = place;
     };
+    const auto look_at = [&](int32_t id) {
+      for (auto next = goes_on_in.find(id); next != goes_on_in.end(); next = goes_on_in.find(id)) {
+        id = next->second;
+      }
+      if (id < 0 || id >= target.next_id) return;
+      full = id;
+      for (std::vector<int32_t> left{id}; !left.empty();) {
+        const int32_t any = left.back();
+        left.pop_back();
+        meet(any);
+        const auto more = split_off.find(any);
+        if (more != split_off.end()) {
+          left.insert(left.end(), more->second.begin(), more->second.end());
+        }
+      }
+    };
     look_at(near[i].cluster);
     if (near[i].earlier >= 0) look_at(joined[static_cast<size_t>(near[i].earlier)]);
-    joined.push_back(best < 0 ? begin_cluster(index, target, rows[i], units[i], -1)
-                              : join(index, target, static_cast<size_t>(best), rows[i], units[i],
-                                     rows.back().token, fetch));
-    if (best < 0 && full >= 0) goes_on_in[full] = joined.back();
+    const int32_t fresh = target.next_id;
+    if (best < 0) {
+      joined.push_back(begin_cluster(index, target, rows[i], units[i], -1));
+      if (full >= 0) goes_on_in[full] = joined.back();
+      continue;
+    }
+    const int32_t id = target.clusters[static_cast<size_t>(best)]->id;
+    joined.push_back(join(index, target, static_cast<size_t>(best), rows[i], units[i],
+                          rows.back().token, fetch));
+    if (target.next_id > fresh) split_off[id].push_back(fresh);
   }
 }
 

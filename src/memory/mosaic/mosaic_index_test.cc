@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "support/random_data.h"
 
@@ -325,6 +326,66 @@ TEST(MosaicIndex, AFullClusterIsGoneOnWith) {
   }
   index.add_near_rows(0, partition, rows, near, [](auto&&...) { return false; });
   EXPECT_EQ(index.layer(0, 0).clusters.size(), 13u);
+}
+
+// What is near was found before a group's rows came. A cluster that the first of them split is not
+// what it was, and rows like those that left it follow them.
+TEST(MosaicIndex, RowsFollowTheirLikesOutOfASplitCluster) {
+  KINORA_FRESH_RANDOM(random);
+  constexpr size_t kinds = 7, group = 16;
+  MosaicIndex index({.cluster_rows = 64, .semantic = {.strict = 1e-4, .loose = 1e-4}}, 1);
+  const int32_t partition = index.add_frame(std::vector<float>{1, 2, 3});
+  std::vector<std::vector<float>> shown;
+  for (size_t i = 0; i < kinds; ++i) shown.push_back(testing::random_floats(random, width, 1.0));
+  std::vector<size_t> all;  // kinds of all rows
+  const auto cosine = [](std::span<const float> a, std::span<const float> b) {
+    double product = 0, x = 0, y = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      product += double{a[i]} * double{b[i]};
+      x += double{a[i]} * double{a[i]};
+      y += double{b[i]} * double{b[i]};
+    }
+    return product / std::sqrt(x * y);
+  };
+  const FetchRows fetch = [&](std::span<const int32_t> tokens, std::vector<float>& keys,
+                              std::vector<float>& values) {
+    keys.clear();
+    for (const int32_t token : tokens) {
+      const auto& key = shown[all[static_cast<size_t>(token)]];
+      keys.insert(keys.end(), key.begin(), key.end());
+    }
+    values = keys;
+    return true;
+  };
+  for (int round = 0; round < 15; ++round) {
+    const size_t first = all.size();
+    std::vector<MosaicRow> rows;
+    std::vector<NearRow> near;
+    for (size_t i = 0; i < group; ++i) {
+      all.push_back(static_cast<size_t>(random.below(kinds)));
+      const auto& key = shown[all.back()];
+      rows.push_back({static_cast<int32_t>(first + i), key, key});
+      NearRow one;
+      double best = -2;
+      for (const auto& cluster : index.layer(partition, 0).clusters) {
+        if (const double now = cosine(cluster->keys.mean, key); now > best) {
+          best = now;
+          one.cluster = cluster->id;
+        }
+      }
+      best = -2;
+      for (size_t earlier = 0; earlier < i; ++earlier) {
+        if (const double now = cosine(shown[all[first + earlier]], key); now > best) {
+          best = now;
+          one.earlier = static_cast<int32_t>(earlier);
+        }
+      }
+      near.push_back(one);
+    }
+    index.add_near_rows(0, partition, rows, near, fetch);
+  }
+  const std::set<size_t> seen(all.begin(), all.end());
+  EXPECT_EQ(index.layer(partition, 0).clusters.size(), seen.size());
 }
 
 // A picture that stands still: its rows differ by the rounding to bf16 and are one cluster.
