@@ -333,7 +333,7 @@ TEST(MosaicIndex, AFullClusterIsGoneOnWith) {
 TEST(MosaicIndex, RowsFollowTheirLikesOutOfASplitCluster) {
   KINORA_FRESH_RANDOM(random);
   constexpr size_t kinds = 7, group = 16;
-  MosaicIndex index({.cluster_rows = 64, .semantic = {.strict = 1e-4, .loose = 1e-4}}, 1);
+  MosaicIndex index({.semantic = {.strict = 1e-4, .loose = 1e-4}, .cluster_rows = 240}, 1);
   const int32_t partition = index.add_frame(std::vector<float>{1, 2, 3});
   std::vector<std::vector<float>> shown;
   for (size_t i = 0; i < kinds; ++i) shown.push_back(testing::random_floats(random, width, 1.0));
