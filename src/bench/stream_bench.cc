@@ -12,8 +12,8 @@
 #include "base/random.h"
 #include "bench/median_seconds.h"
 #include "memory/growable.h"
-#include "memory/move_rows.h"
 #include "memory/policies.h"
+#include "memory/row_ops/move_rows.h"
 #include "model/decoder/decoder.h"
 #include "ops/top_k.h"
 

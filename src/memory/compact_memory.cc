@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "memory/attention_mass.h"
-#include "memory/move_rows.h"
 #include "memory/partial/stored_rows.h"
 #include "memory/policies.h"
+#include "memory/row_ops/attention_mass.h"
+#include "memory/row_ops/move_rows.h"
 #include "ops/elementwise.h"
 
 namespace kinora {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "memory/move_rows.h"
 #include "memory/policies.h"
+#include "memory/row_ops/move_rows.h"
 
 namespace kinora {
 namespace {

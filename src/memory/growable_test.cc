@@ -4,7 +4,7 @@
 
 #include "base/tensor.h"
 #include "base/threads.h"
-#include "memory/move_rows.h"
+#include "memory/row_ops/move_rows.h"
 #include "support/random_data.h"
 
 namespace kinora {

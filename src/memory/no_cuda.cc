@@ -1,8 +1,8 @@
 #include "base/no_cuda.h"
 
-#include "memory/best_rows.h"
 #include "memory/mosaic/cluster_table.h"
-#include "memory/move_rows.h"
+#include "memory/row_ops/best_rows.h"
+#include "memory/row_ops/move_rows.h"
 
 namespace kinora::cuda {
 

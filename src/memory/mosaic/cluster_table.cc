@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "memory/attention_mass.h"
+#include "memory/row_ops/attention_mass.h"
 #include "ops/matmul.h"
 #include "ops/packed_rows.h"
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "memory/attention_mass.h"
+#include "memory/row_ops/attention_mass.h"
 
 namespace kinora {
 namespace {

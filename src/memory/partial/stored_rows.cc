@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "memory/move_rows.h"
+#include "memory/row_ops/move_rows.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
 

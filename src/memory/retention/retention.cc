@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "memory/best_rows.h"
 #include "memory/retention/policies.h"
 #include "memory/retention/question.h"
+#include "memory/row_ops/best_rows.h"
 #include "ops/packed_rows.h"
 
 namespace kinora {

@@ -8,7 +8,7 @@
 
 #include "base/context.h"
 #include "base/tensor.h"
-#include "memory/best_rows.h"
+#include "memory/row_ops/best_rows.h"
 
 namespace kinora {
 

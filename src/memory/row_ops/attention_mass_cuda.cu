@@ -1,6 +1,6 @@
 // Kernels of attention_mass.h: from products of queries and keys to what each row gets of them.
 #include "base/cuda_support.h"
-#include "memory/attention_mass.h"
+#include "memory/row_ops/attention_mass.h"
 
 namespace kinora::cuda {
 namespace {

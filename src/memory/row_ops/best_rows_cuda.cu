@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "base/cuda_support.h"
-#include "memory/best_rows.h"
+#include "memory/row_ops/best_rows.h"
 
 namespace kinora::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "memory/attention_mass.h"
+#include "memory/row_ops/attention_mass.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "memory/move_rows.h"
+#include "memory/row_ops/move_rows.h"
 
 #include <cstring>
 #include <mutex>

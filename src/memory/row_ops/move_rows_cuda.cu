@@ -1,5 +1,5 @@
 #include "base/cuda_support.h"
-#include "memory/move_rows.h"
+#include "memory/row_ops/move_rows.h"
 
 namespace kinora::cuda {
 namespace {
