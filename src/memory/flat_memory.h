@@ -177,6 +177,7 @@ class FlatMemory final : public Memory {
   std::vector<Modality> group_modalities_;
   mutable std::vector<Layer> layers_;  // what arrives is filled in when it is asked for
   mutable FetchCounts fetched_;
+  mutable int ahead_layer_ = -1;     // whose rows are being read ahead
   mutable std::future<void> ahead_;  // the last member: its end waits for the work
 };
 

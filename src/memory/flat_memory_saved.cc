@@ -147,6 +147,7 @@ std::vector<FlatMemory::Waiting> FlatMemory::waiting_rows(int layer,
 }
 
 void FlatMemory::fetch(const Context& context, int layer, std::span<const RowRange> rows) const {
+  if (ahead_.valid() && ahead_layer_ == layer) ahead_.wait();  // it reads most of them, or all
   for (const Waiting& waiting : waiting_rows(layer, rows)) {
     for (SavedBytes* saved : {waiting.block->saved_keys.get(), waiting.block->saved_values.get()}) {
       const SavedBytes::Pages pages = saved->need(*context.threads, waiting.ranges);
@@ -161,6 +162,7 @@ bool FlatMemory::fetch_ahead(const Context& context, int layer,
   std::vector<Waiting> waiting = waiting_rows(layer, rows);
   if (waiting.empty()) return false;
   if (ahead_.valid()) ahead_.wait();
+  ahead_layer_ = layer;
   ahead_ = std::async(std::launch::async, [context, all = std::move(waiting)] {
     try {
       for (const Waiting& one : all) {
