@@ -105,7 +105,7 @@ bool HeadSearch::better(const HeadChoice& choice, const HeadChoice& best) const 
   if (best.patterns.empty()) return true;
   const bool now = affordable(choice.seconds, budget_);
   if (now != affordable(best.seconds, budget_)) return now;
-  return now ? choice.error < best.error : choice.seconds < best.seconds;
+  return now ? choice.error < best.error - same_error : choice.seconds < best.seconds;
 }
 
 // Regions that fit one by one can be too much together.

@@ -76,7 +76,7 @@ class SlowSearch {
       const bool fits = choice.seconds <= budget_;
       const bool fitted = best.seconds <= budget_;
       if (best.patterns.empty() || (fits != fitted ? fits
-                                    : fits         ? choice.error < best.error
+                                    : fits         ? choice.error < best.error - same_error
                                                    : choice.seconds < best.seconds)) {
         best = choice;
       }
@@ -170,6 +170,9 @@ class SlowSearch {
     bool fitted = false;
     double least = std::numeric_limits<double>::infinity();
     const bool shares = boundary == Boundary::key || boundary == Boundary::both;
+    Outcome nothing = full;
+    std::fill(nothing.out.begin(), nothing.out.end(), 0.0);
+    const double same = same_error * std::sqrt(apart(region, nothing, full, shares));
     // What there is if no candidate fits comes first; any that fits beats it.
     std::vector<PatternSpec> candidates = options_.candidates;
     candidates.insert(candidates.begin(), options_.budget);
@@ -182,8 +185,8 @@ class SlowSearch {
         const Plan plan = plan_of({region}, {index});
         const double seconds = cost(plan);
         const bool fits = seconds <= budget;
-        const double measure = fits ? apart(region, run(plan), full, shares) : seconds;
-        if (fits != fitted ? fits : measure < least) {
+        const double measure = fits ? std::sqrt(apart(region, run(plan), full, shares)) : seconds;
+        if (fits != fitted ? fits : measure < least - (fits ? same : 0)) {
           best = spec;
           least = measure;
           fitted = fits;

@@ -82,14 +82,8 @@ class RegionRace::Runner {
  private:
   void add(int32_t query, const HeadOutcome& actual) {
     const auto at = static_cast<size_t>(query);
-    const auto share = [&](const HeadOutcome& outcome) {
-      return race_.dense_log_sums_.empty()
-                 ? 1.0
-                 : std::exp(static_cast<double>(outcome.log_sums[at]) -
-                            static_cast<double>(race_.dense_log_sums_[at]));
-    };
-    const double a = share(actual);
-    const double e = share(race_.full_);
+    const double a = race_.share(actual, at);
+    const double e = race_.share(race_.full_, at);
     const int64_t size = race_.head_.queries.queries.size(2);
     const float* x = actual.out.data<float>() + query * size;
     const float* y = race_.full_.out.data<float>() + query * size;
@@ -100,7 +94,7 @@ class RegionRace::Runner {
       apart += difference * difference;
       squares += expected * expected;
     }
-    const double weight = race_.weights_.empty() ? 1.0 : static_cast<double>(race_.weights_[at]);
+    const double weight = race_.weight(at);
     gaps_[at] = weight * apart;
     sum_ += weight * apart;
     true_ += weight * squares;
@@ -125,6 +119,30 @@ RegionRace::RegionRace(const Context& context, const HeadViews& head, float scal
       full_(full),
       dense_log_sums_(dense_log_sums),
       weights_(weights) {}
+
+// The part of a query's whole attention that falls on the region.
+double RegionRace::share(const HeadOutcome& outcome, size_t query) const {
+  if (dense_log_sums_.empty()) return 1;
+  return std::exp(static_cast<double>(outcome.log_sums[query]) -
+                  static_cast<double>(dense_log_sums_[query]));
+}
+
+double RegionRace::weight(size_t query) const {
+  return weights_.empty() ? 1.0 : static_cast<double>(weights_[query]);
+}
+
+double RegionRace::norm() const {
+  const int64_t size = head_.queries.queries.size(2);
+  double total = 0;
+  for (const int32_t query : region_.queries) {
+    const auto at = static_cast<size_t>(query);
+    const float* y = full_.out.data<float>() + query * size;
+    double squares = 0;
+    for (int64_t c = 0; c < size; ++c) squares += double{y[c]} * double{y[c]};
+    total += weight(at) * std::pow(share(full_, at), 2) * squares;
+  }
+  return std::sqrt(total);
+}
 
 std::optional<double> RegionRace::gap(const LineIndex& index, double most,
                                       std::span<const double> hard,
@@ -164,10 +182,14 @@ size_t RegionRace::closest(std::span<const Entrant> entrants) const {
   });
   size_t best = order.front();
   double least = std::numeric_limits<double>::infinity();
+  const double same = same_error * norm();
   std::vector<double> hard;
   for (const size_t place : order) {
-    const std::optional<double> found = gap(entrants[place].index, least, hard, &hard);
-    if (!found || (*found == least && place > best)) continue;
+    // One that stands earlier may be a little worse, one that stands later has to be better.
+    const double most = std::sqrt(least) + (place < best ? same : -same);
+    if (most < 0) continue;
+    const std::optional<double> found = gap(entrants[place].index, most * most, hard, &hard);
+    if (!found) continue;
     best = place;
     least = *found;
   }

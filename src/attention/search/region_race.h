@@ -21,6 +21,10 @@ struct HeadOutcome {
 
 HeadOutcome run_head(const Context& context, const Plan& plan, const HeadViews& head, float scale);
 
+// Relative errors that differ by no more are the same: results of f32 differ by their order, and
+// what is chosen must not depend on that.
+inline constexpr double same_error = 1e-5;
+
 class RegionRace {
  public:
   // `full`: what all keys of the region give. Where other regions hold further keys of the same
@@ -42,7 +46,7 @@ class RegionRace {
     int family = 0;
   };
 
-  // The place of the entrant with the smallest gap; the first among equals.
+  // The place of the entrant with the smallest gap; the first of those whose errors are the same.
   size_t closest(std::span<const Entrant> entrants) const;
 
  private:
@@ -52,6 +56,11 @@ class RegionRace {
   // first. Empty: tiles from all over the region.
   std::optional<double> gap(const LineIndex& index, double most, std::span<const double> hard,
                             std::vector<double>* gaps) const;
+
+  // ‖true part‖ over the region's queries, by weight.
+  double norm() const;
+  double share(const HeadOutcome& outcome, size_t query) const;
+  double weight(size_t query) const;
 
   const Context& context_;
   const HeadViews& head_;
