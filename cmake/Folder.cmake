@@ -47,6 +47,12 @@ function(kinora_folder name)
     target_link_libraries(kinora_${name} PRIVATE CUDA::cudart_static)
   endif()
   set_property(GLOBAL APPEND PROPERTY KINORA_FOLDERS kinora_${name})
+  # Compiled for scripts/check-no-cuda, and linked to nothing.
+  file(GLOB_RECURSE without_cuda CONFIGURE_DEPENDS no_cuda.cc)
+  if(KINORA_HAS_CUDA AND KINORA_TESTS AND without_cuda)
+    add_library(kinora_${name}_no_cuda OBJECT ${without_cuda})
+    target_link_libraries(kinora_${name}_no_cuda PRIVATE kinora_${name} kinora_flags)
+  endif()
 
   if(KINORA_TESTS AND tests)
     add_executable(${name}_test ${tests})

@@ -13,6 +13,7 @@
 #include "attention/runner_checks.h"
 #include "base/error.h"
 #include "ops/packed_rows.h"
+#include "ops/scratch.h"
 
 namespace kinora {
 namespace {
@@ -56,29 +57,24 @@ std::vector<Job> cut_jobs(const Plan& plan, int32_t pass) {
   return jobs;
 }
 
-// Splits long lists; returns the rows of partial results needed.
-int64_t split_jobs(std::vector<Job>& jobs) {
-  std::vector<Job> parts;
-  int64_t rows = 0;
-  for (const Job& job : jobs) {
-    const int64_t length = job.key_end - job.key_begin;
-    const int64_t wanted = std::max(split_keys, length / split_parts);
-    const int64_t step = (wanted + job_block - 1) / job_block * job_block;
-    if (length <= step) {
-      parts.push_back(job);
-      continue;
-    }
-    for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
-      Job part = job;
-      part.key_begin = begin;
-      part.key_end = std::min(begin + step, job.key_end);
-      part.partial = rows;
-      rows += job.row_end - job.row_begin;
-      parts.push_back(part);
-    }
+// Appends the parts of a job with a long list, or the job itself; `partial_rows` counts the rows of
+// partial results that they need.
+void split_job(const Job& job, std::vector<Job>& parts, int64_t& partial_rows) {
+  const int64_t length = job.key_end - job.key_begin;
+  const int64_t wanted = std::max(split_keys, length / split_parts);
+  const int64_t step = (wanted + job_block - 1) / job_block * job_block;
+  if (length <= step) {
+    parts.push_back(job);
+    return;
   }
-  jobs = std::move(parts);
-  return rows;
+  for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
+    Job part = job;
+    part.key_begin = begin;
+    part.key_end = std::min(begin + step, job.key_end);
+    part.partial = partial_rows;
+    partial_rows += job.row_end - job.row_begin;
+    parts.push_back(part);
+  }
 }
 
 // Joins the parts of every split job, in list order.
@@ -146,19 +142,32 @@ void run_timed(const Context& context, const attention_cpu::Run& run, std::span<
   for (size_t i = 0; i < seconds.size(); ++i) tile_seconds[jobs[i].tile] += seconds[i];
 }
 
+// Jobs in parts, merged after every few of them: partial results of all would be many times the
+// output.
+void run_split(const Context& context, attention_cpu::Run& run, std::span<const Job> jobs) {
+  const int64_t head_size = run.out.size(2);
+  const size_t enough = 8 * static_cast<size_t>(context.threads->threads());
+  std::vector<Job> parts;
+  for (size_t next = 0; next < jobs.size();) {
+    parts.clear();
+    int64_t partial_rows = 0;
+    while (next < jobs.size() && parts.size() < enough) {
+      split_job(jobs[next++], parts, partial_rows);
+    }
+    const ScratchLease buffer(static_cast<size_t>(partial_rows * (head_size + 2)) * sizeof(float));
+    run.partials.out = buffer.as<float>();
+    run.partials.max = run.partials.out + partial_rows * head_size;
+    run.partials.sum = run.partials.max + partial_rows;
+    run_timed(context, run, parts);
+    merge_parts(run, parts);
+  }
+}
+
 // Runs the tiles of one pass.
 void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
   std::vector<Job> jobs = cut_jobs(run.plan, pass);
   if (jobs.size() < few_jobs && run.options.observer == nullptr) {
-    const int64_t head_size = run.out.size(2);
-    const int64_t partial_rows = split_jobs(jobs);
-    std::vector<float> buffer(static_cast<size_t>(partial_rows * (head_size + 2)));
-    run.partials.out = buffer.data();
-    run.partials.max = run.partials.out + partial_rows * head_size;
-    run.partials.sum = run.partials.max + partial_rows;
-    run_timed(context, run, jobs);
-    merge_parts(run, jobs);
-    return;
+    return run_split(context, run, jobs);
   }
   // Longest first, so that no core is left alone with a long job at the end.
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {

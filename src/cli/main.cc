@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/freed_memory.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/help/help_format.h"
@@ -99,6 +100,7 @@ int run_and_tell(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kinora;
   ::signal(SIGPIPE, SIG_DFL);
+  give_back_large_blocks();
   cli::guard_standard_descriptors();
   return cli::finish_output(cli::run_and_tell(argc, argv));
 }

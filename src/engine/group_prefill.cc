@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "engine/scheduler/scheduler.h"
 #include "model/decoder/input_rows.h"
-#include "ops/gather.h"
 
 namespace kinora {
 
@@ -74,23 +73,14 @@ void GroupPrefill::check_memory() const {
 }
 
 // The drafter gets the states of the group's text.
-void GroupPrefill::show_text(const Sequence& group, int64_t count, std::span<const Tensor> states) {
+void GroupPrefill::show_text(const Sequence& group, std::span<const Tensor> states) {
   const std::vector<int32_t> ids = std::exchange(waiting_ids_, {});
-  std::vector<TokenInfo> tokens;
-  std::vector<int32_t> rows;
-  for (int64_t i = 0; i < count; ++i) {
-    const TokenInfo& token = group.tokens[static_cast<size_t>(i)];
-    if (token.modality != Modality::text) continue;
-    tokens.push_back(token);
-    rows.push_back(static_cast<int32_t>(i));
-  }
-  if (!states.empty() && !ids.empty()) {
-    std::vector<Tensor> picked;
-    for (const Tensor& state : states) {
-      picked.emplace_back(DType::f32, Shape{std::ssize(rows), state.size(1)}, state.device());
-      gather_rows(engine_.context, state, rows, picked.back());
+  if (!states.empty()) {
+    std::vector<TokenInfo> tokens;
+    for (const int32_t row : group.state_rows) {
+      tokens.push_back(group.tokens[static_cast<size_t>(row)]);
     }
-    options_.drafter->read({text_tokens_, ids, tokens, picked});
+    options_.drafter->read({text_tokens_, ids, tokens, states});
   }
   text_tokens_ += std::ssize(ids);
 }
@@ -128,10 +118,14 @@ void GroupPrefill::run() {
   if (Planner* planner = attention_.planner(); planner != nullptr) planner->set_length(total);
   if (options_.drafter != nullptr && !waiting_ids_.empty()) {
     group.states = options_.drafter->states();
+    for (int64_t i = 0; i < count && !group.states.empty(); ++i) {
+      if (group.tokens[static_cast<size_t>(i)].modality != Modality::text) continue;
+      group.state_rows.push_back(static_cast<int32_t>(i));
+    }
   }
   const Forwarded result = engine_.scheduler->prefill(group);
   hidden_ = result.hidden;
-  show_text(group, count, result.states);
+  show_text(group, result.states);
   clock_.end(fmt::format("prefill tokens {} to {}", tokens_, tokens_ + count));
   tokens_ += count;
   progress_.update("prefill", tokens_, options_.expected_tokens);

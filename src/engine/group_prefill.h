@@ -64,7 +64,7 @@ class GroupPrefill {
   void run();
   void check_memory() const;
   void add_question(Sequence& group) const;
-  void show_text(const Sequence& group, int64_t count, std::span<const Tensor> states);
+  void show_text(const Sequence& group, std::span<const Tensor> states);
 
   const EngineState& engine_;
   Memory& memory_;

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "model/model.h"
 #include "model/sequential_positions.h"
+#include "ops/gather.h"
 
 namespace kinora::testing {
 
@@ -134,6 +135,11 @@ class PathRunner final : public DecoderRunner {
         all.view().rows(count - sequence.hidden_rows, sequence.hidden_rows);
     copy_bytes(result.hidden.view().raw(), Device::cpu(), wanted.raw(), Device::cpu(),
                static_cast<size_t>(wanted.bytes()));
+    if (!sequence.state_rows.empty()) {
+      Tensor some(DType::f32, {std::ssize(sequence.state_rows), decoder_.hidden_size()});
+      gather_rows(context_, all, sequence.state_rows, some);
+      all = std::move(some);
+    }
     result.states.assign(sequence.states.size(), all);
     return result;
   }

@@ -1,6 +1,7 @@
 #include "base/no_cuda.h"
 
 #include "memory/mosaic/cluster_table.h"
+#include "memory/row_ops/attention_mass.h"
 #include "memory/row_ops/best_rows.h"
 #include "memory/row_ops/move_rows.h"
 
@@ -8,7 +9,10 @@ namespace kinora::cuda {
 
 void move_rows_up(int, std::byte*, int64_t, std::span<const int32_t>) { no_cuda(); }
 void move_rows_up(const Context&, std::byte*, int64_t, ConstTensorView) { no_cuda(); }
-void copy_rows(const Context&, const std::byte*, int64_t, std::span<const int32_t>, std::byte*) {
+void copy_rows(const Context&, std::span<const RowCopy>, int64_t, std::span<const int32_t>) {
+  no_cuda();
+}
+void add_attention_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
   no_cuda();
 }
 
@@ -20,9 +24,6 @@ void nearest_clusters(const Context&, ConstTensorView, ConstTensorView, ConstTen
 }
 void nearest_earlier(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 void arrange_queries(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }
-void add_cluster_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
-  no_cuda();
-}
 void cluster_means(const Context&, const ClusterPieces&, ConstTensorView, ConstTensorView,
                    TensorView, TensorView) {
   no_cuda();

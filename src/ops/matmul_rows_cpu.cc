@@ -36,11 +36,16 @@ struct TileShape {
   int columns, parts;
 };
 constexpr bool many_registers = HWY_TARGET == HWY_NEON || HWY_TARGET <= HWY_AVX3;
+// Measured: more sums at once hide latency and share what is loaded, until registers run out.
 constexpr TileShape tile_for(int rows) {
   if (rows == 1) return {2, 4};
-  if (many_registers) return {2, rows == 2 ? 4 : rows <= 6 ? 2 : 1};
+  if (many_registers) {
+    constexpr TileShape shapes[] = {{4, 2}, {2, 2}, {3, 2}, {4, 1}, {2, 2}, {3, 1}, {3, 1}};
+    return shapes[rows - 2];
+  }
   return {rows <= 5 ? 2 : 1, rows == 2 ? 2 : 1};
 }
+constexpr int most_columns = 4;
 // How far ahead weights are fetched into the second-level cache: at least this, and a whole tile.
 // Nearer comes too late where rows are long, since a tile then reads two places that lie far apart.
 constexpr int64_t far_bytes = 16 * 1024;
@@ -48,7 +53,7 @@ constexpr int64_t far_bytes = 16 * 1024;
 // into the first-level cache. Where rows are longer, that costs more than it gives.
 constexpr int64_t short_row_bytes = 4096;
 constexpr int64_t line_bytes = 64;
-constexpr int64_t column_unit = 4;  // tasks start at multiples of this, so that tiles never move
+constexpr int64_t column_unit = 12;  // tasks start at multiples of this: no tile is cut
 
 // What is fetched while a tile is computed.
 struct Fetch {
@@ -59,7 +64,7 @@ struct Fetch {
 template <typename T, int rows, int columns, int parts, bool short_rows>
 HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
                            const T* HWY_RESTRICT weight, int64_t weight_stride, int64_t k,
-                           Fetch fetch, float (&result)[most_rows][2]) {
+                           Fetch fetch, float (&result)[most_rows][most_columns]) {
   const Tag d;
   Vector sums[rows][columns][parts];
   repeat<rows>([&](auto r) HWY_ATTR {
@@ -67,24 +72,27 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
       repeat<parts>([&](auto p) HWY_ATTR { sums[r][c][p] = hn::Zero(d); });
     });
   });
-  const auto two_vectors = [&](int64_t j, auto pair) HWY_ATTR __attribute__((always_inline)) {
-    constexpr int part0 = 2 * pair % parts, part1 = (2 * pair + 1) % parts;
-    Vector w0[columns], w1[columns];
-    repeat<columns>(
-        [&](auto c) HWY_ATTR { load_f32_pair(d, weight + c * weight_stride + j, w0[c], w1[c]); });
-    repeat<rows>([&](auto r) HWY_ATTR {
-      const Vector a0 = hn::LoadU(d, a + r * a_stride + j);
-      const Vector a1 = hn::LoadU(d, a + r * a_stride + j + lanes);
-      repeat<columns>([&](auto c) HWY_ATTR {
-        Vector(&sum)[parts] = sums[r][c];
-        sum[part0] = hn::MulAdd(w0[c], a0, sum[part0]);
-        sum[part1] = hn::MulAdd(w1[c], a1, sum[part1]);
+  // A sum takes its next product only after all others have taken theirs.
+  const auto add = [&](int64_t j, const Vector* w, auto part) HWY_ATTR
+      __attribute__((always_inline)) {
+    repeat<rows>([&](auto r) HWY_ATTR __attribute__((always_inline)) {
+      const Vector value = hn::LoadU(d, a + r * a_stride + j);
+      repeat<columns>([&](auto c) HWY_ATTR __attribute__((always_inline)) {
+        Vector& sum = sums[r][c][part % parts];
+        sum = hn::MulAdd(w[c], value, sum);
       });
     });
   };
-  constexpr int step_pairs =
-      std::max({1, int(line_bytes) / int(sizeof(T)) / int(2 * lanes), parts / 2});
-  constexpr int64_t step = step_pairs * 2 * lanes;
+  const auto two_vectors = [&](int64_t j, auto part) HWY_ATTR __attribute__((always_inline)) {
+    Vector w0[columns], w1[columns];
+    repeat<columns>([&](auto c) HWY_ATTR __attribute__((always_inline)) {
+      load_f32_pair(d, weight + c * weight_stride + j, w0[c], w1[c]);
+    });
+    add(j, w0, part);
+    add(j + lanes, w1, std::integral_constant<int, part + 1>());
+  };
+  constexpr int step_vectors = std::max({2, int(line_bytes) / int(sizeof(T)) / int(lanes), parts});
+  constexpr int64_t step = step_vectors * lanes;
   constexpr int step_lines = std::max(1, int(step * int64_t(sizeof(T)) / line_bytes));
   int64_t j = 0;
   for (; j + step <= k; j += step) {
@@ -97,11 +105,11 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
       }
     }
     fetch.far += columns * step_lines * line_bytes;
-    repeat<step_pairs>([&](auto p) HWY_ATTR { two_vectors(j + p * 2 * lanes, p); });
+    repeat<step_vectors / 2>([&](auto v) HWY_ATTR __attribute__((always_inline)) {
+      two_vectors(j + v * 2 * lanes, std::integral_constant<int, 2 * v>());
+    });
   }
-  for (; j + 2 * lanes <= k; j += 2 * lanes) {
-    two_vectors(j, std::integral_constant<int, 0>());
-  }
+  for (; j + 2 * lanes <= k; j += 2 * lanes) two_vectors(j, std::integral_constant<int, 0>());
   for (; j < k; j += lanes) {
     const int64_t count = std::min(lanes, k - j);
     repeat<columns>([&](auto c) HWY_ATTR {
@@ -133,7 +141,7 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
   for (int64_t column = begin; column < end; column += columns) {
     const T* weight = static_cast<const T*>(work.weight) + column * work.weight_stride;
     const int64_t count = std::min<int64_t>(columns, end - column);
-    float result[most_rows][2];
+    float result[most_rows][most_columns];
     if (count == columns) {
       // Never past the matrix: its last lines are then asked for twice.
       const char* here = reinterpret_cast<const char*>(weight);
@@ -143,8 +151,13 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
       dot_tile<T, rows, columns, shape.parts, short_rows>(
           a, work.a_stride, weight, work.weight_stride, work.k, fetch, result);
     } else {
-      dot_tile<T, rows, 1, shape.parts, false>(a, work.a_stride, weight, work.weight_stride, work.k,
-                                               {reinterpret_cast<const char*>(weight), 0}, result);
+      for (int64_t c = 0; c < count; ++c, weight += work.weight_stride) {
+        float single[most_rows][most_columns];
+        dot_tile<T, rows, 1, shape.parts, false>(a, work.a_stride, weight, work.weight_stride,
+                                                 work.k, {reinterpret_cast<const char*>(weight), 0},
+                                                 single);
+        for (int r = 0; r < rows; ++r) result[r][c] = single[r][0];
+      }
     }
     for (int r = 0; r < rows; ++r) {
       float* out = work.out + (first_row + r) * work.out_stride + column;

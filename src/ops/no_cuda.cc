@@ -15,6 +15,10 @@ void gelu_erf(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void gelu_tanh(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void rope_table(const Context&, const RopeColumns&, TensorView, TensorView) { no_cuda(); }
 void apply_rope(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
+void rerotate(const Context&, std::span<const double>, std::span<const int32_t>,
+              std::span<const std::array<int32_t, 3>>, TensorView) {
+  no_cuda();
+}
 void rope_split(const Context&, ConstTensorView, ConstTensorView, ConstTensorView, TensorView,
                 TensorView, TensorView) {
   no_cuda();

@@ -41,6 +41,11 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const bf16* from) {
   const hn::Rebind<uint16_t, D> narrow;
   const hn::RebindToUnsigned<D> wide;
   const auto bits = hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from));
+#if HWY_TARGET == HWY_NEON
+  if constexpr (hn::MaxLanes(D()) == 4) {  // one instruction for both
+    return hn::BitCast(d, hn::Vec<decltype(wide)>(vshll_n_u16(bits.raw, 16)));
+  }
+#endif
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 // Whether the target converts f16 in hardware. Highway's own emulation loses infinities and rounds

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace kinora::tokenizer {
 
@@ -53,7 +55,7 @@ class WordCache {
 
   // The tokens of `word`, or an empty span.
   std::span<const int32_t> find(std::string_view word, uint64_t hash) const {
-    if (slots_.empty()) return {};
+    if (slots_ == nullptr) return {};
     const Slot& slot = slots_[hash >> (64 - log_slots)];
     if (slot.length != word.size() || slot.check != static_cast<uint32_t>(hash) ||
         std::memcmp(slot.bytes, word.data(), word.size()) != 0) {
@@ -64,7 +66,7 @@ class WordCache {
 
   void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids) {
     if (word.size() > max_bytes || ids.size() > max_ids) return;
-    if (slots_.empty()) slots_.resize(size_t{1} << log_slots);
+    if (slots_ == nullptr) allocate();
     Slot& slot = slots_[hash >> (64 - log_slots)];
     slot.check = static_cast<uint32_t>(hash);
     slot.length = static_cast<uint8_t>(word.size());
@@ -76,13 +78,23 @@ class WordCache {
  private:
   static_assert(max_bytes < 256 && max_ids < 256);
   struct Slot {
-    uint32_t check = 0;
-    uint8_t length = 0;
-    uint8_t count = 0;
+    uint32_t check;
+    uint8_t length;  // 0: free
+    uint8_t count;
     char bytes[max_bytes];
     int32_t ids[max_ids];
   };
-  std::vector<Slot> slots_;
+  struct Free {
+    void operator()(Slot* slots) const { std::free(slots); }
+  };
+
+  // Zeros that nobody has written take no memory: a prompt uses few of the slots.
+  void allocate() {
+    slots_.reset(static_cast<Slot*>(std::calloc(size_t{1} << log_slots, sizeof(Slot))));
+    if (slots_ == nullptr) throw std::bad_alloc();
+  }
+
+  std::unique_ptr<Slot[], Free> slots_;
 };
 
 }  // namespace kinora::tokenizer

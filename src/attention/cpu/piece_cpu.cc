@@ -30,10 +30,10 @@ constexpr int64_t piece_block = 64;
 constexpr int tile_queries = 4;
 
 // Keys of a tile of the first product, vectors of one of the second.
-constexpr int keys_of(int queries) { return many_registers ? (queries <= 2 ? 8 : 4) : 2; }
+constexpr int keys_of(int queries) { return many_registers ? (queries <= 3 ? 8 : 4) : 2; }
 constexpr int vectors_of(int queries) {
   if (!many_registers) return queries <= 2 ? 4 : 2;
-  return queries <= 2 ? 8 : 4;
+  return queries <= 3 ? 8 : 4;
 }
 
 // The rows of one block and the keys of the next, as pointers; where the piece ends, its last row
@@ -54,6 +54,23 @@ HWY_INLINE void fetch(const T* row, int64_t head_size) {
     repeat<4>([&](auto line) HWY_ATTR { hwy::Prefetch(at + line * 64); });
     at += 256;
   } while (at < end);
+}
+
+// The sum of each of `count` vectors.
+template <int count>
+HWY_INLINE void store_sums(const Vector* vectors, float* to) {
+  const Tag d;
+#if HWY_TARGET == HWY_NEON
+  if constexpr (count % 4 == 0) {  // four at a time, added up in the order of SumOfLanes
+    repeat<count / 4>([&](auto i) HWY_ATTR {
+      const Vector* four = vectors + 4 * i;
+      vst1q_f32(to + 4 * i, vpaddq_f32(vpaddq_f32(four[0].raw, four[1].raw),
+                                       vpaddq_f32(four[2].raw, four[3].raw)));
+    });
+    return;
+  }
+#endif
+  repeat<count>([&](auto i) HWY_ATTR { to[i] = hn::GetLane(hn::SumOfLanes(d, vectors[i])); });
 }
 
 // scores[q][key] of all keys of a block.  queries: [q][width], zero beyond the head size
@@ -85,11 +102,8 @@ HWY_NOINLINE void score_block(const Block<T>& block, const float* queries, int64
     int64_t c = 0;
     for (; c + lanes <= head_size; c += lanes) step(c, std::false_type());
     if (c < head_size) step(c, std::true_type());
-    repeat<count>([&](auto q) HWY_ATTR {
-      repeat<keys>([&](auto k) HWY_ATTR {
-        scores[q * piece_block + first + k] = hn::GetLane(hn::SumOfLanes(d, sums[q][k]));
-      });
-    });
+    repeat<count>([&](auto q)
+                      HWY_ATTR { store_sums<keys>(sums[q], scores + q * piece_block + first); });
   }
 }
 
@@ -172,10 +186,14 @@ HWY_INLINE void add_columns(const Block<T>& block, const float* weights, int64_t
 template <int count, typename T>
 HWY_NOINLINE void add_block(const Block<T>& block, const float* weights, int64_t head_size,
                             const float* correction, bool fetches, float* const* results) {
-  constexpr int wide = vectors_of(count);
+  constexpr int wide = vectors_of(count), half = wide / 2;
   int64_t c = 0;
   for (; c + wide * lanes <= head_size; c += wide * lanes) {
     add_columns<count, wide, false>(block, weights, c, head_size, correction, fetches && c == 0,
+                                    results);
+  }
+  for (; c + half * lanes <= head_size; c += half * lanes) {
+    add_columns<count, half, false>(block, weights, c, head_size, correction, fetches && c == 0,
                                     results);
   }
   for (; c + lanes <= head_size; c += lanes) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/freed_memory.h"
 #include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
 #include "engine/ingest/paced_units.h"
@@ -119,6 +120,7 @@ class VisionStage {
     if (group.report) {
       clock_.finish();
       pruner_.reset();
+      give_back_freed_memory();  // frames, patches and scratch, while rows go on growing
       return group;
     }
     clock_.begin();

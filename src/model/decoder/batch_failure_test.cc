@@ -57,6 +57,10 @@ class BatchFailureTest : public testing::BatchCase {
          [](Sequence& sequence, FaultyMemory&) {
            sequence.states = {1, 0};
          }},
+        {"states of a token that is not there", ErrorKind::internal, true,
+         [](Sequence& sequence, FaultyMemory&) {
+           sequence.state_rows = {static_cast<int32_t>(sequence.count())};
+         }},
         {"no attention", ErrorKind::internal, true,
          [](Sequence& sequence, FaultyMemory&) { sequence.attention = nullptr; }},
         {"a memory for another model", ErrorKind::internal, true,

@@ -117,6 +117,12 @@ void BatchRunner::check(const Sequence& sequence) const {
       throw Error(ErrorKind::internal, "states are wanted of layers that there are, in order");
     }
   }
+  for (size_t i = 0; i < sequence.state_rows.size(); ++i) {
+    if (sequence.state_rows[i] < (i == 0 ? 0 : sequence.state_rows[i - 1] + 1) ||
+        sequence.state_rows[i] >= tokens) {
+      throw Error(ErrorKind::internal, "states are wanted of tokens that there are, in order");
+    }
+  }
   if (sequence.mass != nullptr) {
     const std::vector<LayerHeads>& wanted = sequence.mass->layers();
     if (wanted.empty() || wanted.back().layer >= layers_.count() || sequence.probes > 0 ||
@@ -332,10 +338,16 @@ void BatchRunner::keep_states(Run& run, int layer) {
   for (Place& place : run.places) {
     const std::vector<int>& wanted = place.sequence->states;
     if (place.failed() || !std::binary_search(wanted.begin(), wanted.end(), layer)) continue;
-    Tensor state(DType::f32, {place.count(), layers_.config().hidden}, context_.device);
-    copy_bytes(state.view().raw(), context_.device,
-               space_.hidden.view().rows(place.first, place.count()).raw(), context_.device,
-               static_cast<size_t>(state.bytes()));
+    const TensorView all = space_.hidden.view().rows(place.first, place.count());
+    const std::vector<int32_t>& rows = place.sequence->state_rows;
+    const int64_t count = rows.empty() ? place.count() : std::ssize(rows);
+    Tensor state(DType::f32, {count, layers_.config().hidden}, context_.device);
+    if (rows.empty()) {
+      copy_bytes(state.view().raw(), context_.device, all.raw(), context_.device,
+                 static_cast<size_t>(state.bytes()));
+    } else {
+      gather_rows(context_, all, rows, state);
+    }
     place.result->states.push_back(std::move(state));
   }
 }

@@ -6,6 +6,7 @@
 
 #include "model/decoder/batch_case.h"
 #include "model/decoder/wrapped_memory.h"
+#include "ops/gather.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -104,8 +105,25 @@ TEST_P(BatchTest, StepsOfSeveralTokensShareGraphs) {
 
 class BatchStatesTest : public BatchTest {
  protected:
-  // Sequences that want different layers and different numbers of hidden rows.
-  void run(std::span<const int64_t> counts, size_t rounds) {
+  // Some of the numbers below `count`, at least one.
+  static std::vector<int32_t> some_of(Random& random, int64_t count) {
+    std::vector<int32_t> some;
+    for (int64_t i = 0; i < count; ++i) {
+      if (random.below(2) == 0) some.push_back(static_cast<int32_t>(i));
+    }
+    if (some.empty()) some.push_back(static_cast<int32_t>(random.below(count)));
+    return some;
+  }
+
+  Tensor rows_of(const Tensor& all, std::span<const int32_t> rows) {
+    Tensor picked(DType::f32, {std::ssize(rows), all.size(1)}, all.device());
+    gather_rows(context_, all, rows, picked);
+    return picked;
+  }
+
+  // Sequences that want different layers, of all tokens or of some, and different numbers of hidden
+  // rows.
+  void run(std::span<const int64_t> counts, size_t rounds, bool some_rows = false) {
     KINORA_FRESH_RANDOM(random);
     const int last = decoder_->layer_count() - 1;
     const std::vector<std::vector<int>> wishes = {{}, {0}, {last}, {0, last}};
@@ -125,6 +143,7 @@ class BatchStatesTest : public BatchTest {
       for (size_t i = 0; i < counts.size(); ++i) {
         batch.push_back(sessions[i].next(counts[i]));
         batch[i].states = wishes[(i + round) % wishes.size()];
+        if (some_rows) batch[i].state_rows = some_of(random, counts[i]);
         batch[i].hidden_rows = i % 3 == 0 ? 1 : i % 3 == 1 ? counts[i] : 0;
       }
       const std::vector<Forwarded> results = runner_->forward(batch);
@@ -138,8 +157,9 @@ class BatchStatesTest : public BatchTest {
         expect_close(results[i].hidden, expected.hidden);
         ASSERT_EQ(results[i].states.size(), batch[i].states.size());
         for (size_t k = 0; k < batch[i].states.size(); ++k) {
+          const Tensor& state = expected.states[static_cast<size_t>(batch[i].states[k])];
           expect_close_state(results[i].states[k],
-                             expected.states[static_cast<size_t>(batch[i].states[k])]);
+                             some_rows ? rows_of(state, batch[i].state_rows) : state);
         }
       }
     }
@@ -149,6 +169,11 @@ class BatchStatesTest : public BatchTest {
 TEST_P(BatchStatesTest, OfDecodingSteps) { run(std::vector<int64_t>{1, 3, 1, 5}, 4); }
 
 TEST_P(BatchStatesTest, OfGroups) { run(std::vector<int64_t>{130, 1, 7, 2}, 2); }
+
+TEST_P(BatchStatesTest, OfSomeTokens) {
+  run(std::vector<int64_t>{130, 1, 7, 2}, 2, true);
+  run(std::vector<int64_t>{1, 3, 1, 5}, 2, true);
+}
 
 TEST_P(BatchTest, ForksGoOnAsIfAlone) {
   KINORA_FRESH_RANDOM(random);

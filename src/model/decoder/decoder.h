@@ -43,6 +43,7 @@ struct Sequence {
   AttentionObserver* observer = nullptr;  // shown every layer's attention; null: nobody looks on
   int64_t hidden_rows = 1;                // how many of the last rows are wanted back
   std::vector<int> states;                // layers whose output is wanted, increasing
+  std::vector<int32_t> state_rows;        // of these tokens, increasing; empty: of all
   // What attention the last `mass_rows` rows (0: all) give the rows of memory is added here; null:
   // nobody wants to know. The memory's newest rows are the last of its last row set then. After a
   // failure the numbers mean nothing.
@@ -57,7 +58,7 @@ struct Sequence {
 // What a sequence gets back. After a failure its memory is as it was before.
 struct Forwarded {
   Tensor hidden;               // f32 [hidden_rows, hidden], after the final norm
-  std::vector<Tensor> states;  // f32 [tokens, hidden], one for each layer asked for
+  std::vector<Tensor> states;  // f32 [tokens or state_rows, hidden], one for each layer asked for
   std::exception_ptr failure;
 };
 

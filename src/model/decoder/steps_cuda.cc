@@ -175,7 +175,7 @@ bool CapturedSteps::fits(const Context& context, std::span<const Step> steps) co
     tokens += sequence.count();
     const Memory& memory = *sequence.memory;
     if (sequence.observer != nullptr || !sequence.deep.tokens.empty() ||
-        !sequence.attention->reads_all() || !memory.known_ahead() ||
+        !sequence.state_rows.empty() || !sequence.attention->reads_all() || !memory.known_ahead() ||
         memory.device() != context.device || memory.key_form() != KeyForm::rotated ||
         memory.layout().dtype != row_type || !memory.layout().state_bytes.empty()) {
       return false;

@@ -1,6 +1,5 @@
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@ extern "C" {
 #include <utility>
 
 #include "base/files/errno_kind.h"
+#include "base/freed_memory.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
 #include "video/decode/snap.h"
@@ -128,13 +128,6 @@ Orientation first_orientation(Demuxer& demuxer) {
   const PacketPtr packet = make_packet();
   if (!demuxer.read(*packet) || packet->size <= 0) return {};
   return picture_orientation({packet->data, static_cast<size_t>(packet->size)});
-}
-
-// The pass over a long file leaves megabytes of freed memory, which glibc would keep for good.
-void give_back_freed_memory() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
 }
 
 class IndexedVideo : public Video {

@@ -10,6 +10,7 @@
 #include "model/families/qwen2_5_vl/processor.h"
 #include "model/families/qwen2_5_vl/tower.h"
 #include "model/family_model.h"
+#include "model/vision/tower_pieces.h"
 #include "model/weights/quantized_files.h"
 #include "model/weights/random_weights.h"
 
@@ -39,11 +40,13 @@ class Qwen25Vl final : public FamilyModel {
   Tensor encode(const Context& context, const VisualPlan& plan, const FrameGroup& frames,
                 bool last) const override {
     check_frames(plan, frames, last);
-    const Tensor patches =
-        processor_.patches(context, frames.pixels, {tower_.activations(), tower_.patch_columns()});
-    const int64_t unit_patches = plan.tokens_per_unit * merge_ * merge_;
-    return tower_.encode(context, patches, patches.size(0) / unit_patches,
-                         plan.grid.height * merge_, plan.grid.width * merge_);
+    const int64_t rows = plan.grid.height * merge_, columns = plan.grid.width * merge_;
+    return encode_in_pieces(
+        context, frames.pixels, plan.frames_per_unit, rows * columns, [&](ConstTensorView piece) {
+          const Tensor patches =
+              processor_.patches(context, piece, {tower_.activations(), tower_.patch_columns()});
+          return tower_.encode(context, patches, patches.size(0) / (rows * columns), rows, columns);
+        });
   }
 
   std::unique_ptr<PositionCounter> positions() const override {

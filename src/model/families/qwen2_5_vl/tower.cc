@@ -7,6 +7,7 @@
 
 #include "attention/window_attention.h"
 #include "base/error.h"
+#include "model/vision/tower_pieces.h"
 #include "model/weights/linear.h"
 #include "ops/activation.h"
 #include "ops/gather.h"
@@ -18,11 +19,7 @@ namespace {
 
 constexpr float norm_epsilon = 1e-6f;
 constexpr double rotary_base = 10000;
-// Patches that run through the tower together, so that scratch stays small on long videos.
-constexpr int64_t patches_at_once = 8192;
 constexpr int64_t feed_forward_rows = 1024;
-// A GPU has the memory, and needs more work at once.
-constexpr int64_t gpu_patches_at_once = 65536;
 constexpr int64_t gpu_feed_forward_rows = 32768;
 
 int64_t strip_rows(const Context& context) {
@@ -112,8 +109,7 @@ Tensor QwenVisionTower::encode(const Context& context, ConstTensorView patches, 
     throw Error(ErrorKind::internal, "patches do not fit the vision tower");
   }
   Tensor result(DType::f32, Shape{units * unit_patches / block, config_.output}, context.device);
-  const int64_t most = context.device.is_cpu() ? patches_at_once : gpu_patches_at_once;
-  const int64_t at_once = watcher ? units : std::clamp<int64_t>(most / unit_patches, 1, units);
+  const int64_t at_once = watcher ? units : std::min(units, units_at_once(context, unit_patches));
   Layout current;
   int64_t laid_out = 0;
   for (int64_t unit = 0; unit < units; unit += at_once) {
