@@ -128,7 +128,11 @@ int run(int argc, char** argv) {
                             {"1024 rows × 1152 × 896, bf16", 1024, 1152, 896, DType::bf16},
                             {"1024 rows × 9728 × 896, bf16", 1024, 9728, 896, DType::bf16},
                             {"1024 rows × 896 × 4864, bf16", 1024, 896, 4864, DType::bf16},
-                            {"64 rows × 9728 × 896, bf16", 64, 9728, 896, DType::bf16}};
+                            {"64 rows × 9728 × 896, bf16", 64, 9728, 896, DType::bf16},
+                            {"16 rows × 9728 × 896, bf16", 16, 9728, 896, DType::bf16},
+                            {"8 rows × 9728 × 896, bf16", 8, 9728, 896, DType::bf16},
+                            {"5 rows × 9728 × 896, bf16", 5, 9728, 896, DType::bf16},
+                            {"2 rows × 9728 × 896, bf16", 2, 9728, 896, DType::bf16}};
   if (native_bf16_available()) {
     many.push_back({"2048³, native bf16", 2048, 2048, 2048, DType::bf16, true});
   }
