@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/freed_memory.h"
+#include "base/system/freed_memory.h"
 #include "cli/command_line.h"
 #include "cli/error_text.h"
 #include "cli/help/help_format.h"

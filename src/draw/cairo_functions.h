@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "base/late_function.h"
+#include "base/system/late_function.h"
 
 namespace kinora {
 

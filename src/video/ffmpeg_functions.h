@@ -19,7 +19,7 @@ extern "C" {
 #include <libswscale/swscale.h>
 }
 
-#include "base/late_function.h"
+#include "base/system/late_function.h"
 
 namespace kinora {
 

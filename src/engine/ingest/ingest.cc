@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/freed_memory.h"
+#include "base/system/freed_memory.h"
 #include "engine/ingest/bounded_queue.h"
 #include "engine/ingest/open_unit_stream.h"
 #include "engine/ingest/paced_units.h"

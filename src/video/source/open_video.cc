@@ -16,7 +16,7 @@ extern "C" {
 #include <utility>
 
 #include "base/files/errno_kind.h"
-#include "base/freed_memory.h"
+#include "base/system/freed_memory.h"
 #include "video/decode/frame_stream.h"
 #include "video/decode/packet_feed.h"
 #include "video/decode/snap.h"
