@@ -33,8 +33,11 @@ VisionFigure bench_qwen_vision(const Context& context, const ConfigFiles& shape,
   const int64_t rows = figure.height / v.patch, columns = figure.width / v.patch;
   const int64_t units = (frames + v.temporal_patch - 1) / v.temporal_patch;
   figure.seconds = median_seconds(context, 3, [&] {
-    const Tensor patches = gpu_patches(context, pixels, {v.temporal_patch, v.merge, v.patch},
-                                       normalizer, {DType::bf16, tower.patch_columns()});
+    const auto patches = [&](int64_t first, int64_t count) {
+      return gpu_patches(context, frames_of(pixels, v.temporal_patch, first, count),
+                         {v.temporal_patch, v.merge, v.patch}, normalizer,
+                         {DType::bf16, tower.patch_columns()});
+    };
     const Tensor tokens = tower.encode(context, patches, units, rows, columns);
     figure.tokens = tokens.size(0);
   });
@@ -68,8 +71,11 @@ VisionFigure bench_qwen3_vision(const Context& context, const ConfigFiles& shape
   const int64_t rows = figure.height / v.patch, columns = figure.width / v.patch;
   const int64_t units = (frames + v.temporal_patch - 1) / v.temporal_patch;
   figure.seconds = median_seconds(context, 3, [&] {
-    const Tensor patches = gpu_patches(context, pixels, {v.temporal_patch, v.merge, v.patch},
-                                       normalizer, {DType::bf16, tower.patch_columns()});
+    const auto patches = [&](int64_t first, int64_t count) {
+      return gpu_patches(context, frames_of(pixels, v.temporal_patch, first, count),
+                         {v.temporal_patch, v.merge, v.patch}, normalizer,
+                         {DType::bf16, tower.patch_columns()});
+    };
     figure.tokens = tower.encode(context, patches, units, rows, columns).size(0);
   });
   const auto h = static_cast<double>(v.hidden);

@@ -1,14 +1,19 @@
 // Frames go through a vision tower a few units at a time: patches and scratch of a whole group
-// would be the largest thing in memory. Used by the families whose units do not see each other.
+// would be the largest thing in memory. Used by the towers whose units do not see each other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 #include "base/context.h"
 #include "base/tensor.h"
 
 namespace kinora {
+
+// The patches of units [first, first + count), made when their turn comes:
+// [count × patches of a unit, columns] of the activations' type.
+using PatchSource = std::function<Tensor(int64_t first, int64_t count)>;
 
 // A CPU is as fast with this many patches as with more. A GPU has the memory, and needs more work
 // at once.
@@ -20,26 +25,11 @@ inline int64_t units_at_once(const Context& context, int64_t unit_patches) {
   return std::max<int64_t>(1, most / unit_patches);
 }
 
-// encode(frames): the tokens of whole units, f32 [tokens, width]; the last unit may be short.
-// Gives those of all frames. On a GPU they go to the tower together.
-template <class Encode>
-Tensor encode_in_pieces(const Context& context, ConstTensorView frames, int64_t frames_per_unit,
-                        int64_t unit_patches, const Encode& encode) {
-  const int64_t piece_units = units_at_once(context, unit_patches);
-  const int64_t count = frames.size(0), at_once = piece_units * frames_per_unit;
-  if (count <= at_once || !context.device.is_cpu()) return encode(frames);
-  const int64_t units = (count + frames_per_unit - 1) / frames_per_unit;
-  Tensor result;
-  int64_t row = 0;
-  for (int64_t first = 0; first < count; first += at_once) {
-    const Tensor piece = encode(frames.rows(first, std::min(at_once, count - first)));
-    if (!result.defined()) {
-      result = Tensor(DType::f32, Shape{piece.size(0) / piece_units * units, piece.size(1)});
-    }
-    std::copy_n(piece.data<float>(), piece.elements(), result.view().row<float>(row));
-    row += piece.size(0);
-  }
-  return result;
+// The frames [count, h, w, 3] of units [first, first + units); the last unit may be short.
+inline ConstTensorView frames_of(ConstTensorView frames, int64_t frames_per_unit, int64_t first,
+                                 int64_t units) {
+  const int64_t begin = first * frames_per_unit;
+  return frames.rows(begin, std::min(units * frames_per_unit, frames.size(0) - begin));
 }
 
 }  // namespace kinora

@@ -11,6 +11,7 @@
 #include "base/tensor.h"
 #include "model/families/qwen2_5_vl/config.h"
 #include "model/families/qwen2_5_vl/weights.h"
+#include "model/vision/tower_pieces.h"
 
 namespace kinora {
 
@@ -36,18 +37,19 @@ class QwenVisionTower {
   DType activations() const { return type_; }
   int64_t patch_columns() const { return weights_.patch.size(1); }  // on a GPU, padded
 
-  // patches: [units × rows × columns, patch_columns] of the activations' type in the processor's
-  // order, rows and columns counted in patches. Gives f32 [units × rows/merge × columns/merge,
-  // output]. With a watcher all units run at once.
-  Tensor encode(const Context& context, ConstTensorView patches, int64_t units, int64_t rows,
+  // Patches have patch_columns columns and come in the processor's order; rows and columns of a
+  // unit are counted in patches. Gives f32 [units × rows/merge × columns/merge, output]. With a
+  // watcher all units run at once.
+  Tensor encode(const Context& context, const PatchSource& patches, int64_t units, int64_t rows,
                 int64_t columns, const Watcher& watcher = nullptr) const;
 
  private:
   struct Layout;
   struct Scratch;
   Layout layout(const Context& context, int64_t units, int64_t rows, int64_t columns) const;
+  Scratch scratch(const Context& context, int64_t patches) const;
   void encode_units(const Context& context, ConstTensorView patches, const Layout& layout,
-                    const Watcher& watcher, TensorView out) const;
+                    Scratch& scratch, const Watcher& watcher, TensorView out) const;
   void attend(const Context& context, const QwenVisionLayerWeights& weights, const Layout& layout,
               bool full, Scratch& scratch) const;
   void feed_forward(const Context& context, const QwenVisionLayerWeights& weights,

@@ -10,7 +10,6 @@
 #include "model/families/qwen3_vl/processor.h"
 #include "model/families/qwen3_vl/tower.h"
 #include "model/family_model.h"
-#include "model/vision/tower_pieces.h"
 #include "model/weights/quantized_files.h"
 #include "model/weights/random_weights.h"
 
@@ -42,12 +41,13 @@ class Qwen3Vl final : public FamilyModel {
                 bool last) const override {
     check_frames(plan, frames, last);
     const int64_t rows = plan.grid.height * merge_, columns = plan.grid.width * merge_;
-    return encode_in_pieces(
-        context, frames.pixels, plan.frames_per_unit, rows * columns, [&](ConstTensorView piece) {
-          const Tensor patches =
-              processor_.patches(context, piece, {tower_.activations(), tower_.patch_columns()});
-          return tower_.encode(context, patches, patches.size(0) / (rows * columns), rows, columns);
-        });
+    const int64_t span = plan.frames_per_unit;
+    const auto patches = [&](int64_t first, int64_t count) {
+      return processor_.patches(context, frames_of(frames.pixels, span, first, count),
+                                {tower_.activations(), tower_.patch_columns()});
+    };
+    const int64_t units = (frames.pixels.size(0) + span - 1) / span;
+    return tower_.encode(context, patches, units, rows, columns);
   }
 
   std::unique_ptr<PositionCounter> positions() const override { return unit_positions(); }

@@ -8,7 +8,6 @@
 
 #include "attention/window_attention.h"
 #include "base/error.h"
-#include "model/vision/tower_pieces.h"
 #include "model/weights/linear.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
@@ -111,40 +110,51 @@ Qwen3VisionTower::Layout Qwen3VisionTower::layout(const Context& context, int64_
   return result;
 }
 
-Tensor Qwen3VisionTower::encode(const Context& context, ConstTensorView patches, int64_t units,
+Tensor Qwen3VisionTower::encode(const Context& context, const PatchSource& patches, int64_t units,
                                 int64_t rows, int64_t columns, const Watcher& watcher) const {
   const int64_t unit_patches = rows * columns;
   const int64_t block = config_.merge * config_.merge;
-  if (units < 1 || unit_patches < 1 || rows % config_.merge != 0 || columns % config_.merge != 0 ||
-      !(patches.shape() == Shape{units * unit_patches, patch_columns()})) {
-    throw Error(ErrorKind::internal, "patches do not fit the vision tower");
-  }
+  const auto check = [](bool fits) {
+    if (!fits) throw Error(ErrorKind::internal, "patches do not fit the vision tower");
+  };
+  check(units > 0 && unit_patches > 0 && rows % config_.merge == 0 && columns % config_.merge == 0);
   Tensor result(DType::f32,
                 Shape{units * unit_patches / block, (1 + config_.levels()) * config_.output},
                 context.device);
   const int64_t at_once = watcher ? units : std::min(units, units_at_once(context, unit_patches));
   Layout current;
+  Scratch scratch;
   int64_t laid_out = 0;
   for (int64_t unit = 0; unit < units; unit += at_once) {
     const int64_t count = std::min(at_once, units - unit);
-    if (count != laid_out) current = layout(context, laid_out = count, rows, columns);
-    encode_units(context, patches.rows(unit * unit_patches, count * unit_patches), current, watcher,
+    if (count != laid_out) {
+      laid_out = count;
+      current = layout(context, count, rows, columns);
+      scratch = Scratch();  // the old one makes room for the new one
+      scratch = this->scratch(context, count * unit_patches);
+    }
+    const Tensor piece = patches(unit, count);
+    check(piece.shape() == Shape{count * unit_patches, patch_columns()});
+    encode_units(context, piece, current, scratch, watcher,
                  result.view().rows(unit * unit_patches / block, count * unit_patches / block));
   }
   return result;
 }
 
-void Qwen3VisionTower::encode_units(const Context& context, ConstTensorView patches,
-                                    const Layout& layout, const Watcher& watcher,
-                                    TensorView out) const {
-  const int64_t count = patches.size(0), unit_patches = layout.positions.size(0);
-  const int64_t strip = std::min(count, strip_rows(context));
+Qwen3VisionTower::Scratch Qwen3VisionTower::scratch(const Context& context, int64_t patches) const {
+  const int64_t strip = std::min(patches, strip_rows(context));
   const auto make = [&](int64_t rows, int64_t width) {
     return Tensor(type_, Shape{rows, width}, context.device);
   };
-  Scratch scratch{Tensor(DType::f32, Shape{count, config_.hidden}, context.device),
-                  make(count, config_.hidden), make(count, 3 * config_.hidden),
-                  make(strip, weights_.layers[0].down.weight.size(1))};
+  return {Tensor(DType::f32, Shape{patches, config_.hidden}, context.device),
+          make(patches, config_.hidden), make(patches, 3 * config_.hidden),
+          make(strip, weights_.layers[0].down.weight.size(1))};
+}
+
+void Qwen3VisionTower::encode_units(const Context& context, ConstTensorView patches,
+                                    const Layout& layout, Scratch& scratch, const Watcher& watcher,
+                                    TensorView out) const {
+  const int64_t count = patches.size(0), unit_patches = layout.positions.size(0);
   apply_linear(context, patches, weights_.patch, scratch.hidden);
   for (int64_t begin = 0; begin < count; begin += unit_patches) {
     const TensorView unit = scratch.hidden.view().rows(begin, unit_patches);
