@@ -34,10 +34,10 @@ function(kinora_folder name)
     list(APPEND sources ${without_cuda})
   endif()
   # Vectors that live in memory make a model a hundred times slower: kernels are optimised even in a
-  # debug build.
+  # debug build and under a sanitizer.
   set(kernels ${sources})
   list(FILTER kernels INCLUDE REGEX "(_cpu|_kernels)\\.cc$")
-  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Debug>:-O2>)
+  set_property(SOURCE ${kernels} APPEND PROPERTY COMPILE_OPTIONS $<$<OR:$<CONFIG:Debug>,$<BOOL:${KINORA_SANITIZE}>>:-O2>)
   add_library(kinora_${name} STATIC ${sources})
   target_include_directories(kinora_${name} PUBLIC ${root})
   list(TRANSFORM FOLDER_KNOWS PREPEND kinora_ OUTPUT_VARIABLE known)
