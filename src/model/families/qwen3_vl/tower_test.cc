@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "model/reference_case.h"
+#include "model/vision/tower_case.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -78,38 +79,13 @@ class Qwen3TowerTest : public ::testing::TestWithParam<CaseName> {
     return result;
   }
 
-  static Tensor rows_of(const Tensor& all, int64_t first, int64_t count) {
-    Tensor some(DType::f32, Shape{count, all.size(1)});
-    std::copy_n(all.view().row<float>(first), some.elements(), some.data<float>());
-    return some;
-  }
-
-  // Units so large that each goes alone, beside all of them at once.
-  void compare_pieces() {
-    KINORA_FRESH_RANDOM(random);
+  Qwen3VisionTower tower() const {
     WeightsBinder binder(TensorFiles::open(real_files(), directory_), qwen3_vision_prefixes());
-    const Qwen3VisionTower tower(config_, take_qwen3_vision(binder, config_));
-    const int64_t units = 3, rows = 32, columns = 34, unit_patches = rows * columns;
-    ASSERT_GT(unit_patches, patches_at_once);
-    Tensor patches(DType::f32, Shape{units * unit_patches, tower.patch_columns()});
-    for (int64_t i = 0; i < patches.elements(); ++i) {
-      patches.data<float>()[i] = static_cast<float>(random.uniform(-1, 1));
-    }
-    std::vector<int64_t> counts;
-    const auto source = [&](int64_t first, int64_t count) {
-      counts.push_back(count);
-      return rows_of(patches, first * unit_patches, count * unit_patches);
-    };
-    const Tensor whole =
-        tower.encode(context_, source, units, rows, columns, [](int, ConstTensorView) {});
-    const Tensor pieces = tower.encode(context_, source, units, rows, columns);
-    EXPECT_EQ(counts, (std::vector<int64_t>{3, 1, 1, 1}));
-    EXPECT_LE(row_error(pieces, whole), tolerance);
+    return Qwen3VisionTower(config_, take_qwen3_vision(binder, config_));
   }
 
   void compare(const std::string& kind, const nlohmann::json& entries) {
-    WeightsBinder binder(TensorFiles::open(real_files(), directory_), qwen3_vision_prefixes());
-    const Qwen3VisionTower tower(config_, take_qwen3_vision(binder, config_));
+    const Qwen3VisionTower tower = this->tower();
     for (size_t i = 0; i < entries.size(); ++i) {
       const std::string name = kind + "." + std::to_string(i);
       const auto grid = entries[i].at("grid_thw").get<std::vector<int64_t>>();
@@ -120,9 +96,7 @@ class Qwen3TowerTest : public ::testing::TestWithParam<CaseName> {
         EXPECT_LE(row_error(hidden, reference_.tensor(block)), tolerance) << block;
         ++blocks_;
       };
-      const auto source = [&](int64_t first, int64_t count) {
-        return rows_of(patches, first * grid[1] * grid[2], count * grid[1] * grid[2]);
-      };
+      const PatchSource source = testing::patches_of(patches, grid[1] * grid[2]);
       const Tensor expected = reference_.tensor("vision." + name);
       ASSERT_EQ(expected.size(1), (1 + config_.levels()) * config_.output);
       const Tensor watched = tower.encode(context_, source, grid[0], grid[1], grid[2], watcher);
@@ -151,7 +125,9 @@ class Qwen3TowerTest : public ::testing::TestWithParam<CaseName> {
   int64_t blocks_ = 0;
 };
 
-TEST_P(Qwen3TowerTest, PiecesGiveWhatAllAtOnceGives) { compare_pieces(); }
+TEST_P(Qwen3TowerTest, PiecesGiveWhatAllAtOnceGives) {
+  testing::expect_pieces_see_the_same(context_, tower(), tolerance);
+}
 
 TEST_P(Qwen3TowerTest, EveryLayerAgrees) {
   compare("image", reference_.json().at("images"));
