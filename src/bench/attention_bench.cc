@@ -8,8 +8,10 @@
 
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
+#include "attention/policies/pattern_attention.h"
 #include "attention/policies/policy.h"
 #include "attention/report.h"
+#include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
 #include "ops/rope.h"
@@ -103,8 +105,20 @@ Plan row_plan(const QueryView& queries, const RowSet& rows, const Fill& fill) {
 
 }  // namespace
 
+HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride) {
+  const size_t slash = item.find('/');
+  if (slash == std::string::npos) {
+    throw Error(ErrorKind::usage, "a head of a mix is BOUNDARY/PATTERN, such as both/a-shape; '" +
+                                      item + "' has no boundary");
+  }
+  HeadChoice choice;
+  choice.boundary = parse_boundary(item.substr(0, slash));
+  choice.patterns.push_back({{}, {}, parse_pattern(item.substr(slash + 1), frame_stride)});
+  return choice;
+}
+
 AttentionInput::AttentionInput(const Context& context, const AttentionShape& shape, int64_t tokens,
-                               int64_t frame_tokens) {
+                               int64_t frame_tokens, int64_t text_tokens) {
   const int64_t heads = shape.heads, kv_heads = shape.kv_heads, d = shape.head_size;
   const Device device = context.device;
   queries_ = Tensor(DType::bf16, {tokens, heads, d}, device);
@@ -161,7 +175,9 @@ AttentionInput::AttentionInput(const Context& context, const AttentionShape& sha
   synchronize(context);
   ordinals_.resize(static_cast<size_t>(tokens));
   for (size_t i = 0; i < ordinals_.size(); ++i) ordinals_[i] = static_cast<int32_t>(i);
-  modalities_.assign(static_cast<size_t>(tokens), Modality::video);
+  for (int64_t i = 0; i < tokens; ++i) {
+    modalities_.push_back(i % frame_tokens < text_tokens ? Modality::text : Modality::video);
+  }
 }
 
 QueryView AttentionInput::queries() const { return {queries_.view(), ordinals_, modalities_}; }
@@ -173,7 +189,7 @@ float AttentionInput::scale() const { return 1 / std::sqrt(static_cast<float>(qu
 void bench_attention(const Context& context, const AttentionBenchOptions& options, int64_t tokens,
                      const std::function<void(const AttentionFigure&)>& found) {
   const AttentionShape& shape = options.shape;
-  const AttentionInput input(context, shape, tokens, options.frame_tokens);
+  const AttentionInput input(context, shape, tokens, options.frame_tokens, options.text_tokens);
   const QueryView queries = input.queries();
   const RowSet rows = input.rows();
   const float scale = input.scale();
@@ -235,8 +251,7 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
   AttentionOptions policy_options;
   policy_options.sparse.dense_below = options.dense_below;
   policy_options.frame_stride = static_cast<int32_t>(options.frame_tokens);
-  for (const std::string& name : options.policies) {
-    const auto policy = make_attention(name, policy_options);
+  const auto time_policy = [&](const std::string& name, std::unique_ptr<Attention> policy) {
     const Timed timed = time_call(context, options.repeats,
                                   [&] { policy->attend(context, 0, queries, rows, scale, out); });
     AttentionFigure figure{tokens, name, timed.seconds, 0, timed.host, all, 1, {}};
@@ -250,7 +265,19 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
       }
     }
     found(figure);
+  };
+  for (const std::string& name : options.policies) {
+    time_policy(name, make_attention(name, policy_options));
   }
+  if (options.mix.empty()) return;
+  auto table = std::make_shared<HeadTable>();
+  table->shape = {"", 1, static_cast<int>(shape.heads), static_cast<int>(shape.kv_heads),
+                  static_cast<int>(shape.head_size)};
+  for (int64_t head = 0; head < shape.heads; ++head) {
+    const std::string& item = options.mix[static_cast<size_t>(head) % options.mix.size()];
+    table->heads.emplace_back(parse_mixed_head(item, policy_options.frame_stride));
+  }
+  time_policy("mix", std::make_unique<PatternAttention>("mix", table, policy_options.sparse));
 }
 
 }  // namespace kinora::cli

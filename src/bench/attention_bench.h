@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/policies/head_table.h"
 #include "base/context.h"
 
 namespace kinora::cli {
@@ -36,8 +37,9 @@ struct AttentionFigure {
 // out, and the first tokens draw all of them. All of it lies on the device, in bf16.
 class AttentionInput {
  public:
+  // The first `text_tokens` of every frame count as text; 0: all are video.
   AttentionInput(const Context& context, const AttentionShape& shape, int64_t tokens,
-                 int64_t frame_tokens);
+                 int64_t frame_tokens, int64_t text_tokens = 0);
 
   QueryView queries() const;
   RowSet rows() const;
@@ -52,11 +54,17 @@ class AttentionInput {
 struct AttentionBenchOptions {
   AttentionShape shape;
   int64_t frame_tokens = 256;
+  int64_t text_tokens = 0;  // of these
   int64_t dense_below = 0;
   int repeats = 3;
   bool lists = true;                  // the ladder of blocks and rows
   std::vector<std::string> policies;  // by name
+  // A table besides: heads take these in turn, each BOUNDARY/PATTERN, "both/grid:stride=256".
+  std::vector<std::string> mix;
 };
+
+// Throws a usage error where an item of a mix makes no sense.
+HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride);
 
 // Calls `found` for every figure as it is measured; dense comes first.
 void bench_attention(const Context& context, const AttentionBenchOptions& options, int64_t tokens,

@@ -39,6 +39,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
                         const std::string& retain, bool overlap) {
   OverlapRun run;
   run.tokens = settings.tokens;
+  run.attention = settings.attention;
   run.retain = retain;
   run.snap = settings.snap;
   run.overlap = overlap;
@@ -46,6 +47,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
   if (!device.is_cpu()) reset_gpu_peak(device);
   SessionOptions session_options;
   session_options.tokens = settings.tokens;
+  session_options.attention = settings.attention;
   session_options.retain = retain;
   session_options.overlap = overlap;
   session_options.frames_per_group = settings.frames_per_group;
@@ -72,6 +74,7 @@ OverlapRun run_question(const Engine& engine, const OverlapSettings& settings,
 void warm_up(const Engine& engine, const OverlapSettings& settings, const std::string& retain) {
   SessionOptions session_options;
   session_options.tokens = settings.tokens;
+  session_options.attention = settings.attention;
   session_options.retain = retain;
   session_options.frames_per_group = settings.frames_per_group;
   Session session(engine, session_options);

@@ -17,12 +17,14 @@ struct OverlapSettings {
   int64_t pixels = 448 * 448;  // of a frame, about
   int64_t frames_per_group = 32;
   std::string tokens = "all";  // that reach the decoder
+  std::string attention = "dense";
   int64_t answer_tokens = 64;
   int decode_threads = 0;
 };
 
 struct OverlapRun {
   std::string tokens;
+  std::string attention;
   std::string retain;
   double snap = 0;
   bool overlap = true;

@@ -105,10 +105,13 @@ TEST_P(PublishedDrafts, SayWhatTheReferenceSays) {
       sequence.states = {0};
       const Forwarded result = draft.forward(sequence);
       const float* wanted = expected.view().row<float>(step);
+      // A layer may lose 1e-4 of its output, as those of a model may, and that is a part of the
+      // largest logit, not of each: the least likely token tells how large they are.
+      const float allowed = -1e-4f * *std::min_element(wanted, wanted + expected.size(1));
       const auto guesses = draft.next(result.hidden, 50);
       ASSERT_EQ(guesses[0].size(), 50u);
       for (const Guess& guess : guesses[0]) {
-        EXPECT_NEAR(guess.log_probability, wanted[guess.token], 2e-4) << GetParam() << step;
+        EXPECT_NEAR(guess.log_probability, wanted[guess.token], allowed) << GetParam() << step;
       }
       EXPECT_EQ(guesses[0][0].token, std::max_element(wanted, wanted + expected.size(1)) - wanted);
       if (step == std::ssize(published.path)) break;

@@ -19,17 +19,12 @@ using cuda_attention::DevicePlan;
 using testing::allowed;
 using testing::error_of;
 using testing::Expected;
+using testing::Kind;
 using testing::make_problem;
 using testing::PlacedProblem;
 using testing::Problem;
 
-struct Kind {
-  int64_t head_size;
-  DType type;
-};
-constexpr Kind kinds[] = {{128, DType::bf16}, {64, DType::bf16}, {40, DType::f32}};
-
-Problem problem_of(Random& random, const Kind& kind, int64_t queries, int64_t earlier) {
+Problem gappy_problem(Random& random, const Kind& kind, int64_t queries, int64_t earlier) {
   const double gaps = random.below(2) == 0 ? 0 : 0.2;
   Problem problem = make_problem(random, {.queries = queries,
                                           .earlier = earlier,
@@ -48,9 +43,9 @@ TEST_F(CudaBlocks, PlansAreTheCpusAsSets) {
   KINORA_FRESH_RANDOM(random);
   const std::pair<int64_t, int64_t> sizes[] = {{1, 0},   {1, 700},    {127, 1},  {128, 900},
                                                {129, 0}, {300, 1000}, {777, 333}};
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     for (const auto& [queries, earlier] : sizes) {
-      const Problem problem = problem_of(random, kind, queries, earlier);
+      const Problem problem = gappy_problem(random, kind, queries, earlier);
       BlockLayout layout;
       layout.block = random.below(2) == 0 ? 32 : 64;
       layout.tile = 1 + random.below(200);
@@ -103,9 +98,9 @@ TEST_F(CudaBlocks, MomoChoosesAndAttendsAsOnTheCpu) {
   SparseOptions sparse;
   sparse.dense_below = 0;
   sparse.dense_last = 0;
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     for (const int64_t block : {32, 64}) {
-      const Problem problem = problem_of(random, kind, 500 + random.below(200), 1400);
+      const Problem problem = gappy_problem(random, kind, 500 + random.below(200), 1400);
       MomoOptions options;
       options.layout = {.tile = 128, .block = block, .sink = 40, .window = 100};
       options.query_stride = 5 + random.below(14);
@@ -162,7 +157,7 @@ TEST_F(CudaBlocks, MomoChoosesAndAttendsAsOnTheCpu) {
 
 TEST_F(CudaBlocks, MomoPlansOnTheCpuWhatADeviceCannotChoose) {
   KINORA_FRESH_RANDOM(random);
-  const Problem problem = problem_of(random, kinds[0], 500, 1400);
+  const Problem problem = gappy_problem(random, testing::kernel_kinds[0], 500, 1400);
   MomoOptions options;
   options.layout = {.tile = 128, .block = 32, .sink = 40, .window = 100};
   options.top_k = TopKMethod::threshold;

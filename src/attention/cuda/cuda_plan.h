@@ -110,7 +110,7 @@ struct CudaJob {
   int32_t low = 0;  // limits of the job's rows
   int32_t high = 0;
   int32_t listed = 0;
-  int32_t reserved = 0;
+  int32_t back = 0;  // its rows' limits are this much lower than those of their queries
 };
 
 // A job that was split over its keys: its rows are joined from `parts` partial results.

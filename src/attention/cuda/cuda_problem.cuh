@@ -69,7 +69,7 @@ __device__ inline RowPlace find_row(const CudaPlanView& plan, const CudaJob& job
   }
   const int64_t query = job.listed ? plan.queries[job.query_begin + step] : job.query_begin + step;
   return {static_cast<int32_t>(query), job.head + static_cast<int32_t>(at - step * job.heads),
-          plan.limit(query)};
+          plan.limit(query) - job.back};
 }
 
 // How keys of a block are hidden.
@@ -144,7 +144,7 @@ struct Cursor {
       const CudaPiece piece = plan.pieces[segment.begin + (at + at_column) / piece_keys];
       const int32_t row =
           piece.begin + segment.shift + min(at_column % piece_keys, piece.count - 1);
-      return max(row, 0);
+      return max(min(row, high - 1), 0);  // pieces may begin before memory and end behind it
     }
     return info.stride <= 0 ? plan.gathered[segment.begin + at + at_column]
                             : info.begin + at_column * info.stride;

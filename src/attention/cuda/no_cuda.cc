@@ -22,14 +22,20 @@ cuda_attention::DevicePlan cuda_attention::device_plan(const Context&, const Pla
                                                        const ConstTensorView&) {
   no_cuda();
 }
-cuda_attention::DeviceLines cuda_attention::find_lines(const Context&, const QueryView&,
-                                                       const RowSet&, float,
+void cuda_attention::upload(const Context&, LineSpace&) { no_cuda(); }
+RowSet cuda_attention::rows_of(const Context&, const LineSpace&, const RowSet&, Tensor&, Tensor&) {
+  no_cuda();
+}
+cuda_attention::DeviceLines cuda_attention::find_lines(const Context&, const LineSpace&,
+                                                       const QueryView&, const RowSet&, float,
                                                        std::span<const LineHead>) {
   no_cuda();
 }
-cuda_attention::DevicePlan cuda_attention::line_plan(const Context&, const QueryView&,
-                                                     const RowSet&, std::span<const LineHead>,
-                                                     const DeviceLines&, const ConstTensorView&) {
+std::vector<cuda_attention::DevicePlan> cuda_attention::line_plans(const Context&, const LineSpace&,
+                                                                   const QueryView&, const RowSet&,
+                                                                   std::span<const LineHead>,
+                                                                   const DeviceLines&,
+                                                                   const ConstTensorView&) {
   no_cuda();
 }
 bool cuda_attention::can_choose(const MomoOptions&) { no_cuda(); }

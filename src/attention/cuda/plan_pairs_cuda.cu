@@ -13,11 +13,17 @@ __device__ inline int64_t readers(const CudaPlanView& plan, const CudaJob& job, 
   if (compared < job.low) return job.rows;
   if (compared >= job.high) return 0;
   if (job.heads == 1 && job.listed == 0 && plan.limits == nullptr) return job.high - compared;
-  int64_t count = 0;
-  for (int row = 0; row < job.rows; ++row) {
-    count += compared < find_row(plan, job, row).limit ? 1 : 0;
+  // Limits never fall from row to row, those of one query's heads being the same.
+  int low = 0, high = job.rows - 1;  // the first row that reads it; the last one does
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (compared < find_row(plan, job, middle).limit) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
   }
-  return count;
+  return job.rows - low;
 }
 
 // grid: any; a block takes one job at a time, a thread one row of a band or one key of a list

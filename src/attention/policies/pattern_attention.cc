@@ -3,12 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
 
-#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/plan/line_plan.h"
 #include "base/error.h"
@@ -32,10 +31,8 @@ std::string label_of(const HeadChoice& choice) {
   return label;
 }
 
-// A head as plans on a GPU have it; none: it has parts that only the CPU plans so far.
-std::optional<cuda_attention::LineHead> device_head(const HeadChoice& choice, int64_t rows) {
-  if (choice.boundary != Boundary::none) return std::nullopt;
-  const PatternSpec spec = scaled(choice.patterns.front().spec, rows);
+// A pattern as plans on a GPU have it; none: only the CPU plans it so far.
+std::optional<cuda_attention::LineHead> device_head(const PatternSpec& spec) {
   cuda_attention::LineHead head;
   if (spec.kind->strongest) {
     head.probed = 1;
@@ -108,36 +105,103 @@ void PatternAttention::check_heads(int layer, int heads) const {
                           table_->shape.heads, table_->shape.layers, heads, layer));
 }
 
+std::vector<PatternAttention::GpuRegion> PatternAttention::gpu_regions(const Context& context,
+                                                                       int layer,
+                                                                       const QueryView& queries,
+                                                                       const RowSet& rows) {
+  if (!cuda_attention::unbroken(queries, rows)) return {};
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  // A single pattern is as published, which looks at the last queries whatever they are.
+  const ProbeOf of = table_ ? ProbeOf::each_modality : ProbeOf::region;
+  std::map<Boundary, std::vector<GpuRegion>> regions;
+  for (int head = 0; head < heads; ++head) {
+    const HeadChoice& chosen = choice(layer, head);
+    // Weights are not copied with the rows of a modality.
+    if (rows.weighted() && chosen.boundary != Boundary::none) return {};
+    const auto [at, fresh] = regions.try_emplace(chosen.boundary);
+    std::vector<GpuRegion>& own = at->second;
+    if (fresh) {
+      const auto* spaces = gpu_spaces_.find(context, chosen.boundary, queries, rows, of);
+      if (spaces == nullptr) return {};
+      for (const cuda_attention::LineSpace& space : *spaces) {
+        GpuRegion region;
+        region.space = &space;
+        region.heads.assign(static_cast<size_t>(heads), {.absent = 1});
+        own.push_back(std::move(region));
+      }
+    }
+    const std::string label = label_of(chosen);
+    for (GpuRegion& region : own) {
+      Region asked;
+      asked.query_modality = region.space->query_modality;
+      asked.key_modality = region.space->key_modality;
+      const auto line = device_head(scaled(pattern_for(chosen, asked), length(rows)));
+      if (!line || (line->has_grid != 0 && !region.space->adjacent)) return {};
+      region.heads[static_cast<size_t>(head)] = *line;
+      region.label = region.head_count == 0 || region.label == label ? label : "mixed heads";
+      ++region.head_count;
+    }
+  }
+  std::vector<GpuRegion> all;
+  for (auto& [boundary, own] : regions) {
+    std::move(own.begin(), own.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 void PatternAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                                      const RowSet& rows, float scale, TensorView out) {
-  const auto heads = static_cast<int>(queries.queries.size(1));
-  check_heads(layer, heads);
-  std::vector<cuda_attention::LineHead> lines;
-  bool probed = false;
-  // Heads of a table look at the last queries of each modality; the GPU only at the last of all.
-  const bool mixed =
-      table_ && std::ranges::adjacent_find(queries.modalities, std::not_equal_to<>()) !=
-                    queries.modalities.end();
-  for (int head = 0; head < heads; ++head) {
-    const auto line = device_head(choice(layer, head), length(rows));
-    if (!line || (mixed && line->probed != 0) || !cuda_attention::unbroken(queries, rows)) {
-      return SparseAttention::attend_on_gpu(context, layer, queries, rows, scale, out);
+  const auto heads = queries.queries.size(1);
+  check_heads(layer, static_cast<int>(heads));
+  const std::vector<GpuRegion> regions = gpu_regions(context, layer, queries, rows);
+  if (regions.empty()) {
+    return SparseAttention::attend_on_gpu(context, layer, queries, rows, scale, out);
+  }
+  // Regions run onto one another. Rows of a modality that lie apart are copied once.
+  struct CopiedRows {
+    Tensor keys, values;
+    RowSet rows;
+  };
+  std::map<std::pair<bool, Modality>, CopiedRows> copies;
+  Tensor state;
+  RunOptions run;
+  for (const GpuRegion& region : regions) {
+    const cuda_attention::LineSpace& space = *region.space;
+    gpu_work_.begin(context, region.label, region.head_count);
+    CopiedRows own;
+    CopiedRows* read = &own;
+    bool fresh = true;
+    if (!space.row_list.empty()) {
+      const auto [at, made] = copies.try_emplace({space.by_place, space.key_modality});
+      read = &at->second;
+      fresh = made;
     }
-    probed = probed || line->probed != 0;
-    lines.push_back(*line);
+    if (fresh) {
+      read->rows = cuda_attention::rows_of(context, space, rows, read->keys, read->values);
+    }
+    cuda_attention::DeviceLines found;
+    if (std::ranges::any_of(region.heads, [](const auto& head) { return head.probed != 0; })) {
+      found = cuda_attention::find_lines(context, space, queries, read->rows, scale, region.heads);
+    }
+    const auto plans =
+        cuda_attention::line_plans(context, space, queries, read->rows, region.heads, found, out);
+    gpu_work_.planned(context);
+    if ((regions.size() > 1 || plans.size() > 1) && !state.defined()) {
+      state = Tensor(DType::f32, {2, queries.count(), heads}, context.device);
+      auto* max = reinterpret_cast<float*>(state.view().raw());
+      run.state = {max, max + queries.count() * heads};
+    }
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (i > 0) {
+        gpu_work_.begin(context, region.label, 0);
+        gpu_work_.planned(context);
+      }
+      cuda_attention::run_plan(context, plans[i], queries, read->rows, scale, out, run);
+      run.onto = true;
+      gpu_work_.end(context);
+      gpu_work_.counted(cuda_attention::count_pairs(context, plans[i]));
+    }
   }
-  std::string label = label_of(choice(layer, 0));
-  for (int head = 1; head < heads; ++head) {
-    if (label_of(choice(layer, head)) != label) label = "mixed heads";
-  }
-  gpu_work_.begin(context, label, heads);
-  cuda_attention::DeviceLines found;
-  if (probed) found = cuda_attention::find_lines(context, queries, rows, scale, lines);
-  const auto plan = cuda_attention::line_plan(context, queries, rows, lines, found, out);
-  gpu_work_.planned(context);
-  cuda_attention::run_plan(context, plan, queries, rows, scale, out);
-  gpu_work_.end(context);
-  gpu_work_.counted(cuda_attention::count_pairs(context, plan));
   correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
 }
 

@@ -4,7 +4,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/policies/head_table.h"
 #include "attention/policies/sparse_attention.h"
 
@@ -38,8 +40,21 @@ class PatternAttention final : public SparseAttention {
   const HeadChoice& choice(int layer, int head) const;
   void check_heads(int layer, int heads) const;
 
+  // What one region of a boundary gets on a GPU: its rows and queries, and every head's lines
+  // there.
+  struct GpuRegion {
+    const cuda_attention::LineSpace* space = nullptr;
+    std::vector<cuda_attention::LineHead> heads;
+    std::string label;
+    int64_t head_count = 0;  // that have lines there
+  };
+  // Empty where a head has parts that only the CPU plans.
+  std::vector<GpuRegion> gpu_regions(const Context& context, int layer, const QueryView& queries,
+                                     const RowSet& rows);
+
   std::string name_;
   HeadChoice choice_;
+  cuda_attention::LineSpaces gpu_spaces_;
   std::shared_ptr<const HeadTable> table_;  // null: choice_ for all
 };
 

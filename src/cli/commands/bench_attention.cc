@@ -38,6 +38,14 @@ int bench_attention(AttentionFlags flags) {
                                         "' needs a table of a model's heads");
     }
   }
+  for (const std::string& item : flags.options.mix) {
+    parse_mixed_head(item, static_cast<int32_t>(flags.options.frame_tokens));
+  }
+  if (flags.options.text_tokens >= flags.options.frame_tokens) {
+    throw Error(ErrorKind::usage,
+                fmt::format("--text {}: a frame has only {} tokens (--frame)",
+                            flags.options.text_tokens, flags.options.frame_tokens));
+  }
   const ThreadPool threads;
   const Context context(threads, parse_device(flags.device));
   if (context.device.is_cpu()) {
@@ -121,6 +129,15 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
   command->add_option("--frame", options.frame_tokens, "Tokens of a frame")
       ->capture_default_str()
       ->check(whole(1));
+  command->add_option("--text", options.text_tokens, "Text tokens among them, the first")
+      ->capture_default_str()
+      ->check(whole(0));
+  command
+      ->add_option(
+          "--mix", options.mix,
+          "Besides, a table whose heads take these in turn, each BOUNDARY/PATTERN; give it "
+          "once for each")
+      ->type_name("HEAD");
   command->add_option("--repeats", options.repeats, "Measured calls; the median counts")
       ->capture_default_str()
       ->check(whole(1));
@@ -128,7 +145,9 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
   command->footer(
       "Examples:\n"
       "  kinora bench attention --tokens 4096,32768,131072\n"
-      "  kinora bench attention --tokens 1048576 --no-lists --attention momo");
+      "  kinora bench attention --tokens 1048576 --no-lists --attention momo\n"
+      "  kinora bench attention --text 16 --attention dense --mix both/grid:stride=256 "
+      "--mix none/vertical-slash");
   command->callback([&line, flags] { line.action = [flags] { return bench_attention(*flags); }; });
 }
 

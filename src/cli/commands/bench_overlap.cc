@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/policies/policy.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "bench/overlap_bench.h"
@@ -35,6 +36,7 @@ struct OverlapFlags {
   bool random_weights = false;
   std::vector<std::string> retain{"key-norm:0.2", "all"};
   std::vector<std::string> tokens{"all"};
+  std::vector<std::string> attention{"dense"};
   std::vector<double> snap{0};
   bool overlapped_only = false;
   std::string trace;
@@ -55,6 +57,7 @@ Engine make_engine(const OverlapFlags& flags) {
 nlohmann::json to_json(const OverlapRun& run) {
   const Timings& times = run.answer.timings;
   return {{"choice", run.tokens},
+          {"attention", run.attention},
           {"retain", run.retain},
           {"snap", run.snap},
           {"overlap", run.overlap},
@@ -75,7 +78,8 @@ nlohmann::json to_json(const OverlapRun& run) {
 }
 
 std::string label_of(const OverlapRun& run) {
-  return fmt::format("{}{}{}", run.tokens == "all" ? "" : run.tokens + ", ", run.retain,
+  return fmt::format("{}{}{}{}", run.attention == "dense" ? "" : run.attention + ", ",
+                     run.tokens == "all" ? "" : run.tokens + ", ", run.retain,
                      run.snap > 0 ? fmt::format(", snap {} s", run.snap) : "");
 }
 
@@ -95,7 +99,8 @@ void print_run(const OverlapRun& run) {
 void print_gains(const std::vector<OverlapRun>& runs) {
   for (const OverlapRun& run : runs) {
     const auto whole = std::find_if(runs.begin(), runs.end(), [&](const OverlapRun& other) {
-      return other.tokens == "all" && other.retain == run.retain && other.snap == run.snap;
+      return other.tokens == "all" && other.retain == run.retain && other.snap == run.snap &&
+             other.attention == run.attention;
     });
     if (run.tokens == "all" || whole == runs.end()) continue;
     const Timings &times = run.answer.timings, &all = whole->answer.timings;
@@ -118,18 +123,28 @@ int bench_overlap(const OverlapFlags& flags) {
     check_policy("--retain", retention_point(), retain);
   }
   for (const std::string& tokens : flags.tokens) check_policy("--tokens", tokens_point(), tokens);
+  for (const std::string& attention : flags.attention) {
+    check_policy("--attention", attention_point(), attention);
+    if (find_attention(attention).needs_table) {
+      throw Error(ErrorKind::usage, "bench overlap has random weights, and '" + attention +
+                                        "' needs a table of a model's heads");
+    }
+  }
   TraceFile trace(flags.trace, flags.timeline);
   const Engine engine = make_engine(flags);
   const Device device = EngineAccess::state(engine)->context.device;
   const std::string where =
       device.is_cpu() ? "the CPU" : cuda_devices()[static_cast<size_t>(device.index)].name;
   std::vector<std::pair<OverlapSettings, std::string>> wanted;
-  for (const std::string& tokens : flags.tokens) {
-    for (const std::string& retain : flags.retain) {
-      for (const double snap : flags.snap) {
-        wanted.emplace_back(flags.settings, retain);
-        wanted.back().first.tokens = tokens;
-        wanted.back().first.snap = snap;
+  for (const std::string& attention : flags.attention) {
+    for (const std::string& tokens : flags.tokens) {
+      for (const std::string& retain : flags.retain) {
+        for (const double snap : flags.snap) {
+          wanted.emplace_back(flags.settings, retain);
+          wanted.back().first.attention = attention;
+          wanted.back().first.tokens = tokens;
+          wanted.back().first.snap = snap;
+        }
       }
     }
   }
@@ -231,6 +246,10 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
       ->add_option("--tokens", flags->tokens,
                    "Which visual tokens reach the decoder, such as all,evs:0.25")
       ->delimiter(',');
+  overlap
+      ->add_option("--attention", flags->attention,
+                   "Policies, instead of dense; give it once for each")
+      ->type_name("NAME");
   overlap->add_option("--max-tokens", settings.answer_tokens, "Of the answer")
       ->capture_default_str()
       ->check(whole(1));

@@ -123,8 +123,10 @@ __global__ void __launch_bounds__(fold_threads)
   const int32_t high = largest_of(told.grid, a.row_count);
   int32_t stride = high - static_cast<int32_t>(blockIdx.x);
   if (stride < least_stride || 2 * stride <= high) return;
-  fold(a.columns + int64_t{head} * a.size, a.size, a.first_row, stride, room, room.columns);
-  fold(a.diagonals + int64_t{head} * a.size, a.size, 0, stride, room, room.diagonals);
+  fold(a.columns + int64_t{head} * a.column_size, a.column_size, a.first_row, stride, room,
+       room.columns);
+  fold(a.diagonals + int64_t{head} * a.diagonal_size, a.diagonal_size, 0, stride, room,
+       room.diagonals);
   const auto ignore = [](int32_t) {};
   while (true) {
     const int32_t phases = min(max(told.grid.phases, 1), stride);
@@ -189,11 +191,13 @@ __global__ void __launch_bounds__(fold_threads)
       for (; at > 0 && list[at - 1] > phase; --at) list[at] = list[at - 1];
       list[at] = phase;
     };
-    fold(a.columns + int64_t{head} * a.size, a.size, a.first_row, stride, room, room.columns);
+    fold(a.columns + int64_t{head} * a.column_size, a.column_size, a.first_row, stride, room,
+         room.columns);
     strongest(room.columns, stride, phases, room,
               [&](int32_t phase) { into(found.vertical, found.vertical_count, phase); });
     if (told.grid.slash != 0) {
-      fold(a.diagonals + int64_t{head} * a.size, a.size, 0, stride, room, room.diagonals);
+      fold(a.diagonals + int64_t{head} * a.diagonal_size, a.diagonal_size, 0, stride, room,
+           room.diagonals);
       strongest(room.diagonals, stride, phases, room,
                 [&](int32_t phase) { into(found.slash, found.slash_count, phase); });
     }

@@ -21,15 +21,21 @@ constexpr int probe_threads = 256;
 constexpr int probe_diagonals = probe_queries + probe_keys;  // one of them stays empty
 
 struct ProbeProblem {
-  Problem problem;  // queries are the probed ones
+  Problem problem;  // queries are those of one run
   const LineHead* heads = nullptr;
   const float* max = nullptr;  // [queries, heads]
   const float* sum = nullptr;
-  float* columns = nullptr;  // [heads, row_count]
-  float* parts = nullptr;    // [heads, blocks, probe_diagonals]
+  float* columns = nullptr;    // [heads, column_size]
+  float* diagonals = nullptr;  // [heads, diagonal_size]
+  float* parts = nullptr;      // [heads, blocks, probe_diagonals]
+  int32_t column_size = 0;
+  int32_t diagonal_size = 0;
+  bool adds = false;  // to what earlier runs have left
   int32_t query_count = 0;
-  int32_t row_count = 0;  // that the last query sees
-  int32_t limit = 0;      // of the first probed query
+  int32_t row_count = 0;   // that the last query sees
+  int32_t limit = 0;       // rows that the first one sees, and how many more
+  int32_t limit_step = 1;  // each that follows
+  int32_t coordinate = 0;  // of the first one, counted from the first row
 };
 
 __device__ inline float load_real(const void* data, bool f32, int64_t at) {
@@ -59,7 +65,7 @@ union ProbeRoom {
 
 __device__ inline void keep_weight(const ProbeProblem& a, ProbeWeights& weights, int head,
                                    int64_t first_key, int query, int key, float score) {
-  const bool seen = query < a.query_count && first_key + key < a.limit + query;
+  const bool seen = query < a.query_count && first_key + key < a.limit + query * a.limit_step;
   float weight = 0;
   if (seen) {
     const int64_t place = int64_t{query} * a.problem.target.heads + head;
@@ -204,7 +210,8 @@ __global__ void __launch_bounds__(probe_threads)
   if (thread < probe_keys && first_key + thread < a.row_count) {
     float total = 0;
     for (int query = 0; query < probe_queries; ++query) total += room.weights.weight[query][thread];
-    a.columns[int64_t{head} * a.row_count + first_key + thread] = total;
+    float& column = a.columns[int64_t{head} * a.column_size + first_key + thread];
+    column = a.adds ? column + total : total;
   }
   if (thread < probe_diagonals) {  // query − key = thread − (probe_keys − 1)
     float total = 0;
@@ -217,12 +224,12 @@ __global__ void __launch_bounds__(probe_threads)
 }
 
 // Diagonals cross at most two blocks of keys, which are added in order.  grid: (any, heads)
-__global__ void join_diagonals(ProbeProblem a, int32_t blocks, float* diagonals) {
+__global__ void join_diagonals(const __grid_constant__ ProbeProblem a, int32_t blocks) {
   const int head = static_cast<int>(blockIdx.y);
   if (a.heads[head].probed == 0) return;
-  const int64_t first = a.limit - 1;  // the row of the first probed query
-  for (int64_t distance = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; distance < a.row_count;
-       distance += int64_t{gridDim.x} * blockDim.x) {
+  const int64_t first = a.coordinate;
+  for (int64_t distance = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+       distance < a.diagonal_size; distance += int64_t{gridDim.x} * blockDim.x) {
     // distance = first − 128 · block + place − 127 with place in [0, 191)
     const int64_t low = first - distance - (probe_keys - 1);
     float total = 0;
@@ -232,7 +239,8 @@ __global__ void join_diagonals(ProbeProblem a, int32_t blocks, float* diagonals)
       if (place >= probe_diagonals - 1) break;
       total += a.parts[(int64_t{head} * blocks + block) * probe_diagonals + place];
     }
-    diagonals[int64_t{head} * a.row_count + distance] = total;
+    float& diagonal = a.diagonals[int64_t{head} * a.diagonal_size + distance];
+    diagonal = a.adds ? diagonal + total : total;
   }
 }
 
@@ -242,6 +250,7 @@ struct Selection {
   const float* weights = nullptr;  // [heads, size]
   int32_t* places = nullptr;       // [heads, capacity]
   int32_t* counts = nullptr;       // [heads]
+  int32_t size = 0;
   int32_t capacity = 0;
 };
 
@@ -251,12 +260,13 @@ __device__ inline uint32_t weight_order(float weight) {
 
 //   grid: (heads, columns and diagonals), 1024 threads
 __global__ void __launch_bounds__(1024)
-    select_lines(const LineHead* heads, Selection columns, Selection slashes, int32_t size) {
+    select_lines(const LineHead* heads, Selection columns, Selection slashes) {
   __shared__ SelectRoom room;
   const int head = static_cast<int>(blockIdx.x);
   const LineHead& told = heads[head];
   const bool is_column = blockIdx.y == 0;
   const Selection& to = is_column ? columns : slashes;
+  const int32_t size = to.size;
   int32_t* places = to.places + int64_t{head} * to.capacity;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   int32_t taken = 0;
@@ -277,54 +287,74 @@ __global__ void __launch_bounds__(1024)
 
 }  // namespace
 
-DeviceLines find_lines(const Context& context, const QueryView& queries, const RowSet& rows,
-                       float scale, std::span<const LineHead> heads) {
+DeviceLines find_lines(const Context& context, const LineSpace& space, const QueryView& queries,
+                       const RowSet& rows, float scale, std::span<const LineHead> heads) {
   const cudaStream_t stream = cuda::enter(context);
-  const int64_t probed = std::min<int64_t>(probe_queries, queries.count());
-  const QueryView last = slice(queries, queries.count() - probed, probed);
   const auto head_count = static_cast<int64_t>(heads.size());
-  const int64_t row_count = int64_t{last.ordinals.back()} - rows.ordinals.front() + 1;
-
-  // Only the largest score and the sum are wanted of this.
-  Tensor state(DType::f32, {2, probed, head_count}, context.device);
-  Tensor unused(DType::f32, last.queries.shape(), context.device);
-  auto* max = cuda::device_data<float>(state.view());
-  run_dense(context, last, rows, scale, unused, {.state = {max, max + probed * head_count}});
+  const auto head_grid = static_cast<unsigned int>(head_count);
+  int64_t column_size = 0, diagonal_size = 0, probed = 0;
+  for (const ProbeRun& run : space.probes) {
+    column_size = std::max<int64_t>(column_size, run.limit + (run.count - 1) * run.limit_step);
+    diagonal_size = std::max<int64_t>(diagonal_size, run.coordinate + run.count);
+    probed += run.count;
+  }
 
   const Tensor told = cuda::upload(context, heads);
-  const int64_t blocks = (row_count + probe_keys - 1) / probe_keys;
-  Tensor columns(DType::f32, {head_count, row_count}, context.device);
-  Tensor diagonals(DType::f32, {head_count, row_count}, context.device);
-  Tensor parts(DType::f32, {head_count, blocks, probe_diagonals}, context.device);
+  Tensor columns(DType::f32, {head_count, column_size}, context.device);
+  Tensor diagonals(DType::f32, {head_count, diagonal_size}, context.device);
   ProbeProblem probe;
+  probe.adds = space.probes.size() > 1;
+  if (probe.adds) {
+    for (Tensor* sums : {&columns, &diagonals}) {
+      cuda::check(cudaMemsetAsync(cuda::device_data<float>(sums->view()), 0,
+                                  static_cast<size_t>(sums->elements()) * sizeof(float), stream),
+                  "clearing what a probe adds to");
+    }
+  }
   Problem& problem = probe.problem;
-  problem.queries = last.queries.raw();
-  problem.query_stride = last.queries.stride(0);
-  problem.query_head_stride = last.queries.stride(1);
-  problem.queries_f32 = last.queries.dtype() == DType::f32;
+  problem.query_stride = queries.queries.stride(0);
+  problem.query_head_stride = queries.queries.stride(1);
+  problem.queries_f32 = queries.queries.dtype() == DType::f32;
   problem.keys = rows.keys.raw();
   problem.key_stride = rows.keys.stride(0);
   problem.key_head_stride = rows.keys.stride(1);
   problem.rows_f32 = rows.keys.dtype() == DType::f32;
   problem.target.heads = static_cast<int32_t>(head_count);
   problem.group = static_cast<int32_t>(head_count / rows.keys.size(1));
-  problem.head_size = static_cast<int32_t>(last.queries.size(2));
+  problem.head_size = static_cast<int32_t>(queries.queries.size(2));
   problem.scale = scale;
   probe.heads = cuda::device_data<LineHead>(told.view());
-  probe.max = max;
-  probe.sum = max + probed * head_count;
   probe.columns = cuda::device_data<float>(columns.view());
-  probe.parts = cuda::device_data<float>(parts.view());
-  probe.query_count = static_cast<int32_t>(probed);
-  probe.row_count = static_cast<int32_t>(row_count);
-  probe.limit = last.ordinals.front() - rows.ordinals.front() + 1;
-  const auto head_grid = static_cast<unsigned int>(head_count);
-  const bool tiles = choose_kernel(context, last.queries, rows, unused) != Kernel::simple;
-  cuda::launch({dim3(static_cast<unsigned int>(blocks), head_grid), probe_threads, 0, stream},
-               "probing attention", tiles ? probe_kernel<true> : probe_kernel<false>, probe);
-  cuda::launch({dim3(cuda::strided_blocks(context, row_count, 256), head_grid), 256, 0, stream},
-               "probing attention", join_diagonals, probe, static_cast<int32_t>(blocks),
-               cuda::device_data<float>(diagonals.view()));
+  probe.diagonals = cuda::device_data<float>(diagonals.view());
+  probe.column_size = static_cast<int32_t>(column_size);
+  probe.diagonal_size = static_cast<int32_t>(diagonal_size);
+  for (const ProbeRun& run : space.probes) {
+    QueryView last = slice(queries, run.query, run.count);
+    last.ordinals = run.ordinals;
+    // Only the largest score and the sum are wanted of this.
+    Tensor state(DType::f32, {2, run.count, head_count}, context.device);
+    Tensor unused(DType::f32, last.queries.shape(), context.device);
+    auto* max = cuda::device_data<float>(state.view());
+    run_dense(context, last, rows, scale, unused, {.state = {max, max + run.count * head_count}});
+
+    probe.query_count = run.count;
+    probe.row_count = run.limit + (run.count - 1) * run.limit_step;
+    probe.limit = run.limit;
+    probe.limit_step = run.limit_step;
+    probe.coordinate = run.coordinate;
+    const int64_t blocks = (probe.row_count + probe_keys - 1) / probe_keys;
+    Tensor parts(DType::f32, {head_count, blocks, probe_diagonals}, context.device);
+    problem.queries = last.queries.raw();
+    probe.max = max;
+    probe.sum = max + run.count * head_count;
+    probe.parts = cuda::device_data<float>(parts.view());
+    const bool tiles = choose_kernel(context, last.queries, rows, unused) != Kernel::simple;
+    cuda::launch({dim3(static_cast<unsigned int>(blocks), head_grid), probe_threads, 0, stream},
+                 "probing attention", tiles ? probe_kernel<true> : probe_kernel<false>, probe);
+    cuda::launch(
+        {dim3(cuda::strided_blocks(context, diagonal_size, 256), head_grid), 256, 0, stream},
+        "probing attention", join_diagonals, probe, static_cast<int32_t>(blocks));
+  }
 
   int64_t most_columns = 1, most_slashes = 1;
   for (const LineHead& head : heads) {
@@ -334,30 +364,32 @@ DeviceLines find_lines(const Context& context, const QueryView& queries, const R
     most_slashes = std::max<int64_t>({most_slashes, lines.slashes, lines.forced_slashes});
   }
   DeviceLines lines;
-  const auto list = [&](int64_t most) {
-    return Tensor(DType::i32, {head_count, std::min(most, row_count)}, context.device);
+  const auto list = [&](int64_t most, int64_t size) {
+    return Tensor(DType::i32, {head_count, std::min(most, size)}, context.device);
   };
-  lines.columns = list(most_columns);
-  lines.slashes = list(most_slashes);
+  lines.columns = list(most_columns, column_size);
+  lines.slashes = list(most_slashes, diagonal_size);
   lines.column_counts = Tensor(DType::i32, {head_count}, context.device);
   lines.slash_counts = Tensor(DType::i32, {head_count}, context.device);
   const auto selection = [](const Tensor& weights, Tensor& places, Tensor& counts) {
-    return Selection{
-        cuda::device_data<float>(weights.view()), cuda::device_data<int32_t>(places.view()),
-        cuda::device_data<int32_t>(counts.view()), static_cast<int32_t>(places.size(1))};
+    return Selection{cuda::device_data<float>(weights.view()),
+                     cuda::device_data<int32_t>(places.view()),
+                     cuda::device_data<int32_t>(counts.view()),
+                     static_cast<int32_t>(weights.size(1)), static_cast<int32_t>(places.size(1))};
   };
   cuda::launch({dim3(head_grid, 2), 1024, 0, stream}, "choosing attention lines", select_lines,
                probe.heads, selection(columns, lines.columns, lines.column_counts),
-               selection(diagonals, lines.slashes, lines.slash_counts), probe.row_count);
+               selection(diagonals, lines.slashes, lines.slash_counts));
   if (std::ranges::any_of(heads, [](const LineHead& head) { return head.has_grid != 0; })) {
     GridProbe grids;
     grids.heads = probe.heads;
     grids.columns = probe.columns;
-    grids.diagonals = cuda::device_data<float>(diagonals.view());
-    grids.size = probe.row_count;
+    grids.diagonals = probe.diagonals;
+    grids.column_size = probe.column_size;
+    grids.diagonal_size = probe.diagonal_size;
     grids.row_count = static_cast<int32_t>(rows.count());
-    grids.first_row = rows.ordinals.front();
-    grids.queries = probe.query_count;
+    grids.first_row = space.first_row;
+    grids.queries = static_cast<int32_t>(probed);
     lines.grids = find_grids(context, grids, heads);
   }
   return lines;

@@ -26,12 +26,17 @@ struct DistanceRun {
 struct LineBuild {
   const LineHead* heads = nullptr;
   int32_t head_count = 0;
-  int32_t query_count = 0;
-  int32_t row_count = 0;
+  int32_t query_count = 0;                 // of the space
+  const int32_t* space_queries = nullptr;  // [query_count]; null: all, in order
+  const int32_t* space_limits = nullptr;   // by query; null: limit_base + query
   int32_t limit_base = 0;
+  const LineTile* tiles = nullptr;  // [slots]
+  int32_t slots = 0;
+  // A tile has two parts where some head has a bottom: queries before it, and those in it.
+  int32_t parts = 1;
+  int32_t heights[most_drawn_heights] = {};
   const int32_t* line_heads = nullptr;  // those without a grid
   int32_t line_count = 0;
-  int32_t slots = 0;  // tiles of the one that has most
   int32_t job_rows = 0;
   int32_t block_keys = 0;
 
@@ -42,7 +47,8 @@ struct LineBuild {
   int32_t most_columns = 0;
   int32_t most_slashes = 0;
 
-  // For tiles of full height and for the last one: [2, heads, …]
+  // For every height that tiles are drawn with: [heights, heads, …]
+  int32_t drawn = 0;              // heights
   DistanceRun* runs = nullptr;    // [… most_slashes]
   CudaPiece* whole = nullptr;     // [… most_whole]: pieces of 32 keys, the nearest first
   CudaPiece* rest = nullptr;      // [… most_slashes]: what is left of a run, likewise
@@ -52,26 +58,22 @@ struct LineBuild {
   int32_t mask_words = 0;
 
   CudaJob* jobs = nullptr;
-  CudaSegment* segments = nullptr;  // [heads, slots, tile_segments]
+  CudaSegment* segments = nullptr;  // [heads, slots, parts, tile_segments]
 
-  __device__ int32_t last_height() const {
-    const int32_t over = query_count % tile_queries;
-    return over == 0 ? tile_queries : over;
-  }
-  // Which of the two lists a tile of a probed head uses.
-  __device__ int32_t list_of(int32_t head, int32_t tile) const {
-    const bool last = tile == (query_count - 1) / tile_queries;
-    return (last ? head_count : 0) + head;
+  // Rows that the query at a place of the space sees.
+  __device__ int32_t limit(int32_t place) const {
+    const int32_t query = space_queries != nullptr ? space_queries[place] : place;
+    return space_limits != nullptr ? space_limits[query] : limit_base + query;
   }
 };
 
-// grid: (heads, 2)
+// grid: (heads, heights)
 __global__ void __launch_bounds__(piece_threads) make_pieces(const __grid_constant__ LineBuild a) {
   __shared__ int32_t scratch[33];
   const int head = static_cast<int>(blockIdx.x);
   if (a.heads[head].probed == 0 || a.heads[head].has_grid != 0) return;
   const int64_t list = int64_t{blockIdx.y} * a.head_count + head;
-  const int32_t height = blockIdx.y == 0 ? tile_queries : a.last_height();
+  const int32_t height = a.heights[blockIdx.y];
   const int32_t* slashes = a.slashes + int64_t{head} * a.most_slashes;
   const int32_t count = a.slash_counts[head];
   DistanceRun* runs = a.runs + list * a.most_slashes;
@@ -135,17 +137,18 @@ __device__ inline int32_t first_false(int32_t count, const Holds& holds) {
 
 // grid: (slots, heads), whole warps; each has a word at a time
 __global__ void make_masks(const __grid_constant__ LineBuild a) {
-  const int head = static_cast<int>(blockIdx.y), tile = static_cast<int>(blockIdx.x);
-  const int32_t first = tile * tile_queries;
-  if (a.heads[head].probed == 0 || a.heads[head].has_grid != 0 || first >= a.query_count) return;
-  const int32_t low = a.limit_base + first - 1;  // rows of the first and the last query
-  const int32_t high = low + min(tile_queries, a.query_count - first) - 1;
-  const int64_t list = a.list_of(head, tile);
+  const int head = static_cast<int>(blockIdx.y), slot = static_cast<int>(blockIdx.x);
+  if (a.heads[head].probed == 0 || a.heads[head].has_grid != 0) return;
+  const LineTile tile = a.tiles[slot];
+  // Coordinates of the first and the last query, as they are drawn.
+  const int32_t low = tile.coordinate, high = low + a.heights[tile.drawn] - 1;
+  const int32_t seen = a.limit(tile.first + tile.count - 1);
+  const int64_t list = int64_t{tile.drawn} * a.head_count + head;
   const DistanceRun* runs = a.runs + list * a.most_slashes;
   const int32_t run_count = a.run_counts[list * 3];
   const int32_t* columns = a.columns + int64_t{head} * a.most_columns;
   const int32_t count = a.column_counts[head];
-  uint32_t* masks = a.masks + (int64_t{head} * a.slots + tile) * a.mask_words;
+  uint32_t* masks = a.masks + (int64_t{head} * a.slots + slot) * a.mask_words;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
   for (int word = static_cast<int>(threadIdx.x) / 32; word < a.mask_words; word += warps) {
@@ -157,7 +160,7 @@ __global__ void make_masks(const __grid_constant__ LineBuild a) {
       const int32_t run =
           first_false(run_count, [&](int32_t r) { return runs[r].end <= low - column; });
       const bool covered = run < run_count && runs[run].begin <= high - column;
-      reads = column <= high && !covered;
+      reads = column < seen && !covered;
     }
     const uint32_t bits = __ballot_sync(0xffffffffu, reads);
     if (lane == 0) masks[word] = bits;
@@ -171,63 +174,62 @@ __device__ inline CudaSegment band(int32_t begin, int32_t end) {
   return segment;
 }
 
-// One thread a head and tile; slot 0 is the last tile, which reads most.
+// One thread a head and part of a tile; the last tile, which reads most, has the first jobs.
 __global__ void make_jobs(const __grid_constant__ LineBuild a) {
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at >= int64_t{a.slots} * a.line_count) return;
+  if (at >= int64_t{a.slots} * a.parts * a.line_count) return;
   const auto index = static_cast<int32_t>(at % a.line_count);
-  const auto slot = static_cast<int32_t>(at / a.line_count);
+  const auto turn = static_cast<int32_t>(at / a.line_count);
+  const int32_t slot = a.slots - 1 - turn / a.parts;
+  const bool full = turn % a.parts == 1;  // reads everything
   const int32_t head = a.line_heads[index];
   const LineHead told = a.heads[head];
-  // Queries of the bands, in tiles; then those that read everything, in tiles of their own.
-  const int32_t bottom = min(told.bottom, a.query_count);
-  const int32_t upper = a.query_count - bottom;
-  const int32_t upper_tiles = (upper + tile_queries - 1) / tile_queries;
-  const int32_t tiles = upper_tiles + (bottom + tile_queries - 1) / tile_queries;
-  const int32_t tile = tiles - 1 - slot;
-  int32_t first = 0, height = 0;
-  if (tile >= upper_tiles) {
-    first = upper + (tile - upper_tiles) * tile_queries;
-    height = min(tile_queries, a.query_count - first);
-  } else if (tile >= 0) {
-    first = tile * tile_queries;
-    height = min(tile_queries, upper - first);
-  }
-  const int32_t low = a.limit_base + first - 1, high = low + height - 1;
-  const int64_t segment_begin = (int64_t{head} * a.slots + max(tile, 0)) * tile_segments;
+  const LineTile tile = a.tiles[slot];
+  const int32_t upper = a.query_count - min(told.bottom, a.query_count);
+  const int32_t first = full ? max(tile.first, upper) : tile.first;
+  const int32_t height =
+      max(0, (full ? tile.first + tile.count : min(tile.first + tile.count, upper)) - first);
+  const int32_t end = height > 0 ? a.limit(first + height - 1) : 0;
+  const int64_t segment_begin =
+      ((int64_t{head} * a.slots + slot) * a.parts + (full ? 1 : 0)) * tile_segments;
   CudaSegment list[tile_segments];
   int32_t segments = 0;
-  if (tile >= upper_tiles) {
-    list[segments++] = band(0, high + 1);
-  } else if (tile >= 0 && told.probed != 0) {
-    const int64_t which = a.list_of(head, tile);
+  if (height > 0 && full) {
+    list[segments++] = band(0, end);
+  } else if (height > 0 && told.probed != 0) {
+    const int64_t which = int64_t{tile.drawn} * a.head_count + head;
     const CudaPiece* whole = a.whole + which * a.most_whole;
     const CudaPiece* rest = a.rest + which * a.most_slashes;
-    const auto in_memory = [&](const CudaPiece* pieces, int32_t count) {
-      return first_false(count,
-                         [&](int32_t i) { return low + pieces[i].begin + pieces[i].count > 0; });
+    const int32_t low = tile.coordinate;
+    // Of pieces, the nearest first, those that lie in what the tile sees.
+    const auto in_memory = [&](CudaSegment& segment, int64_t begin, const CudaPiece* pieces,
+                               int32_t count) {
+      const int32_t later =
+          first_false(count, [&](int32_t i) { return low + pieces[i].begin >= end; });
+      const int32_t last = first_false(
+          count, [&](int32_t i) { return low + pieces[i].begin + pieces[i].count > 0; });
+      segment.begin = begin + later;
+      segment.count = max(0, last - later) * piece_keys;
+      segment.stride = piece_stride;
+      segment.shift = low;
     };
-    list[0].begin = whole - a.whole;
-    list[0].count = in_memory(whole, a.run_counts[which * 3 + 1]) * piece_keys;
+    in_memory(list[0], whole - a.whole, whole, a.run_counts[which * 3 + 1]);
     // The rest lies behind all that is whole.
-    list[1].begin = 2ll * a.head_count * a.most_whole + (rest - a.rest);
-    list[1].count = in_memory(rest, a.run_counts[which * 3 + 2]) * piece_keys;
-    list[0].stride = list[1].stride = piece_stride;
-    list[0].shift = list[1].shift = low;
+    in_memory(list[1], int64_t{a.drawn} * a.head_count * a.most_whole + (rest - a.rest), rest,
+              a.run_counts[which * 3 + 2]);
     const int32_t* columns = a.columns + int64_t{head} * a.most_columns;
     list[2].begin = int64_t{head} * a.most_columns;
-    list[2].count =
-        first_false(a.column_counts[head], [&](int32_t i) { return columns[i] <= high; });
+    list[2].count = first_false(a.column_counts[head], [&](int32_t i) { return columns[i] < end; });
     list[2].stride = column_stride;
-    list[2].shift = (head * a.slots + tile) * a.mask_words;
+    list[2].shift = (head * a.slots + slot) * a.mask_words;
     segments = 3;
-  } else if (tile >= 0) {
-    const int32_t window = told.local > 0 ? max(0, low - told.local + 1) : high + 1;
+  } else if (height > 0) {
+    const int32_t window = told.local > 0 ? max(0, tile.reach - told.local + 1) : end;
     if (told.sink >= window) {
-      list[segments++] = band(0, high + 1);
+      list[segments++] = band(0, end);
     } else {
-      if (told.sink > 0) list[segments++] = band(0, told.sink);
-      if (window <= high) list[segments++] = band(window, high + 1);
+      if (told.sink > 0) list[segments++] = band(0, min(told.sink, end));
+      if (window < end) list[segments++] = band(window, end);
     }
   }
   for (int32_t i = 0; i < segments; ++i) a.segments[segment_begin + i] = list[i];
@@ -241,78 +243,174 @@ __global__ void make_jobs(const __grid_constant__ LineBuild a) {
     job.row_begin = piece * a.job_rows;
     job.rows = max(0, min(a.job_rows, height - piece * a.job_rows));
     job.head = head;
-    job.low = a.limit_base + first + piece * a.job_rows;
-    job.high = job.low + max(job.rows, 1) - 1;
+    job.listed = a.space_queries != nullptr ? 1 : 0;
+    if (job.rows > 0) {
+      job.low = a.limit(first + piece * a.job_rows);
+      job.high = a.limit(first + piece * a.job_rows + job.rows - 1);
+    }
     for (int32_t i = 0; i < segments && job.rows > 0; ++i) {
       CudaSegment segment = list[i];
       segment.trim(job.low, job.high);
       job.blocks += (segment.count + a.block_keys - 1) / a.block_keys;
     }
-    a.jobs[(int64_t{slot} * pieces + piece) * a.line_count + index] = job;
+    a.jobs[(int64_t{turn} * pieces + piece) * a.line_count + index] = job;
   }
+}
+
+const int32_t* ints_of(const Tensor& list) {
+  return list.defined() ? reinterpret_cast<const int32_t*>(list.view().raw()) : nullptr;
+}
+
+// Room for the lists of a plan.
+std::byte* make_room(const Context& context, DevicePlan& plan, size_t bytes) {
+  plan.memory.push_back(Buffer::allocate(context.device, std::max<size_t>(bytes, 1)));
+  return plan.memory.back()->data();
+}
+
+DevicePlan empty_plan(const Context& context, const QueryView& queries, const RowSet& rows,
+                      size_t heads, const ConstTensorView& out) {
+  DevicePlan plan;
+  plan.kernel = choose_kernel(context, queries.queries, rows, out);
+  plan.query_count = queries.count();
+  plan.row_count = rows.count();
+  plan.heads = static_cast<int32_t>(heads);
+  plan.view.next = reinterpret_cast<int32_t*>(make_room(context, plan, sizeof(int32_t)));
+  return plan;
+}
+
+// Lists the tiles of grids into a plan. `full` and `other` are the jobs' places there.
+void add_grids(const Context& context, const LineSpace& space, GridTiles grids, const CudaCut& cut,
+               const DeviceLines& lines, CudaSegment* segments, int64_t segment_begin,
+               CudaJob* full, CudaJob* other, DevicePlan& plan) {
+  grids.grids = cuda::device_data<FoundGrid>(lines.grids.view());
+  grids.space_queries = ints_of(space.device_queries);
+  grids.space_limits = ints_of(space.device_limits);
+  grids.limit_base = space.limit_base;
+  grids.first_row = space.first_row;
+  grids.first_query = space.first_query;
+  grids.by_place = space.by_place;
+  grids.job_rows = cut.job_rows;
+  grids.block_keys = cut.block_keys;
+  grids.segment_begin = segment_begin;
+  grids.segments = segments + segment_begin;
+  // Behind the queries of the space, which jobs of other heads have their lists in.
+  grids.list_begin = space.queries.empty() ? 0 : space.query_count;
+  const auto listed = static_cast<size_t>(grids.list_begin + grids.count * space.query_count);
+  auto* list = reinterpret_cast<int32_t*>(make_room(context, plan, listed * sizeof(int32_t)));
+  if (grids.list_begin > 0) {
+    cuda::check(cudaMemcpyAsync(list, grids.space_queries,
+                                static_cast<size_t>(grids.list_begin) * sizeof(int32_t),
+                                cudaMemcpyDeviceToDevice, cuda::enter(context)),
+                "copying a list of queries");
+  }
+  grids.queries = list + grids.list_begin;
+  const size_t stride_bytes = static_cast<size_t>(plan.heads) * sizeof(int32_t);
+  grids.strides = reinterpret_cast<int32_t*>(make_room(context, plan, stride_bytes));
+  cuda::check(cudaMemsetAsync(grids.strides, 0, stride_bytes, cuda::enter(context)),
+              "clearing strides");
+  grids.full_jobs = full;
+  grids.other_jobs = other;
+  if (grids.part == GridPart::second) {
+    grids.tile_limits = reinterpret_cast<int32_t*>(
+        make_room(context, plan, static_cast<size_t>(plan.query_count) * sizeof(int32_t)));
+    plan.view.limits = grids.tile_limits;
+  }
+  list_grid_tiles(context, grids);
+  plan.view.queries = list;
+  plan.head_strides = grids.strides;
+}
+
+// The lines before the windows of heads that are in_two_plans.
+DevicePlan second_plan(const Context& context, const LineSpace& space, const QueryView& queries,
+                       const RowSet& rows, std::span<const LineHead> heads,
+                       const DeviceLines& lines, const Tensor& told, const ConstTensorView& out) {
+  DevicePlan plan = empty_plan(context, queries, rows, heads.size(), out);
+  const CudaCut cut = cut_for(context, plan.kernel);
+  GridTiles grids = count_grid_tiles(heads, space.query_count, rows.count(), GridPart::second);
+  std::vector<int32_t> order;
+  for (size_t i = 0; i < heads.size(); ++i) {
+    if (in_two_plans(heads[i])) order.push_back(static_cast<int32_t>(i));
+  }
+  const Tensor ordered = cuda::upload(context, std::span<const int32_t>(order));
+  plan.lists.push_back(ordered);
+  grids.heads = cuda::device_data<LineHead>(told.view());
+  grids.grid_heads = cuda::device_data<int32_t>(ordered.view());
+  const size_t job_count = static_cast<size_t>(grids.other_slots) *
+                           static_cast<size_t>(grids.count) *
+                           static_cast<size_t>(tile_queries / cut.job_rows);
+  auto* jobs = reinterpret_cast<CudaJob*>(make_room(context, plan, job_count * sizeof(CudaJob)));
+  auto* segments = reinterpret_cast<CudaSegment*>(
+      make_room(context, plan, grids.segment_count() * sizeof(CudaSegment)));
+  add_grids(context, space, grids, cut, lines, segments, 0, jobs, jobs, plan);
+  plan.pieces = true;
+  plan.view.jobs = jobs;
+  plan.view.segments = segments;
+  plan.passes = {CudaPass{0, static_cast<int64_t>(job_count), 0, 0}};
+  return plan;
 }
 
 }  // namespace
 
-DevicePlan line_plan(const Context& context, const QueryView& queries, const RowSet& rows,
-                     std::span<const LineHead> heads, const DeviceLines& lines,
-                     const ConstTensorView& out) {
+std::vector<DevicePlan> line_plans(const Context& context, const LineSpace& space,
+                                   const QueryView& queries, const RowSet& rows,
+                                   std::span<const LineHead> heads, const DeviceLines& lines,
+                                   const ConstTensorView& out) {
   const cudaStream_t stream = cuda::enter(context);
-  DevicePlan plan;
-  plan.kernel = choose_kernel(context, queries.queries, rows, out);
+  std::vector<DevicePlan> plans{empty_plan(context, queries, rows, heads.size(), out)};
+  DevicePlan& plan = plans.front();
   const CudaCut cut = cut_for(context, plan.kernel);
-  plan.query_count = queries.count();
-  plan.row_count = rows.count();
-  plan.heads = static_cast<int32_t>(heads.size());
-  plan.covers_all = true;
+  plan.covers_all = space.covers_all;
+  const auto make = [&](size_t bytes) { return make_room(context, plan, bytes); };
 
   LineBuild build;
   build.head_count = plan.heads;
-  build.query_count = static_cast<int32_t>(queries.count());
-  build.row_count = static_cast<int32_t>(rows.count());
-  build.limit_base = queries.ordinals.front() - rows.ordinals.front() + 1;
+  build.query_count = static_cast<int32_t>(space.query_count);
+  build.space_queries = ints_of(space.device_queries);
+  build.space_limits = ints_of(space.device_limits);
+  build.limit_base = space.limit_base;
+  build.tiles = cuda::device_data<LineTile>(space.device_tiles.view());
+  build.slots = static_cast<int32_t>(space.tiles.size());
+  build.drawn = static_cast<int32_t>(space.heights.size());
+  std::copy(space.heights.begin(), space.heights.end(), build.heights);
   build.job_rows = cut.job_rows;
   build.block_keys = cut.block_keys;
   std::vector<int32_t> order;  // heads without a grid, then those with one
   for (const int32_t has_grid : {0, 1}) {
     for (size_t i = 0; i < heads.size(); ++i) {
-      if (heads[i].has_grid == has_grid) order.push_back(static_cast<int32_t>(i));
+      if (heads[i].absent == 0 && heads[i].has_grid == has_grid) {
+        order.push_back(static_cast<int32_t>(i));
+      }
     }
     if (has_grid == 0) build.line_count = static_cast<int32_t>(order.size());
   }
-  bool probed = false;
+  bool probed = false, two = false;
   for (const LineHead& head : heads) {
+    plan.covers_all = plan.covers_all && head.absent == 0;
     plan.pieces = plan.pieces || head.probed != 0;
     probed = probed || (head.probed != 0 && head.has_grid == 0);
-    if (head.has_grid != 0) continue;
-    const int64_t bottom = std::min<int64_t>(head.bottom, queries.count());
-    const auto tiles = [](int64_t count) { return (count + tile_queries - 1) / tile_queries; };
-    build.slots = std::max(build.slots,
-                           static_cast<int32_t>(tiles(queries.count() - bottom) + tiles(bottom)));
+    two = two || in_two_plans(head);
+    if (head.has_grid == 0 && head.bottom > 0) build.parts = 2;
   }
-  const auto make = [&](size_t bytes) {
-    plan.memory.push_back(Buffer::allocate(context.device, std::max<size_t>(bytes, 1)));
-    return plan.memory.back()->data();
-  };
   const auto tiles = static_cast<size_t>(build.slots) * heads.size();
+  const size_t line_segments = tiles * static_cast<size_t>(build.parts) * tile_segments;
   const Tensor told = cuda::upload(context, heads);
   const Tensor ordered = cuda::upload(context, std::span<const int32_t>(order));
   build.heads = cuda::device_data<LineHead>(told.view());
   build.line_heads = cuda::device_data<int32_t>(ordered.view());
-  GridTiles grids = count_grid_tiles(heads, queries.count(), rows.count());
+  GridTiles grids = count_grid_tiles(heads, space.query_count, rows.count(), GridPart::first);
   // Jobs of grids that read everything come first, the others, which read least, last.
   const auto tile_jobs = static_cast<size_t>(tile_queries / cut.job_rows);
   const size_t full_jobs =
       static_cast<size_t>(grids.full_slots) * static_cast<size_t>(grids.count) * tile_jobs;
-  const size_t line_jobs =
-      static_cast<size_t>(build.slots) * static_cast<size_t>(build.line_count) * tile_jobs;
+  const size_t line_jobs = static_cast<size_t>(build.slots) * static_cast<size_t>(build.parts) *
+                           static_cast<size_t>(build.line_count) * tile_jobs;
   const size_t other_jobs =
       static_cast<size_t>(grids.other_slots) * static_cast<size_t>(grids.count) * tile_jobs;
   const size_t job_count = full_jobs + line_jobs + other_jobs;
   auto* jobs = reinterpret_cast<CudaJob*>(make(job_count * sizeof(CudaJob)));
   build.jobs = jobs + full_jobs;
   build.segments = reinterpret_cast<CudaSegment*>(
-      make((tiles * tile_segments + grids.segment_count()) * sizeof(CudaSegment)));
+      make((line_segments + grids.segment_count()) * sizeof(CudaSegment)));
   Tensor runs, counts;
   if (probed) {
     build.columns = cuda::device_data<int32_t>(lines.columns.view());
@@ -325,7 +423,7 @@ DevicePlan line_plan(const Context& context, const QueryView& queries, const Row
     build.most_whole =
         build.most_slashes / piece_keys + build.most_slashes * (tile_queries / piece_keys) + 1;
     build.mask_words = (build.most_columns + 31) / 32;
-    const size_t lists = 2 * heads.size();
+    const size_t lists = space.heights.size() * heads.size();
     const auto most_slashes = static_cast<size_t>(build.most_slashes);
     const auto most_whole = static_cast<size_t>(build.most_whole);
     build.whole =
@@ -343,8 +441,9 @@ DevicePlan line_plan(const Context& context, const QueryView& queries, const Row
     build.runs = cuda::device_data<DistanceRun>(runs.view());
     build.run_counts = cuda::device_data<int32_t>(counts.view());
     const auto head_grid = static_cast<unsigned int>(heads.size());
-    cuda::launch({dim3(head_grid, 2), piece_threads, 0, stream}, "listing diagonals", make_pieces,
-                 build);
+    cuda::launch(
+        {dim3(head_grid, static_cast<unsigned int>(build.drawn)), piece_threads, 0, stream},
+        "listing diagonals", make_pieces, build);
     cuda::launch({dim3(static_cast<unsigned int>(build.slots), head_grid), 128, 0, stream},
                  "listing columns", make_masks, build);
     plan.view.gathered = build.columns;
@@ -353,37 +452,30 @@ DevicePlan line_plan(const Context& context, const QueryView& queries, const Row
     plan.head_columns = build.most_columns;
     plan.lists.push_back(lines.columns);
   }
-  cuda::launch({cuda::blocks_for(int64_t{build.slots} * build.line_count, 128), 128, 0, stream},
-               "listing attention jobs", make_jobs, build);
+  if (build.line_count > 0) {
+    cuda::launch({cuda::blocks_for(int64_t{build.slots} * build.parts * build.line_count, 128), 128,
+                  0, stream},
+                 "listing attention jobs", make_jobs, build);
+  }
+  plan.view.limit_base = space.limit_base;
+  plan.view.limits = build.space_limits;
+  plan.view.queries = build.space_queries;
+  for (const Tensor* list : {&space.device_queries, &space.device_limits}) {
+    if (list->defined()) plan.lists.push_back(*list);
+  }
   if (grids.count > 0) {
     grids.heads = build.heads;
-    grids.grids = cuda::device_data<FoundGrid>(lines.grids.view());
     grids.grid_heads = build.line_heads + build.line_count;
-    grids.limit_base = build.limit_base;
-    grids.first_row = rows.ordinals.front();
-    grids.first_query = queries.ordinals.front();
-    grids.job_rows = cut.job_rows;
-    grids.block_keys = cut.block_keys;
-    grids.segment_begin = static_cast<int64_t>(tiles * tile_segments);
-    grids.segments = build.segments + grids.segment_begin;
-    grids.queries =
-        reinterpret_cast<int32_t*>(make(static_cast<size_t>(grids.count) *
-                                        static_cast<size_t>(grids.query_count) * sizeof(int32_t)));
-    const size_t stride_bytes = heads.size() * sizeof(int32_t);
-    grids.strides = reinterpret_cast<int32_t*>(make(stride_bytes));
-    cuda::check(cudaMemsetAsync(grids.strides, 0, stride_bytes, stream), "clearing strides");
-    grids.full_jobs = jobs;
-    grids.other_jobs = build.jobs + line_jobs;
-    list_grid_tiles(context, grids);
-    plan.view.queries = grids.queries;
-    plan.head_strides = grids.strides;
+    add_grids(context, space, grids, cut, lines, build.segments,
+              static_cast<int64_t>(line_segments), jobs, build.jobs + line_jobs, plan);
   }
   plan.view.jobs = jobs;
   plan.view.segments = build.segments;
-  plan.view.limit_base = build.limit_base;
-  plan.view.next = reinterpret_cast<int32_t*>(make(sizeof(int32_t)));
   plan.passes = {CudaPass{0, static_cast<int64_t>(job_count), 0, 0}};
-  return plan;
+  if (two) {
+    plans.push_back(second_plan(context, space, queries, rows, heads, lines, told, out));
+  }
+  return plans;
 }
 
 }  // namespace kinora::cuda_attention

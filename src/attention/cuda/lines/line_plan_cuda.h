@@ -1,18 +1,21 @@
 // Line patterns as plans made on the device: bands that the host knows, and the strongest columns
 // and diagonals of a probe that the host never sees. The same sets as line_plan.h makes of the same
-// index, with tiles of 128 queries. Private to attention/.
+// index, with the tiles of a space (line_space.h). Private to attention/.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "attention/cuda/device_plan.h"
+#include "attention/cuda/lines/line_space.h"
 #include "attention/plan/line_plan.h"
 
 namespace kinora::cuda_attention {
 
 // What one head reads.
 struct LineHead {
+  int32_t absent = 0;  // 1: nothing, in this space
   // Bands: LineIndex's; the last `bottom` queries read everything.
   int32_t sink = 0;
   int32_t local = 0;
@@ -30,15 +33,20 @@ constexpr int32_t most_grid_phases = 16;
 // The largest stride of a grid on the device.
 constexpr int32_t most_grid_stride = 4096;
 
-// Whether the device makes the plan of such a grid. Left to the CPU are windows around queries that
-// lie a stride apart, and windows too small to close the gaps that horizontal lines leave.
+// Whether the device makes the plan of such a grid. Left to the CPU are windows too small to close
+// the gaps that horizontal lines leave.
 inline bool plans_grid(const GridLook& grid) {
   if (grid.phases > most_grid_phases || grid.stride > most_grid_stride) return false;
-  if (grid.slash != 0) return grid.local == 0;
+  if (grid.slash != 0) return true;
   return grid.local == 0 || grid.horizontal == 0 || grid.local > grid.phases;
 }
+// A window besides slashes: the lines run as a second plan, onto the result of the first. Tiles of
+// the first are of neighbours, as windows want them, those of the second of queries a stride apart.
+KINORA_HOST_DEVICE inline bool in_two_plans(const LineHead& head) {
+  return head.has_grid != 0 && head.grid.slash != 0 && head.grid.local > 0;
+}
 
-// A grid as it was found: LineIndex's, by row ordinals.
+// A grid as it was found: LineIndex's, by coordinates of rows.
 struct FoundGrid {
   int32_t stride;  // 0: the head has no grid
   int32_t local;
@@ -57,15 +65,17 @@ struct DeviceLines {
   Tensor grids;          // FoundGrid [heads], as bytes; undefined where no head has one
 };
 
-// Finds them: the attention of the last 64 queries, summed along columns and diagonals, of which
-// the largest are taken. Queries and rows are unbroken (device_plan.h).
-DeviceLines find_lines(const Context& context, const QueryView& queries, const RowSet& rows,
-                       float scale, std::span<const LineHead> heads);
+// Finds them: the attention of the last queries (LineSpace::probes), summed along columns and
+// diagonals, of which the largest are taken. `rows` are the space's (rows_of).
+DeviceLines find_lines(const Context& context, const LineSpace& space, const QueryView& queries,
+                       const RowSet& rows, float scale, std::span<const LineHead> heads);
 
-// A plan for all heads, in one launch. Queries and rows are unbroken; `lines` may be empty where no
-// head is probed. `out` only tells which kernel will run it.
-DevicePlan line_plan(const Context& context, const QueryView& queries, const RowSet& rows,
-                     std::span<const LineHead> heads, const DeviceLines& lines,
-                     const ConstTensorView& out);
+// Plans for all heads that are not absent, one launch each, to be run in turn onto one another: one
+// plan, or two where a head is in_two_plans. Heads with a grid want a space with adjacent queries;
+// `lines` may be empty where no head is probed. `out` only tells which kernel will run them.
+std::vector<DevicePlan> line_plans(const Context& context, const LineSpace& space,
+                                   const QueryView& queries, const RowSet& rows,
+                                   std::span<const LineHead> heads, const DeviceLines& lines,
+                                   const ConstTensorView& out);
 
 }  // namespace kinora::cuda_attention

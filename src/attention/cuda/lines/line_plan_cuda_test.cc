@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "attention/cuda/device_plan_test_support.h"
 #include "attention/cuda/device_test_support.h"
@@ -22,30 +21,15 @@ using cuda_attention::DeviceLines;
 using cuda_attention::DevicePlan;
 using cuda_attention::FoundGrid;
 using cuda_attention::LineHead;
+using cuda_attention::LineSpace;
 using testing::allowed;
 using testing::error_of;
 using testing::Expected;
+using testing::Kind;
 using testing::make_problem;
 using testing::PlacedProblem;
 using testing::Problem;
-
-// One problem for each kernel: Hopper's where there is one, the portable one, plain f32.
-struct Kind {
-  int64_t head_size;
-  DType type;
-};
-constexpr Kind kinds[] = {{128, DType::bf16}, {64, DType::bf16}, {40, DType::f32}};
-
-Problem problem_of(Random& random, const Kind& kind, int64_t queries, int64_t earlier) {
-  Problem problem = make_problem(random, {.queries = queries,
-                                          .earlier = earlier,
-                                          .heads = 6,
-                                          .kv_heads = 2,
-                                          .head_size = kind.head_size,
-                                          .dtype = kind.type});
-  testing::narrow_queries(problem);
-  return problem;
-}
+using testing::problem_of;
 
 // A grid of any kind that the device plans, its stride given or searched.
 GridLook random_grid(Random& random) {
@@ -139,6 +123,19 @@ bool any_probed(const std::vector<LineHead>& heads) {
                      [](const LineHead& head) { return head.probed != 0; });
 }
 
+// Queries and rows of a problem on the GPU as one space.
+LineSpace space_of(const Context& context, PlacedProblem& placed) {
+  LineSpace space = cuda_attention::whole_space(placed.queries(), placed.memory());
+  cuda_attention::upload(context, space);
+  return space;
+}
+
+DeviceLines lines_of(const Context& context, PlacedProblem& placed, float scale,
+                     const std::vector<LineHead>& heads) {
+  return cuda_attention::find_lines(context, space_of(context, placed), placed.queries(),
+                                    placed.memory(), scale, heads);
+}
+
 using CudaLines = testing::OnGpu;
 
 constexpr std::pair<int64_t, int64_t> sizes[] = {
@@ -146,19 +143,19 @@ constexpr std::pair<int64_t, int64_t> sizes[] = {
 
 TEST_F(CudaLines, PlansAreTheCpusAsSets) {
   KINORA_FRESH_RANDOM(random);
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     for (const auto& [queries, earlier] : sizes) {
       const Problem problem = problem_of(random, kind, queries, earlier);
       const std::vector<LineHead> heads = random_heads(random, 6);
       PlacedProblem placed(problem, device_, kind.type, kind.type);
       const Context context = placed.context(pool_);
       DeviceLines lines;
-      if (any_probed(heads)) {
-        lines = cuda_attention::find_lines(context, placed.queries(), placed.memory(),
-                                           problem.scale, heads);
-      }
-      const DevicePlan plan = cuda_attention::line_plan(context, placed.queries(), placed.memory(),
-                                                        heads, lines, placed.out());
+      if (any_probed(heads)) lines = lines_of(context, placed, problem.scale, heads);
+      const auto plans =
+          cuda_attention::line_plans(context, space_of(context, placed), placed.queries(),
+                                     placed.memory(), heads, lines, placed.out());
+      ASSERT_EQ(plans.size(), 1u);
+      const DevicePlan& plan = plans.front();
       const Plan expected = cpu_plan(problem, heads, lines);
       const Plan found = testing::host_plan(plan, 2, device_);
       for (int head = 0; head < 6; ++head) {
@@ -181,36 +178,15 @@ TEST_F(CudaLines, PlansAreTheCpusAsSets) {
   }
 }
 
-// Whatever only one of the two chose weighs as much as the weakest of the others.
-void expect_strongest(const std::vector<int32_t>& chosen, const std::vector<float>& weights,
-                      int32_t wanted, int32_t forced) {
-  const auto size = static_cast<int32_t>(weights.size());
-  forced = std::min(forced, size);
-  wanted = std::clamp(wanted, forced, size);
-  ASSERT_EQ(chosen.size(), static_cast<size_t>(wanted));
-  EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end()));
-  const std::set<int32_t> taken(chosen.begin(), chosen.end());
-  EXPECT_EQ(taken.size(), chosen.size());
-  for (int32_t i = 0; i < forced; ++i) EXPECT_TRUE(taken.count(i)) << i;
-  float weakest = std::numeric_limits<float>::infinity(), strongest_left = 0;
-  for (int32_t i = forced; i < size; ++i) {
-    float& bound = taken.count(i) ? weakest : strongest_left;
-    const float weight = weights[static_cast<size_t>(i)];
-    bound = taken.count(i) ? std::min(bound, weight) : std::max(bound, weight);
-  }
-  EXPECT_GE(weakest, strongest_left * 0.999f - 1e-9f);
-}
-
 TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
   KINORA_FRESH_RANDOM(random);
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     for (const auto& [queries, earlier] : sizes) {
       const Problem problem = problem_of(random, kind, queries, earlier);
       std::vector<LineHead> heads = random_heads(random, 6);
       heads[0] = {.probed = 1, .strongest = {20, 3, 30, 5}};
       PlacedProblem placed(problem, device_, kind.type, kind.type);
-      const DeviceLines lines = cuda_attention::find_lines(placed.context(pool_), placed.queries(),
-                                                           placed.memory(), problem.scale, heads);
+      const DeviceLines lines = lines_of(placed.context(pool_), placed, problem.scale, heads);
       const auto columns = testing::ints_of(lines.columns);
       const auto slashes = testing::ints_of(lines.slashes);
       const auto column_counts = testing::ints_of(lines.column_counts);
@@ -225,10 +201,10 @@ TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
         const Probe probe = probe_region(host, problem.queries(), problem.memory(), regions.at(0),
                                          static_cast<int>(head), problem.scale);
         const StrongestLines& wanted = heads[head].strongest;
-        expect_strongest(some_of(columns, head, heads.size(), column_counts[head]), probe.columns,
-                         wanted.columns, wanted.forced_columns);
-        expect_strongest(some_of(slashes, head, heads.size(), slash_counts[head]), probe.diagonals,
-                         wanted.slashes, wanted.forced_slashes);
+        testing::expect_strongest(some_of(columns, head, heads.size(), column_counts[head]),
+                                  probe.columns, wanted.columns, wanted.forced_columns);
+        testing::expect_strongest(some_of(slashes, head, heads.size(), slash_counts[head]),
+                                  probe.diagonals, wanted.slashes, wanted.forced_slashes);
       }
     }
   }
@@ -236,7 +212,7 @@ TEST_F(CudaLines, FindsWhatTheCpusProbeSees) {
 
 TEST_F(CudaLines, FindsTheGridsOfTheCpusSearch) {
   KINORA_FRESH_RANDOM(random);
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     for (const auto& [queries, earlier] : sizes) {
       const Problem problem = problem_of(random, kind, queries, earlier);
       std::vector<LineHead> heads(6);
@@ -245,8 +221,7 @@ TEST_F(CudaLines, FindsTheGridsOfTheCpusSearch) {
         head.grid = random_grid(random);
       }
       PlacedProblem placed(problem, device_, kind.type, kind.type);
-      const DeviceLines lines = cuda_attention::find_lines(placed.context(pool_), placed.queries(),
-                                                           placed.memory(), problem.scale, heads);
+      const DeviceLines lines = lines_of(placed.context(pool_), placed, problem.scale, heads);
       const auto found = testing::read_back(
           reinterpret_cast<const FoundGrid*>(lines.grids.view().raw()), 6, device_);
       const auto regions = cut_regions(Boundary::none, problem.queries(), problem.memory());
@@ -298,7 +273,7 @@ TEST_F(CudaLines, FindsTheGridsOfTheCpusSearch) {
 
 TEST_F(CudaLines, APlanOfTheHostRunsAgainAndAgain) {
   KINORA_FRESH_RANDOM(random);
-  for (const Kind& kind : kinds) {
+  for (const Kind& kind : testing::kernel_kinds) {
     const Problem problem = problem_of(random, kind, 333, 700);
     const Plan plan = testing::random_plan(random, problem);
     const Expected expected = testing::reference_of(problem, plan);
@@ -321,7 +296,7 @@ TEST_F(CudaLines, PoliciesAttendAsOnTheCpu) {
   options.frame_stride = 24;
   for (const char* name :
        {"a-shape:sink=40,local=2000", "tri-shape:sink=40,local=1000,bottom=2000", "sf-fixed",
-        "sf-strided", "a-shape:sink=40,local=2000,boundary=both", "grid:stride=24",
+        "sf-strided", "grid:stride=24",
         "grid:stride=24,phases=3,lines=hv", "grid:stride=7,lines=s",
         "grid:stride=40,phases=2,lines=vs", "vertical-slash:verticals=400,slashes=300,boundary=key",
         "a-shape:last=0+delta=7"}) {
