@@ -231,6 +231,7 @@ void MomoAttention::attend_on_gpu(const Context& context, int layer, const Query
 AttentionPolicy momo_policy() {
   MomoOptions initial;
   initial.query_stride = 0;  // depends on the frames
+  initial.k_exact = -1;      // all of them, however many
   std::vector<std::pair<std::string, TopKMethod>> methods;
   for (const TopKMethod method :
        {TopKMethod::exact, TopKMethod::tournament, TopKMethod::threshold, TopKMethod::hybrid}) {
@@ -244,8 +245,8 @@ AttentionPolicy momo_policy() {
                 "every Nth token is measured; auto: 16, or the next number that shares no factor "
                 "with the tokens of a frame")
       .count("k", &MomoOptions::k, {1}, "blocks that a measured token chooses")
-      .count("exact", &MomoOptions::k_exact, {},
-             "of these, how many the hybrid top-k finds exactly")
+      .count_or("exact", &MomoOptions::k_exact, {}, {"all", -1},
+                "of these, how many the hybrid top-k finds exactly; a GPU's plans want all")
       .count("keys", &MomoOptions::sparse_keys, {},
              "keys that a tile keeps of what its measured tokens chose")
       .flag("trim", &MomoOptions::trim, "0: a tile keeps all that they chose")
@@ -260,7 +261,7 @@ AttentionPolicy momo_policy() {
         if (momo.query_stride == 0) {
           momo.query_stride = spread_stride(MomoOptions().query_stride, options.frame_stride);
         }
-        momo.k_exact = std::min(momo.k_exact, momo.k);
+        momo.k_exact = momo.k_exact < 0 ? momo.k : std::min(momo.k_exact, momo.k);
         SparseOptions sparse = options.sparse;
         sparse.delta_stride = 0;  // it has its own
         return std::make_unique<MomoAttention>(momo, sparse);

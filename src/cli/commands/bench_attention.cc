@@ -104,7 +104,7 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
                              "vertical-slash:verticals=1000,slashes=1024",
                              "vertical-slash:verticals=1000,slashes=6144",
                              "momo:query-stride=16,k=64",
-                             "momo:query-stride=17,k=128,exact=128"};
+                             "momo:query-stride=17,k=128"};
   CLI::App* command =
       bench.add_subcommand("attention", "Measure one layer's attention on a GPU, dense and sparse");
   AttentionBenchOptions& options = flags->options;

@@ -11,6 +11,7 @@
 #include "attention/policies/policy.h"
 #include "attention/report.h"
 #include "attention/search/probe.h"
+#include "support/sanitized.h"
 
 namespace kinora {
 namespace {
