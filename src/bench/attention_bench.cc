@@ -10,6 +10,7 @@
 #include "attention/cuda/runner_cuda.h"
 #include "attention/policies/pattern_attention.h"
 #include "attention/policies/policy.h"
+#include "attention/policies/sparse_policy.h"
 #include "attention/report.h"
 #include "base/error.h"
 #include "base/gpu.h"
@@ -111,8 +112,15 @@ HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride) {
     throw Error(ErrorKind::usage, "a head of a mix is BOUNDARY/PATTERN, such as both/a-shape; '" +
                                       item + "' has no boundary");
   }
+  const std::string name = item.substr(0, slash);
+  const auto words = boundary_words();
+  const auto word = std::ranges::find(words, name, &std::pair<std::string, Boundary>::first);
+  if (word == words.end()) {
+    throw Error(ErrorKind::usage, "'" + item + "': no modality boundary is called '" + name +
+                                      "'; there are none, key, query and both");
+  }
   HeadChoice choice;
-  choice.boundary = parse_boundary(item.substr(0, slash));
+  choice.boundary = word->second;
   choice.patterns.push_back({{}, {}, parse_pattern(item.substr(slash + 1), frame_stride)});
   return choice;
 }

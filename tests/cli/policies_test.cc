@@ -133,6 +133,11 @@ TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
   expect_error(kinora({"bench", "overlap", "absent.mp4", "--random-weights", "--shape", "bundled",
                        "--tokens", "all,x"}),
                2, "--tokens 'x'");
+  for (const char* attention : {"x", "mminference"}) {
+    expect_error(kinora({"bench", "overlap", "absent.mp4", "--random-weights", "--shape", "bundled",
+                         "--attention", attention}),
+                 2, attention);
+  }
 }
 
 TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
@@ -141,6 +146,10 @@ TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
   expect_error(kinora({"bench", "attention", "--attention", "nonsense"}), 2, "nonsense");
   expect_error(kinora({"bench", "attention", "--attention", "mminference"}), 2, "table");
   expect_error(kinora({"bench", "attention", "--heads", "28", "--kv-heads", "5"}), 2, "28 heads");
+  expect_error(kinora({"bench", "attention", "--mix", "a-shape"}), 2, "BOUNDARY/PATTERN");
+  expect_error(kinora({"bench", "attention", "--mix", "some/a-shape"}), 2, "'some'");
+  expect_error(kinora({"bench", "attention", "--mix", "both/nonsense"}), 2, "nonsense");
+  expect_error(kinora({"bench", "attention", "--text", "256"}), 2, "--text 256");
   expect_error(kinora({"bench", "model", "--random-weights", "--attention", "mminference"}), 2,
                "table");
 }
