@@ -146,8 +146,7 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
       "Examples:\n"
       "  kinora bench attention --tokens 4096,32768,131072\n"
       "  kinora bench attention --tokens 1048576 --no-lists --attention momo\n"
-      "  kinora bench attention --text 16 --attention dense --mix both/grid:stride=256 "
-      "--mix none/vertical-slash");
+      "  kinora bench attention --text 16 --mix both/grid --mix none/vertical-slash");
   command->callback([&line, flags] { line.action = [flags] { return bench_attention(*flags); }; });
 }
 
