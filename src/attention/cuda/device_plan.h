@@ -54,7 +54,7 @@ DevicePlan upload_plan(const Context& context, Kernel kernel, const CudaPlan& pl
                        const CudaShape& shape);
 
 // The number of (query, head, row) triples that a plan computes, as attended_pairs counts them: one
-// u64 on the device. The lists of the plan are whole, not split.
+// u64 on the device. For plans made there: lists are whole, and the queries of a tile are in order.
 Tensor count_pairs(const Context& context, const DevicePlan& plan);
 
 // How many rows each query may read, for kernels: `base` + query where there is no list.

@@ -68,6 +68,47 @@ inline std::vector<int32_t> ints_of(const Tensor& tensor) {
   return {here.data<int32_t>(), here.data<int32_t>() + here.elements()};
 }
 
+// The queries of a job.
+inline std::vector<int32_t> queries_of(const CudaPlanView& view, const CudaJob& job,
+                                       Device device) {
+  if (job.listed != 0) {
+    return read_back(view.queries + job.query_begin + job.row_begin, job.rows, device);
+  }
+  std::vector<int32_t> queries;
+  for (int32_t row = 0; row < job.rows; ++row) {
+    queries.push_back(static_cast<int32_t>(job.query_begin + job.row_begin + row));
+  }
+  return queries;
+}
+
+// The rows in its list.
+inline std::vector<int32_t> keys_of(const CudaPlanView& view, const CudaJob& job, Device device) {
+  std::vector<int32_t> keys;
+  for (CudaSegment segment : read_back(view.segments + job.segment_begin, job.segments, device)) {
+    segment.trim(job.low, job.high);
+    if (segment.stride > 0) {
+      for (int64_t i = 0; i < segment.count; ++i) {
+        keys.push_back(static_cast<int32_t>(segment.begin + i * segment.stride));
+      }
+    } else if (segment.stride == piece_stride) {
+      for (const CudaPiece& piece :
+           read_back(view.pieces + segment.begin, segment.count / piece_keys, device)) {
+        for (int32_t i = 0; i < piece.count; ++i) {
+          const int32_t row = piece.begin + segment.shift + i;
+          if (row >= 0) keys.push_back(row);
+        }
+      }
+    } else {
+      const auto columns = read_back(view.gathered + segment.begin, segment.count, device);
+      const auto masks = read_back(view.masks + segment.shift, (segment.count + 31) / 32, device);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        if (masks[i / 32] >> i % 32 & 1u) keys.push_back(columns[i]);
+      }
+    }
+  }
+  return keys;
+}
+
 // Every job of an unsplit plan as a tile, its keys gathered.
 inline Plan host_plan(const cuda_attention::DevicePlan& device_plan, int32_t kv_heads,
                       Device device) {
@@ -77,46 +118,18 @@ inline Plan host_plan(const cuda_attention::DevicePlan& device_plan, int32_t kv_
   plan.query_count = device_plan.query_count;
   plan.row_count = device_plan.row_count;
   const CudaPlanView& view = device_plan.view;
-  const auto jobs = read_back(view.jobs, device_plan.passes.back().job_end, device);
-  for (const CudaJob& job : jobs) {
+  for (const CudaJob& job : read_back(view.jobs, device_plan.passes.back().job_end, device)) {
     if (job.rows == 0) continue;
     const auto query_begin = static_cast<int64_t>(plan.query_rows.size());
-    if (job.listed != 0) {
-      const auto listed =
-          read_back(view.queries + job.query_begin + job.row_begin, job.rows, device);
-      plan.query_rows.insert(plan.query_rows.end(), listed.begin(), listed.end());
-    }
-    for (int32_t row = 0; job.listed == 0 && row < job.rows; ++row) {
-      plan.query_rows.push_back(static_cast<int32_t>(job.query_begin + job.row_begin + row));
-    }
+    const auto queries = queries_of(view, job, device);
+    plan.query_rows.insert(plan.query_rows.end(), queries.begin(), queries.end());
     const auto gathered_begin = static_cast<int64_t>(plan.gathered.size());
-    for (CudaSegment segment : read_back(view.segments + job.segment_begin, job.segments, device)) {
-      segment.trim(job.low, job.high);
-      if (segment.stride > 0) {
-        for (int64_t i = 0; i < segment.count; ++i) {
-          plan.gathered.push_back(static_cast<int32_t>(segment.begin + i * segment.stride));
-        }
-      } else if (segment.stride == piece_stride) {
-        for (const CudaPiece& piece :
-             read_back(view.pieces + segment.begin, segment.count / piece_keys, device)) {
-          for (int32_t i = 0; i < piece.count; ++i) {
-            const int32_t row = piece.begin + segment.shift + i;
-            if (row >= 0) plan.gathered.push_back(row);
-          }
-        }
-      } else {
-        const auto columns = read_back(view.gathered + segment.begin, segment.count, device);
-        const auto masks = read_back(view.masks + segment.shift, (segment.count + 31) / 32, device);
-        for (size_t i = 0; i < columns.size(); ++i) {
-          if (masks[i / 32] >> i % 32 & 1u) plan.gathered.push_back(columns[i]);
-        }
-      }
-    }
+    const auto keys = keys_of(view, job, device);
+    plan.gathered.insert(plan.gathered.end(), keys.begin(), keys.end());
     plan.tiles.push_back({job.head, 1, 0, query_begin, static_cast<int64_t>(plan.query_rows.size()),
                           static_cast<int64_t>(plan.segments.size()),
                           static_cast<int64_t>(plan.segments.size()) + 1});
-    plan.segments.push_back(
-        {gathered_begin, static_cast<int64_t>(plan.gathered.size()) - gathered_begin, 0, true});
+    plan.segments.push_back({gathered_begin, static_cast<int64_t>(keys.size()), 0, true});
   }
   return plan;
 }
@@ -131,40 +144,12 @@ inline void add_reads(const cuda_attention::DevicePlan& device_plan, Device devi
   if (view.limits != nullptr) limits = read_back(view.limits, device_plan.query_count, device);
   for (const CudaJob& job : read_back(view.jobs, device_plan.passes.back().job_end, device)) {
     if (job.rows == 0) continue;
-    std::vector<int32_t> queries;
-    if (job.listed != 0) {
-      queries = read_back(view.queries + job.query_begin + job.row_begin, job.rows, device);
-    }
-    for (int32_t row = 0; job.listed == 0 && row < job.rows; ++row) {
-      queries.push_back(static_cast<int32_t>(job.query_begin + job.row_begin + row));
-    }
-    std::vector<int32_t> keys;
-    for (CudaSegment segment : read_back(view.segments + job.segment_begin, job.segments, device)) {
-      segment.trim(job.low, job.high);
-      if (segment.stride > 0) {
-        for (int64_t i = 0; i < segment.count; ++i) {
-          keys.push_back(static_cast<int32_t>(segment.begin + i * segment.stride));
-        }
-      } else if (segment.stride == piece_stride) {
-        for (const CudaPiece& piece :
-             read_back(view.pieces + segment.begin, segment.count / piece_keys, device)) {
-          for (int32_t i = 0; i < piece.count; ++i) {
-            keys.push_back(piece.begin + segment.shift + i);
-          }
-        }
-      } else {
-        const auto columns = read_back(view.gathered + segment.begin, segment.count, device);
-        const auto bits = read_back(view.masks + segment.shift, (segment.count + 31) / 32, device);
-        for (size_t i = 0; i < columns.size(); ++i) {
-          if (bits[i / 32] >> i % 32 & 1u) keys.push_back(columns[i]);
-        }
-      }
-    }
-    for (const int32_t query : queries) {
+    const auto keys = keys_of(view, job, device);
+    for (const int32_t query : queries_of(view, job, device)) {
       const int32_t own =
           limits.empty() ? view.limit_base + query : limits[static_cast<size_t>(query)];
       for (const int32_t key : keys) {
-        if (key < 0 || key >= own - job.back) continue;
+        if (key >= own - job.back) continue;
         const int64_t row =
             row_list.empty() ? row_begin + key : row_list.at(static_cast<size_t>(key));
         ++masks[static_cast<size_t>(job.head)][static_cast<size_t>(query * rows + row)];

@@ -8,6 +8,7 @@
 
 #include "attention/cuda/device_plan_test_support.h"
 #include "attention/cuda/device_test_support.h"
+#include "attention/cuda/lines/line_test_support.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/policies/policy.h"
 #include "attention/report.h"
@@ -31,43 +32,14 @@ using testing::PlacedProblem;
 using testing::Problem;
 using testing::problem_of;
 
-// A grid of any kind that the device plans, its stride given or searched.
-GridLook random_grid(Random& random) {
-  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
-  GridLook grid;
-  const int32_t shown = 1 + size(7);
-  grid.horizontal = shown & 1;
-  grid.vertical = shown >> 1 & 1;
-  grid.slash = shown >> 2 & 1;
-  grid.sink = size(2) * size(60);
-  grid.phases = 1 + size(2) * size(5);
-  grid.stride = size(2) * (1 + size(size(2) == 0 ? 30 : 700));
-  grid.most_stride = 8 + size(2) * size(300);
-  if (grid.slash == 0 && size(2) == 0) grid.local = grid.phases + 1 + size(200);
-  return grid;
-}
-
-// Heads that all differ: bands of some sizes, everything, strongest lines, and grids.
+// Heads that all differ; sometimes grids alone, sometimes none.
 std::vector<LineHead> random_heads(Random& random, int64_t count) {
-  std::vector<LineHead> heads(static_cast<size_t>(count));
-  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
-  // Sometimes grids alone, sometimes none.
+  std::vector<LineHead> heads;
   const int64_t grids = random.below(4);
-  for (LineHead& head : heads) {
-    if (grids == 3 || (grids > 0 && random.below(2) == 0)) {
-      head.probed = 1;
-      head.has_grid = 1;
-      head.grid = random_grid(random);
-      continue;
-    }
-    if (random.below(3) > 0) {
-      head.probed = 1;
-      head.strongest = {size(150), size(40), size(90), size(110)};
-      continue;
-    }
-    head.sink = size(3) * size(150);
-    head.local = size(3) * size(200);
-    head.bottom = size(4) == 0 ? 1 << 30 : size(2) * size(300);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool grid = grids == 3 || (grids > 0 && random.below(2) == 0);
+    heads.push_back(grid ? testing::random_grid_head(random, false)
+                         : testing::random_line_head(random));
   }
   return heads;
 }
@@ -216,10 +188,7 @@ TEST_F(CudaLines, FindsTheGridsOfTheCpusSearch) {
     for (const auto& [queries, earlier] : sizes) {
       const Problem problem = problem_of(random, kind, queries, earlier);
       std::vector<LineHead> heads(6);
-      for (LineHead& head : heads) {
-        head.probed = head.has_grid = 1;
-        head.grid = random_grid(random);
-      }
+      for (LineHead& head : heads) head = testing::random_grid_head(random, false);
       PlacedProblem placed(problem, device_, kind.type, kind.type);
       const DeviceLines lines = lines_of(placed.context(pool_), placed, problem.scale, heads);
       const auto found = testing::read_back(
@@ -296,8 +265,7 @@ TEST_F(CudaLines, PoliciesAttendAsOnTheCpu) {
   options.frame_stride = 24;
   for (const char* name :
        {"a-shape:sink=40,local=2000", "tri-shape:sink=40,local=1000,bottom=2000", "sf-fixed",
-        "sf-strided", "grid:stride=24",
-        "grid:stride=24,phases=3,lines=hv", "grid:stride=7,lines=s",
+        "sf-strided", "grid:stride=24", "grid:stride=24,phases=3,lines=hv", "grid:stride=7,lines=s",
         "grid:stride=40,phases=2,lines=vs", "vertical-slash:verticals=400,slashes=300,boundary=key",
         "a-shape:last=0+delta=7"}) {
     const bool plain = random.below(2) == 0;

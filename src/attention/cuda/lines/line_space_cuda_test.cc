@@ -7,6 +7,7 @@
 #include "attention/cuda/device_plan_test_support.h"
 #include "attention/cuda/device_test_support.h"
 #include "attention/cuda/lines/line_plan_cuda.h"
+#include "attention/cuda/lines/line_test_support.h"
 #include "attention/cuda/runner_cuda.h"
 #include "attention/policies/policy.h"
 #include "attention/report.h"
@@ -173,37 +174,15 @@ Plan defined_plan(const Problem& problem, const std::vector<LineSpace>& spaces,
   return builder.take();
 }
 
-GridLook random_grid(Random& random) {
-  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
-  GridLook grid;
-  const int32_t shown = 1 + size(7);
-  grid.horizontal = shown & 1;
-  grid.vertical = shown >> 1 & 1;
-  grid.slash = shown >> 2 & 1;
-  grid.sink = size(2) * size(60);
-  grid.phases = 1 + size(2) * size(5);
-  grid.stride = size(2) * (1 + size(size(2) == 0 ? 30 : 700));
-  grid.most_stride = 8 + size(2) * size(300);
-  grid.local = size(3) == 0 ? 0 : grid.phases + 1 + size(200);
-  return grid;
-}
-
 std::vector<LineHead> random_heads(Random& random, const LineSpace& space, int64_t absent) {
-  std::vector<LineHead> heads(static_cast<size_t>(head_count));
-  const auto size = [&](int64_t most) { return static_cast<int32_t>(random.below(most)); };
-  for (LineHead& head : heads) {
+  std::vector<LineHead> heads;
+  for (int64_t i = 0; i < head_count; ++i) {
     if (random.below(4) < absent) {
-      head.absent = 1;
+      heads.push_back({.absent = 1});
     } else if (space.adjacent && random.below(2) == 0) {
-      head.probed = head.has_grid = 1;
-      head.grid = random_grid(random);
-    } else if (random.below(3) > 0) {
-      head.probed = 1;
-      head.strongest = {size(150), size(40), size(90), size(110)};
+      heads.push_back(testing::random_grid_head(random, true));
     } else {
-      head.sink = size(3) * size(150);
-      head.local = size(3) * size(200);
-      head.bottom = size(4) == 0 ? 1 << 30 : size(2) * size(300);
+      heads.push_back(testing::random_line_head(random));
     }
   }
   return heads;
