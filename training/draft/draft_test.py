@@ -1,4 +1,5 @@
 """The steps of training against drafting one guess at a time, files, and the whole road in a minute on a CPU."""
+import json
 import os
 import pathlib
 import subprocess
@@ -8,7 +9,8 @@ import unittest
 
 import torch
 
-from training.draft import model as drafts, steps, tiny
+from training.draft import model as drafts, premise, steps, tiny, trees
+from training.tiny import batches, model as models
 from training.tiny.tokenizer import MODEL, Text
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -23,8 +25,11 @@ class Steps(unittest.TestCase):
         b = {k: torch.from_numpy(v) for k, v in tiny.make("test", shape, Text()).items()}
         self.rows = self.target.rows(shape, b)
 
-    def slow(self, n, t, ahead, see):
-        """Logits of `ahead` guesses of sample n after its branch row t was confirmed: one row at a time, as kinora drafts."""
+    def slow(self, n, t, ahead, see, path=None):
+        """Logits of `ahead` guesses of sample n after its branch row t was confirmed: one row at a time, as kinora drafts.
+
+        path: tokens to go on with; default: those that come next.
+        """
         r, d = self.rows, self.draft
         first = r.beginning
         seen = [i for i in range(int(r.limit[n, t])) if see or not r.visual[n, i]]
@@ -43,10 +48,11 @@ class Steps(unittest.TestCase):
             s = d.run(last, last_cos, last_sin, k, v, torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool))
             out.append(d.logits(s[0], self.target.head)[0])
             i = first + t + step + 1
-            if step + 1 == ahead or i >= r.high.shape[1]:
+            if step + 1 == ahead or (path is None and i >= r.high.shape[1]):
                 break
-            last = d.join(r.embeddings[n, i], s[0, 0])[None, None]
-            last_cos, last_sin = d.turns(r.positions[:, n:n + 1, i:i + 1])
+            token = r.embeddings[n, i] if path is None else self.target.head[path[step]]
+            last = d.join(token, s[0, 0])[None, None]
+            last_cos, last_sin = d.turns(r.positions[:, n:n + 1, first + t:first + t + 1] + step + 1)
             more = d.keys(last, last_cos, last_sin)
             k, v = torch.cat([k, more[0]], 2), torch.cat([v, more[1]], 2)
         return out
@@ -68,6 +74,45 @@ class Steps(unittest.TestCase):
                     torch.testing.assert_close(logits[at], expected, atol=2e-3, rtol=1e-3)
                     checked += 1
         self.assertGreater(checked, 40)
+
+    def slow_tree(self, n, t, shape, see):
+        """The kept paths of the tree below branch row t, every node by itself."""
+        found, level = {}, {(): 0.0}
+        for _ in range(shape.depth + 1):
+            newest = {}
+            for path in sorted(level, key=level.get, reverse=True)[:shape.width]:
+                best = self.slow(n, t, len(path) + 1, see, path)[-1].log_softmax(-1).topk(shape.width)
+                newest.update({path + (i,): level[path] + p for i, p in zip(best.indices.tolist(), best.values.tolist())})
+            found.update(newest)
+            level = newest
+        return set(sorted(found, key=found.get, reverse=True)[:shape.total - 1])
+
+    @torch.no_grad()
+    def test_trees_equal_one_node_at_a_time(self):
+        r = self.rows
+        for n, see, shape in ((0, True, trees.Shape(9, 2, 3)), (1, False, trees.Shape(9, 2, 3)), (0, False, trees.Shape(4, 2, 1))):
+            kept = trees.trees(self.draft, r, n, self.target.head, shape, see)
+            roots, said = trees.answer_rows(r, n)
+            self.assertEqual((len(kept), len(said)), (len(roots), len(roots)))
+            self.assertGreater(len(roots), 8)
+            for at in (0, 3, len(roots) - 1):
+                self.assertEqual(kept[at], self.slow_tree(n, int(roots[at]), shape, see))
+
+    @torch.no_grad()
+    def test_answers_of_trees_are_those_of_the_batch(self):
+        r = self.rows
+        for n in range(len(r.branch)):
+            roots, said = trees.answer_rows(r, n)
+            # The token after a root stands in the next row; the last one ends the answer.
+            following = r.embeddings[n, r.beginning + roots[1:]]
+            torch.testing.assert_close(following, torch.nn.functional.embedding(said[:-1], self.target.head))
+
+    def test_passes_of_an_answer(self):
+        kept = [{(5,), (5, 6)}, {(6,)}, {(9,)}, set(), {(4,), (4, 1), (4, 1, 2)}]
+        # Two right and one more, none right, the last one right.
+        self.assertEqual(trees.passes(kept, [5, 6, 7, 8, 4]), (5, 3))
+        self.assertEqual(trees.passes([set()] * 3, [1, 2, 3]), (3, 3))
+        self.assertEqual(trees.passes([{(1,), (1, 2), (1, 2, 3)}, set(), set()], [1, 2, 3]), (3, 1))
 
     @torch.no_grad()
     def test_unseen_visual_rows_do_not_matter(self):
@@ -92,6 +137,21 @@ class Steps(unittest.TestCase):
 
     def test_lengths_of_chains(self):
         self.assertAlmostEqual(steps.chain_length(torch.tensor([[8., 10.], [4., 8.], [0., 4.]])), 1 + .8 + .4)
+
+
+class Premise(unittest.TestCase):
+    @torch.no_grad()
+    def test_rows_that_are_never_hidden_change_nothing(self):
+        model = models.Model(models.read_config(MODEL)).eval().load(MODEL)
+        text, shape = Text(), batches.Shape(4, (4, 4), 2, 160, passages=70)
+        b = {k: torch.from_numpy(v) if hasattr(v, "dtype") else v for k, v in batches.make("test", shape, text, vary=False).items()}
+        visual = torch.randn(2, shape.visual_tokens, model.config.hidden)
+        is_visual = b["prefix_ids"] == text.video_pad
+        plain = model.branches(visual, b)
+        torch.testing.assert_close(premise.run(model, visual, b, is_visual, model.config.layers), plain)
+        blind = premise.run(model, visual, b, is_visual, 0)
+        self.assertFalse(torch.allclose(blind, plain, atol=0.1))
+        torch.testing.assert_close(premise.run(model, torch.randn_like(visual), b, is_visual, 0), blind)
 
 
 class Files(unittest.TestCase):
@@ -125,6 +185,15 @@ class Road(unittest.TestCase):
             resumed = run("--resume", "--visual", "raw", "--ahead", "1")
             self.assertEqual(resumed.returncode, 0, resumed.stderr[-2000:])
             self.assertIn("resumed after 6 steps", resumed.stdout)
+
+    def test_ablation(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-m", "training.draft.ablate", "--smoke", "--out", folder, "--arms", "MSD", "text only"], cwd=ROOT,
+                                  env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+            result = json.loads(pathlib.Path(folder, "ablation.json").read_text())
+            self.assertEqual({name: sorted(ways) for name, ways in result["accepted"].items()},
+                             {"MSD": ["text-anchored", "visual rows read"], "text only": ["text-anchored"]})
 
 
 if __name__ == "__main__":

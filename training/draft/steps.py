@@ -13,7 +13,7 @@ import torch.nn.functional as F
 @dataclasses.dataclass
 class Rows:
     """What is known of a batch; rows are [batch, beginning + branches]."""
-    embeddings: torch.Tensor  # [batch, rows, hidden] of the tokens
+    embeddings: torch.Tensor  # [batch, rows, hidden] of the tokens, visual ones as the target is given them
     high: torch.Tensor        # the same, the target's states of its second-to-last layer
     bridge: torch.Tensor      # the same, what stands for visual rows: the target's states of its middle layer, or its visual embeddings
     visual: torch.Tensor      # [batch, rows] bool

@@ -33,6 +33,11 @@ def make(seed, shape, text):
         s = batches.sample(rng, f"draft/{seed}/{shape.name}/{i}", shape, text, drill=True)
         s.branches.sort(key=lambda b: b[2][0].skill != "caption")  # long answers first: they are what drafts are for
         made.append(s)
+    return collated(made, shape, text)
+
+
+def collated(made, shape, text):
+    """Samples as a batch, with what a draft wants to know of them."""
     b = batches.collate(made, shape, text)
     b["text_before"] = _text_before(b["prefix_ids"], text)
     b["first_visual"] = np.array([s.visual_rows[0] if len(s.visual_rows) else len(s.prefix.ids) for s in made], np.int64)
@@ -110,12 +115,10 @@ class Tiny:
         ids = torch.cat([b["prefix_ids"], b["ids"]], 1)
         is_visual = torch.zeros(ids.shape, dtype=torch.bool, device=self.device)
         is_visual[:, :prefix] = (b["prefix_ids"] == self.text.image_pad) | (b["prefix_ids"] == self.text.video_pad)
-        stands = taps[middle]
-        if bridge == "raw":
-            stands = torch.zeros_like(stands)
-            stands.view(-1, stands.shape[-1])[:] = 0
-            for n in range(batch):
-                stands[n, b["visual_rows"][n] - n * prefix] = visual[n].to(stands.dtype)
+        embeddings = self.model.embed(ids).to(self.dtype)
+        row = b["visual_rows"].reshape(-1)
+        row = torch.div(row, prefix, rounding_mode="floor") * ids.shape[1] + row % prefix
+        embeddings.view(-1, embeddings.shape[-1])[row] = visual.reshape(-1, visual.shape[-1]).to(self.dtype)
         place = torch.arange(b["ids"].shape[1], device=self.device)
         first = torch.ones_like(b["branch"], dtype=torch.bool)
         first[:, 1:] = b["branch"][:, 1:] != b["branch"][:, :-1]
@@ -127,6 +130,6 @@ class Tiny:
         picked = wanted.reshape(-1)
         target = torch.log_softmax(self.model.logits(x[picked]), -1)
         positions = torch.cat([b["prefix_positions"], b["positions"].unsqueeze(0).expand(3, -1, -1)], 2)
-        return steps.Rows(self.model.embed(ids).to(self.dtype), taps[self.layers - 2], stands, is_visual,
+        return steps.Rows(embeddings, taps[self.layers - 2], embeddings if bridge == "raw" else taps[middle], is_visual,
                           torch.cat([b["text_before"][:, :prefix], before], 1), positions, b["branch"], b["limit"], wanted, target,
                           b["said"].reshape(-1)[picked])

@@ -9,7 +9,6 @@ target's middle layer) and must do without in the others, as it will in kinora. 
 """
 import argparse
 import json
-import math
 import multiprocessing
 import os
 import pathlib
@@ -19,7 +18,7 @@ import time
 import torch
 
 from training.draft import model as drafts, steps, tiny
-from training.tiny.muon import Muon
+from training.draft.learner import Learner
 from training.tiny.tokenizer import MODEL
 
 
@@ -40,14 +39,9 @@ class Trainer:
         torch.manual_seed(a.seed)
         torch.set_float32_matmul_precision("high")
         self.target = tiny.Tiny(a.target, a.device, torch.bfloat16 if self.cuda else torch.float32)
-        self.draft = self.target.draft(a.target)
-        self.head = self.target.head
-        self.elapsed, self.step, self.rng = 0.0, 0, random.Random(a.seed)
-        parameters = dict(self.draft.named_parameters())
-        self.matrices = [p for p in parameters.values() if p.dim() == 2]
-        self.muon = Muon([dict(params=self.matrices, scale=1, weight_decay=0.01)])
-        self.adam = torch.optim.AdamW([p for p in parameters.values() if p.dim() < 2], betas=(0.9, 0.98), weight_decay=0.0)
-        self.rate = torch.zeros((), device=self.device)
+        self.learner = Learner(self.target.draft(a.target), a.peak, a.low)
+        self.draft, self.head = self.learner.draft, self.target.head
+        self.elapsed, self.rng = 0.0, random.Random(a.seed)
         if a.resume and self.state_file.exists():
             self.restore()
         self.log(f"{sum(p.numel() for p in self.draft.parameters()) / 1e6:.2f}M parameters, {self.device}")
@@ -63,37 +57,19 @@ class Trainer:
 
     def save(self):
         drafts.save(self.draft, self.out / "draft")
-        state = dict(draft=self.draft.state_dict(), adam=self.adam.state_dict(), muon=[s[1] for s in self.muon.stacks],
-                     sizes=self.draft.sizes, elapsed=self.elapsed, step=self.step)
+        state = dict(self.learner.state(), elapsed=self.elapsed)
         torch.save(state, self.state_file.with_suffix(".new"))
         os.replace(self.state_file.with_suffix(".new"), self.state_file)
 
     def restore(self):
         state = torch.load(self.state_file, map_location=self.device)
-        self.draft.load_state_dict(state["draft"])
-        self.draft.sizes = state["sizes"]
-        self.adam.load_state_dict(state["adam"])
-        for (_, buffer, _, _), saved in zip(self.muon.stacks, state["muon"]):
-            buffer.copy_(saved)
-        self.elapsed, self.step = state["elapsed"], state["step"]
+        self.learner.restore(state)
+        self.elapsed = state["elapsed"]
         self.log(f"resumed after {self.step} steps, {self.elapsed:.0f} s")
 
-    def update(self, loss, progress):
-        a = self.a
-        rate = (a.low + (a.peak - a.low) * 0.5 * (1 + math.cos(math.pi * progress))) * min(1, (self.step + 1) / 100)
-        for p in self.draft.parameters():
-            p.grad = None
-        loss.backward()
-        for p in self.draft.parameters():
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        torch.nn.utils.clip_grad_norm_(self.draft.parameters(), 1.0)
-        self.rate.fill_(rate)
-        for g in self.adam.param_groups:
-            g["lr"] = rate
-        self.adam.step()
-        self.muon.step(self.rate)
-        self.step += 1
+    @property
+    def step(self):
+        return self.learner.step
 
     def train(self):
         a = self.a
@@ -110,7 +86,7 @@ class Trainer:
             if rows.wanted.any():
                 see = a.visual != "none" and stage == "visual" and self.rng.random() < a.seen_share
                 loss, found = steps.loss_of(self.draft, rows, self.head, a.ahead, see)
-                self.update(loss, progress)
+                self.learner.update(loss, progress)
                 if not see:
                     hit += found
                 losses.append(loss.detach())
