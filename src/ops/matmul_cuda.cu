@@ -49,7 +49,7 @@ void matmul(const Context& context, const MatmulWork& work) {
     }
   } else if (matmul_stream(context, work, false)) {
     return;
-  } else if (m <= skinny_rows && skinny_fits(context, work)) {
+  } else if (skinny_fits(context, work)) {
     return matmul_skinny(context, work, false);
   }
   if (work.a.size(1) > 0 && matmul_blas(context, rest)) return;
@@ -63,9 +63,7 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
   const MatmulWork work{a, weight, bias, out, false};
   if (a.dtype() == DType::f32 && a.size(0) <= few_rows) return matmul_few_f32(context, work, true);
   if (matmul_stream(context, work, true)) return;
-  if (a.dtype() == DType::bf16 && a.size(0) <= skinny_rows && skinny_fits(context, work)) {
-    return matmul_skinny(context, work, true);
-  }
+  if (skinny_fits(context, work)) return matmul_skinny(context, work, true);
   Tensor both(out.dtype(), {a.size(0), 2 * n}, context.device);
   matmul(context, {a, weight, bias, both, false});
   silu_mul(context, both.view().columns(0, n), both.view().columns(n, n), out);

@@ -7,7 +7,7 @@ namespace kinora::cuda {
 
 // bf16 by bf16, up to `skinny_rows` rows of a: the weights are read once, at memory speed. `gated`
 // pairs row n of the weights with row n + out.size(1), as gated_matmul does.
-constexpr int64_t skinny_rows = 8;
+constexpr int64_t skinny_rows = 16;
 bool skinny_fits(const Context& context, const MatmulWork& work);
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
 

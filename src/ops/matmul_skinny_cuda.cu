@@ -1,7 +1,9 @@
-// Products with few rows, where reading the weights is all the work. A block takes 16 or 32 rows of
-// the weights and streams them, with the same columns of a, through a ring in shared memory; its
-// eight warps share the columns and add up at the end. The tensor cores do the arithmetic: sixteen
-// rows of weights times eight rows of a, some of them empty, cost nothing compared with reading.
+// Products with few rows, where reading the weights is all the work. A block takes up to 16 or 32
+// rows of the weights and streams them, with the same columns of a, through a ring in shared
+// memory; its eight warps share the columns and add up at the end. The tensor cores do the
+// arithmetic: sixteen rows of weights times eight rows of a, some of them empty, cost nothing
+// compared with reading. Where all blocks run at once, each takes the same number of rows, whatever
+// it is.
 #include "ops/matmul_cuda.h"
 #include "ops/matmul_parts_cuda.cuh"
 
@@ -20,6 +22,7 @@ struct SkinnyShape {
   DType bias_type;
   bool accumulate;
   int m;
+  int outputs;  // of a block
   int64_t n, k, a_stride, weight_stride, out_stride;
 };
 
@@ -52,53 +55,61 @@ __device__ __forceinline__ uint32_t place(int row, int piece) {
   return static_cast<uint32_t>(row * row_bytes + ((piece ^ (row & 7)) << 4));
 }
 
-constexpr int most_rows = 8;  // of a
-
-// Below 99 KiB, which every card from sm_80 on has.
-template <int Rows>
-constexpr int skinny_stages = Rows == 16 ? 8 : 4;
-template <int Rows>
-constexpr size_t skinny_stage_bytes = size_t{Rows + most_rows} * row_bytes;
-template <int Rows>
-constexpr size_t skinny_shared_bytes = skinny_stages<Rows>* skinny_stage_bytes<Rows>;
+// Below 99 KiB, which every card from sm_80 on has. Width: rows of a, 8 or 16.
+template <int Rows, int Width>
+constexpr int skinny_stages = Rows == 16 ? (Width == 8 ? 8 : 6) : 4;
+template <int Rows, int Width>
+constexpr size_t skinny_stage_bytes = size_t{Rows + Width} * row_bytes;
+template <int Rows, int Width>
+constexpr size_t skinny_shared_bytes =
+    size_t{skinny_stages<Rows, Width>} * skinny_stage_bytes<Rows, Width>;
 
 // gated: half of the rows are those of gate, the others the same rows of up. The first
 // stages of the weights are asked for before the kernel that makes `a` has ended.
-template <int Rows, bool gated, typename Out>
+template <int Rows, int Width, bool gated, typename Out>
 __global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape, Out* out) {
-  constexpr int stages = skinny_stages<Rows>;
+  constexpr int stages = skinny_stages<Rows, Width>;
   constexpr int row_tiles = Rows / 16;
-  constexpr int groups = warps / row_tiles;   // warps that share the columns of a row tile
-  constexpr int steps = chunk / 16 / groups;  // products of a warp in a stage
-  constexpr int outputs = gated ? Rows / 2 : Rows;
+  constexpr int groups = warps / row_tiles;      // warps that share the columns of a row tile
+  constexpr int steps = chunk / 16 / groups;     // products of a warp in a stage
+  constexpr int most = gated ? Rows / 2 : Rows;  // outputs of a block
   extern __shared__ __align__(128) char memory[];
   let_next_start();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int tile = warp % row_tiles, group = warp / row_tiles;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * outputs;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * shape.outputs;
   const auto columns = static_cast<int>(shape.k);
   const int chunks = (columns + chunk - 1) / chunk;
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const auto stage_at = [&](int number) {
-    return shared +
-           static_cast<uint32_t>(number % stages) * static_cast<uint32_t>(skinny_stage_bytes<Rows>);
+    return shared + static_cast<uint32_t>(number % stages) *
+                        static_cast<uint32_t>(skinny_stage_bytes<Rows, Width>);
   };
+  // A warp brings whole rows: lane by lane the pieces of row `warp`, of the one eight below it, …
+  static_assert(pieces == 32);
+  const __nv_bfloat16* row_start[Rows / warps];  // null: there is none
+#pragma unroll
+  for (int i = 0; i < Rows / warps; ++i) {
+    const int row = warp + i * warps;
+    const int64_t own = first + row % most;
+    const bool inside = row % most < shape.outputs && own < shape.n;
+    const int64_t from = row / most * shape.n + own;
+    row_start[i] = inside ? shape.weight + from * shape.weight_stride : nullptr;
+  }
   const auto fetch_weights = [&](int number) {
     if (number >= chunks) return;
+    const int column = number * chunk + lane * 8;
 #pragma unroll
-    for (int i = thread; i < Rows * pieces; i += 32 * warps) {
-      const int row = i / pieces, piece = i % pieces, column = number * chunk + piece * 8;
-      const int64_t own = first + row % outputs;
-      const bool inside = own < shape.n && column < columns;
-      const int64_t from = (row / outputs * shape.n + own) * shape.weight_stride + column;
-      copy_sixteen(stage_at(number) + place(row, piece), shape.weight + (inside ? from : 0),
-                   inside ? 16 : 0);
+    for (int i = 0; i < Rows / warps; ++i) {
+      const bool inside = row_start[i] != nullptr && column < columns;
+      copy_sixteen(stage_at(number) + place(warp + i * warps, lane),
+                   inside ? row_start[i] + column : shape.weight, inside ? 16 : 0);
     }
   };
   const auto fetch_rows = [&](int number) {
     if (number < chunks) {
 #pragma unroll
-      for (int i = thread; i < most_rows * pieces; i += 32 * warps) {
+      for (int i = thread; i < Width * pieces; i += 32 * warps) {
         const int row = i / pieces, piece = i % pieces, column = number * chunk + piece * 8;
         const bool inside = row < shape.m && column < columns;
         copy_sixteen(stage_at(number) + Rows * row_bytes + place(row, piece),
@@ -111,7 +122,7 @@ __global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape
   wait_for_previous();
   for (int i = 0; i < stages - 1; ++i) fetch_rows(i);
 
-  float sum[4] = {};
+  float sum[Width / 8][4] = {};
   for (int number = 0; number < chunks; ++number) {
     asm volatile("cp.async.wait_group %0;" ::"n"(stages - 2) : "memory");
     __syncthreads();  // all have the stage, and all are through with the one before it
@@ -123,33 +134,36 @@ __global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape
       const int piece = (group * steps + step) * 2;
       uint32_t left[4], right[4];
       load_four(left, weights + place(tile * 16 + lane % 16, piece + lane / 16));
-      // Lanes 0 to 15 name the two matrices of a; the others name them again.
-      load_four(right, rows + place(lane % 8, piece + lane / 8 % 2));
-      multiply(sum, left, right[0], right[1]);
+      // Lanes 0 to 15 name the two matrices of eight rows of a; the others those of the next eight,
+      // or the same again.
+      load_four(right, rows + place((lane / 16 * 8 + lane % 8) % Width, piece + lane / 8 % 2));
+      multiply(sum[0], left, right[0], right[1]);
+      if constexpr (Width == 16) multiply(sum[1], left, right[2], right[3]);
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
-  auto* sums = reinterpret_cast<float*>(memory);  // [groups, most_rows, Rows]
+  auto* sums = reinterpret_cast<float*>(memory);  // [groups, Width, Rows]
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const int row = tile * 16 + lane / 4 + j / 2 * 8, column = lane % 4 * 2 + j % 2;
-    sums[(group * most_rows + column) * Rows + row] = sum[j];
+  for (int j = 0; j < Width / 2; ++j) {
+    const int row = tile * 16 + lane / 4 + j / 2 % 2 * 8;
+    const int column = j / 4 * 8 + lane % 4 * 2 + j % 2;
+    sums[(group * Width + column) * Rows + row] = sum[j / 4][j % 4];
   }
   __syncthreads();
-  for (int i = thread; i < most_rows * outputs; i += 32 * warps) {
-    const int column = i % outputs, row = i / outputs;
+  for (int i = thread; i < Width * shape.outputs; i += 32 * warps) {
+    const int column = i % shape.outputs, row = i / shape.outputs;
     if (row >= shape.m || first + column >= shape.n) continue;
     const auto total = [&](int at) {
       float all = 0;
 #pragma unroll
-      for (int g = 0; g < groups; ++g) all += sums[(g * most_rows + row) * Rows + at];
+      for (int g = 0; g < groups; ++g) all += sums[(g * Width + row) * Rows + at];
       return all;
     };
     float value = total(column) + bias_of(shape.bias, shape.bias_type, first + column);
     if constexpr (gated) {
       const float up =
-          total(outputs + column) + bias_of(shape.bias, shape.bias_type, shape.n + first + column);
+          total(most + column) + bias_of(shape.bias, shape.bias_type, shape.n + first + column);
       value = value / (1.0f + __expf(-value)) * up;
     }
     Out* target = out + row * shape.out_stride + first + column;
@@ -213,9 +227,13 @@ bool rows_take_sixteen_bytes(const ConstTensorView& view) {
 }  // namespace
 
 bool skinny_fits(const Context& context, const MatmulWork& work) {
-  return skinny_shared_bytes<16> <= most_shared_memory(context) && work.a.dtype() == DType::bf16 &&
-         work.weight.dtype() == DType::bf16 && work.a.size(1) % 8 == 0 &&
-         rows_take_sixteen_bytes(work.a) && rows_take_sixteen_bytes(work.weight);
+  // With more than eight rows and so many columns the library is faster.
+  const int64_t m = work.out.size(0), n = work.out.size(1);
+  if (m > skinny_rows || (m > 8 && n > 32768)) return false;
+  return skinny_shared_bytes<32, 16> <= most_shared_memory(context) &&
+         work.a.dtype() == DType::bf16 && work.weight.dtype() == DType::bf16 &&
+         work.a.size(1) % 8 == 0 && rows_take_sixteen_bytes(work.a) &&
+         rows_take_sixteen_bytes(work.weight);
 }
 
 namespace {
@@ -241,25 +259,29 @@ SkinnyShape skinny_shape(const MatmulWork& work) {
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   const int64_t m = work.out.size(0), n = work.out.size(1);
   if (m == 0 || n == 0) return;
-  const SkinnyShape shape = skinny_shape(work);
+  SkinnyShape shape = skinny_shape(work);
   const cudaStream_t stream = enter(context);
-  const auto run = [&]<int Rows, bool Gated, typename Out>(Out) {
-    constexpr size_t bytes = skinny_shared_bytes<Rows>;
-    const auto kernel = skinny_kernel<Rows, Gated, Out>;
+  const auto run = [&]<int Rows, int Width, bool Gated, typename Out>(Out) {
+    constexpr size_t bytes = skinny_shared_bytes<Rows, Width>;
+    const auto kernel = skinny_kernel<Rows, Width, Gated, Out>;
     check(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "preparing a product");
-    launch_early({blocks_for(n, Gated ? Rows / 2 : Rows), 32 * warps, bytes, stream}, "matmul",
-                 kernel, shape, device_data<Out>(work.out));
+    launch_early({blocks_for(n, shape.outputs), 32 * warps, bytes, stream}, "matmul", kernel, shape,
+                 device_data<Out>(work.out));
   };
-  // Few rows of weights make few blocks: then smaller ones.
-  const bool small =
-      blocks_for(n, 32) < 3u * static_cast<unsigned int>(multiprocessors(context.device.index));
+  // Blocks that run at once.
+  const int64_t slots = int64_t{2} * multiprocessors(context.device.index);
+  const int most = gated || n <= 16 * slots ? 16 : 32;
+  shape.outputs = static_cast<int>(blocks_for(n, slots * blocks_for(n, most * slots)));
   with_activation(work.out.dtype(), [&]<typename Out>(Out type) {
-    if (gated) return run.template operator()<32, true>(type);
-    if (small) return run.template operator()<16, false>(type);
-    run.template operator()<32, false>(type);
+    const auto wide = [&]<int Width>() {
+      if (gated) return run.template operator()<32, Width, true>(type);
+      if (most == 16) return run.template operator()<16, Width, false>(type);
+      run.template operator()<32, Width, false>(type);
+    };
+    m <= 8 ? wide.template operator()<8>() : wide.template operator()<16>();
   });
 }
 
