@@ -1,5 +1,8 @@
 #include "bench/stream_bench.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,6 +11,7 @@
 #include <utility>
 
 #include "attention/policies/dense.h"
+#include "base/files/archive.h"
 #include "base/gpu.h"
 #include "base/random.h"
 #include "bench/median_seconds.h"
@@ -59,9 +63,8 @@ class Watching {
         settings_(settings),
         counter_(model.positions()),
         runner_(model.decoder().runner(context)) {
-    RowLayout layout = model.info().rows;
-    layout.dtype = DType::bf16;
-    memory_ = make_memory(memory, {layout, context.device, {}});
+    name_ = memory;
+    memory_ = empty_memory();
     VisualSource source;
     source.size = {settings.side, settings.side};
     source.frames = settings.frames;
@@ -119,8 +122,9 @@ class Watching {
     std::unique_ptr<PositionCounter> counter;
     int32_t newest = 0;
   };
-  Answer ask() {
-    Answer answer{memory_->fork(memory_->mark()), counter_->clone()};
+  Answer ask() { return ask(memory_->fork(memory_->mark())); }
+  Answer ask(std::unique_ptr<Memory> memory) {
+    Answer answer{std::move(memory), counter_->clone()};
     std::vector<TokenInfo> tokens;
     answer.counter->text(settings_.question_tokens, tokens);
     answer.newest = forward(*answer.memory, tokens, 5, true);
@@ -132,7 +136,26 @@ class Watching {
     answer.newest = forward(*answer.memory, tokens, answer.newest);
   }
 
+  // Returns the file's bytes.
+  int64_t save(const std::string& path) const {
+    ArchiveWriter out(path);
+    memory_->save(memory_->mark(), out);
+    out.commit();
+    return out.bytes();
+  }
+  // As a session opens it: a memory that reads few rows waits with the others.
+  std::unique_ptr<Memory> reopen(const std::string& path) const {
+    std::unique_ptr<Memory> memory = empty_memory();
+    memory->load(context_, Archive::open(path), Loading::whole);
+    return memory;
+  }
+
  private:
+  std::unique_ptr<Memory> empty_memory() const {
+    RowLayout layout = model_.info().rows;
+    layout.dtype = DType::bf16;
+    return make_memory(name_, {layout, context_.device, {}});
+  }
   // A question comes as embeddings, as in a session.
   int32_t forward(Memory& memory, std::vector<TokenInfo> tokens, int32_t id = 5,
                   bool question = false) {
@@ -162,10 +185,39 @@ class Watching {
   std::unique_ptr<PositionCounter> counter_;
   std::unique_ptr<DecoderRunner> runner_;
   DenseAttention attention_;
+  std::string name_;
   std::unique_ptr<Memory> memory_;
   int64_t frames_ = 0;
   std::deque<Tensor> ready_;  // pixels of the next groups
 };
+
+// What the system still has of a file in memory is dropped, so that it is read from the disk.
+void forget(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  static_cast<void>(::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED));
+  ::close(file);
+}
+
+ReopenedFigure measure_reopening(const Context& context, Watching& watching,
+                                 const StreamSettings& settings) {
+  ReopenedFigure figure;
+  const int32_t expected = watching.ask().newest;
+  const auto begin = Clock::now();
+  figure.bytes = watching.save(settings.file);
+  figure.save_seconds = seconds_since(begin);
+  for (int64_t i = 0; i < settings.questions; ++i) {
+    forget(settings.file);
+    const auto opening = Clock::now();
+    std::unique_ptr<Memory> memory = watching.reopen(settings.file);
+    synchronize(context);
+    figure.open_seconds.push_back(seconds_since(opening));
+    const Watching::Answer answer = watching.ask(std::move(memory));
+    figure.first_token.push_back(seconds_since(opening));
+    figure.same = figure.same && answer.newest == expected;
+  }
+  return figure;
+}
 
 }  // namespace
 
@@ -259,6 +311,7 @@ StreamFigure bench_stream(const Context& context, const Model& model, const std:
     moment.token_seconds /= static_cast<double>(std::max<int64_t>(1, tokens));
     figure.moments.push_back(std::move(moment));
   }
+  if (!settings.file.empty()) figure.reopened = measure_reopening(context, watching, settings);
   // The stream goes on while questions are answered.
   int64_t frames = 0;
   double taken = 0;

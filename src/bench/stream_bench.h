@@ -23,6 +23,16 @@ struct StreamSettings {
   int64_t questions = 5;  // at each moment
   int64_t moments = 4;    // at which questions are asked: the last at the end, each at twice the
                           // frames of the one before
+  std::string file;       // the memory is saved here in the end and opened again; empty: not
+};
+
+// What a saved memory costs and saves. Every time the file is read from the disk anew.
+struct ReopenedFigure {
+  int64_t bytes = 0;
+  double save_seconds = 0;
+  std::vector<double> open_seconds;
+  std::vector<double> first_token;  // from opening on
+  bool same = true;                 // the answers began as those of the memory that was saved
 };
 
 // Questions after some frames.
@@ -44,6 +54,7 @@ struct StreamFigure {
   double busy_frames_per_second = 0;
   // Of a question that comes when a group has just begun, so that it waits for all of it.
   std::vector<double> busy_first_token;
+  ReopenedFigure reopened;
 
   double frames_per_second(const StreamSettings& settings) const {
     return static_cast<double>(settings.frames) / (vision_seconds + prefill_seconds);

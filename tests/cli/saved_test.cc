@@ -69,6 +69,28 @@ TEST_F(Saved, IsIndexedOnceAndAskedAnyTime) {
   EXPECT_EQ(shell("$KINORA library --json").out, "[]\n");
 }
 
+TEST_F(Saved, TheBenchOpensWhatItSaved) {
+  const Finished run = shell(
+      "$KINORA bench stream --random-weights --shape bundled --device cpu --side 56 --frames 16 "
+      "--frames-per-group 8 --questions 2 --moments 1 --answer-tokens 2 --json "
+      "--memory mosaic:rows=16,window=8 --memory flat --reopen stream.kinora");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto memories = nlohmann::json::parse(run.out).at("memories");
+  ASSERT_EQ(memories.size(), 2);
+  for (const auto& memory : memories) {
+    const auto& reopened = memory.at("reopened");
+    EXPECT_EQ(reopened.at("same_answer"), true) << memory.at("memory");
+    EXPECT_EQ(reopened.at("first_token").size(), 2);
+    EXPECT_GT(reopened.at("bytes"), 0);
+  }
+  // The last one is still there.
+  EXPECT_EQ(std::filesystem::file_size(file("stream.kinora")),
+            memories[1].at("reopened").at("bytes"));
+  expect_error(shell("$KINORA bench stream --random-weights --shape bundled --device cpu --side 56 "
+                     "--frames 8 --frames-per-group 8 --reopen absent/stream.kinora"),
+               3, "cannot write absent/stream.kinora");
+}
+
 TEST_F(Saved, RefusesWhatDoesNotFit) {
   ASSERT_EQ(shell("$KINORA index clip.mp4 -o fit.kinora -q -m " + model).code, 0);
   expect_error(shell("$KINORA ask fit.kinora What? --memory mosaic"), 2, "--memory");

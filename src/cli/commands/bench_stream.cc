@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/archive.h"
 #include "base/gpu.h"
 #include "bench/shapes.h"
 #include "bench/stream_bench.h"
@@ -51,13 +52,34 @@ nlohmann::json to_json(const StreamFigure& figure, const StreamSettings& setting
                        {"file_bytes_wanted", moment.fetched.wanted},
                        {"file_bytes_late", moment.fetched.late}});
   }
-  return {{"memory", figure.memory},
-          {"frames_per_s", figure.frames_per_second(settings)},
-          {"vision_seconds", figure.vision_seconds},
-          {"prefill_seconds", figure.prefill_seconds},
-          {"moments", moments},
-          {"busy_frames_per_s", figure.busy_frames_per_second},
-          {"busy_first_token", figure.busy_first_token}};
+  nlohmann::json out = {{"memory", figure.memory},
+                        {"frames_per_s", figure.frames_per_second(settings)},
+                        {"vision_seconds", figure.vision_seconds},
+                        {"prefill_seconds", figure.prefill_seconds},
+                        {"moments", moments},
+                        {"busy_frames_per_s", figure.busy_frames_per_second},
+                        {"busy_first_token", figure.busy_first_token}};
+  if (!settings.file.empty()) {
+    const ReopenedFigure& reopened = figure.reopened;
+    out["reopened"] = {{"bytes", reopened.bytes},
+                       {"save_seconds", reopened.save_seconds},
+                       {"open_seconds", reopened.open_seconds},
+                       {"first_token", reopened.first_token},
+                       {"same_answer", reopened.same}};
+  }
+  return out;
+}
+
+void print_reopened(const StreamFigure& figure) {
+  const ReopenedFigure& reopened = figure.reopened;
+  const double first = median(reopened.first_token), open = median(reopened.open_seconds);
+  const double rate = static_cast<double>(reopened.bytes) / 1e9;
+  fmt::print(
+      "  saved in {:.1f} s ({}, {:.2f} GB/s); opened again in {:.3f} s ({:.2f} GB/s), first token "
+      "after {:.3f} s: {:.0f} times sooner than taking the frames in; answers begin {}\n",
+      reopened.save_seconds, human_bytes(reopened.bytes), rate / reopened.save_seconds, open,
+      rate / open, first, (figure.vision_seconds + figure.prefill_seconds) / first,
+      reopened.same ? "the same" : "differently");
 }
 
 void print_figure(const StreamFigure& figure, const StreamSettings& settings) {
@@ -83,6 +105,7 @@ void print_figure(const StreamFigure& figure, const StreamSettings& settings) {
       "  while answering {:.0f} frames/s; a question that comes as a group begins has its first "
       "token after {:.1f} ms\n",
       figure.busy_frames_per_second, median(figure.busy_first_token) * 1e3);
+  if (!settings.file.empty()) print_reopened(figure);
   std::fflush(stdout);
 }
 
@@ -101,6 +124,8 @@ int bench_stream_command(const StreamFlags& flags) {
                 "frame-retrieval:rows=8192,window=2048,gpu=16384", "compact:rows=8192"};
   }
   for (const std::string& memory : memories) check_policy("--memory", memory_point(), memory);
+  // A file that cannot be written is better known now than after an hour of frames.
+  if (!flags.settings.file.empty()) const ArchiveWriter tried(flags.settings.file);
   const ThreadPool threads;
   Device device = Device::cpu();
   if (flags.device != "auto") {
@@ -197,11 +222,16 @@ void add_bench_stream(CommandLine& line, CLI::App& bench) {
                    "At which questions are asked: at the end, half way, a quarter of the way, …")
       ->capture_default_str()
       ->check(whole(1));
+  stream
+      ->add_option("--reopen", settings.file,
+                   "Save each memory to this file in the end and ask it after opening it again")
+      ->type_name("FILE");
   stream->add_flag("--json", flags->json, "Print JSON");
   stream->footer(
       "Examples:\n"
       "  kinora bench stream --random-weights\n"
       "  kinora bench stream --random-weights --frames 3600 --memory mosaic:window=2048,gpu=16384\n"
+      "  kinora bench stream --random-weights --moments 1 --reopen /tmp/hour.kinora\n"
       "  kinora bench stream --random-weights --shape bundled --device cpu --side 112 --frames 64");
   stream->callback(
       [&line, flags] { line.action = [flags] { return bench_stream_command(*flags); }; });
