@@ -78,19 +78,25 @@ void DraftModel::join(std::span<const int32_t> ids, const Tensor& states,
   apply_linear(context_, both, parts_.fc, sequence.embeddings);
 }
 
-std::vector<std::vector<Guess>> DraftModel::next(const Tensor& hidden, int64_t count) const {
-  const Decoder& speaker = own_head_ ? *decoder_ : target_;
-  const Tensor logits = speaker.logits(context_, hidden);
-  const std::vector<int32_t>& tokens = parts_.tokens;
+std::vector<std::vector<Guess>> likeliest(const Context& context, ConstTensorView logits,
+                                          int64_t count) {
   std::vector<std::vector<Guess>> result;
-  for (const RankedRow& row : top_k_rows(context_, logits, count)) {
+  for (const RankedRow& row : top_k_rows(context, logits, count)) {
     result.emplace_back();
     for (const Candidate& candidate : row.best) {
-      const int32_t token =
-          tokens.empty() ? candidate.index : tokens[static_cast<size_t>(candidate.index)];
       const double below = double{candidate.value} - double{row.best[0].value};
-      result.back().push_back({token, static_cast<float>(below - std::log(row.mass))});
+      result.back().push_back({candidate.index, static_cast<float>(below - std::log(row.mass))});
     }
+  }
+  return result;
+}
+
+std::vector<std::vector<Guess>> DraftModel::next(const Tensor& hidden, int64_t count) const {
+  const Decoder& speaker = own_head_ ? *decoder_ : target_;
+  auto result = likeliest(context_, speaker.logits(context_, hidden), count);
+  if (parts_.tokens.empty()) return result;
+  for (std::vector<Guess>& row : result) {
+    for (Guess& guess : row) guess.token = parts_.tokens[static_cast<size_t>(guess.token)];
   }
   return result;
 }

@@ -30,6 +30,10 @@ struct Guess {
   float log_probability = 0;
 };
 
+// The likeliest tokens by each row of logits, likeliest first.
+std::vector<std::vector<Guess>> likeliest(const Context& context, ConstTensorView logits,
+                                          int64_t count);
+
 class DraftModel {
  public:
   // As read_draft. The target must outlive the draft.

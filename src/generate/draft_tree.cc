@@ -43,17 +43,23 @@ std::vector<int32_t> DraftTree::with_ancestors(std::span<const int32_t> nodes) c
   return all;
 }
 
+std::vector<int32_t> DraftTree::parents_among(std::span<const int32_t> nodes) const {
+  std::vector<int32_t> parents;
+  for (const int32_t place : nodes) {
+    const int32_t above = nodes_[static_cast<size_t>(place)].parent;
+    const auto parent = std::lower_bound(nodes.begin(), nodes.end(), above);
+    parents.push_back(above < 0 ? -1 : static_cast<int32_t>(parent - nodes.begin()));
+  }
+  return parents;
+}
+
 Draft DraftTree::best(std::span<const int32_t> ranking, int64_t count) const {
   std::vector<int32_t> kept(ranking.begin(),
                             ranking.begin() + std::min<int64_t>(count, std::ssize(ranking)));
   std::sort(kept.begin(), kept.end());
   Draft draft;
-  for (const int32_t place : kept) {
-    const Node& node = nodes_[static_cast<size_t>(place)];
-    const auto parent = std::lower_bound(kept.begin(), kept.end(), node.parent);
-    draft.ids.push_back(node.token);
-    draft.parents.push_back(node.parent < 0 ? -1 : static_cast<int32_t>(parent - kept.begin()));
-  }
+  for (const int32_t place : kept) draft.ids.push_back(nodes_[static_cast<size_t>(place)].token);
+  draft.parents = parents_among(kept);
   return draft;
 }
 

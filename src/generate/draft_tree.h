@@ -1,7 +1,7 @@
 // A tree of guesses as it grows: level by level below the newest token, always on from its
 // likeliest leaves, and cut in the end to the likeliest nodes of all. A node's confidence is that
 // of its whole path, so no child is ever kept without its parent. Used by the drafters that have a
-// model (sparrow.h).
+// model (draft_pace.h).
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,9 @@ class DraftTree {
   std::vector<int32_t> frontier(int64_t width) const;
   // These nodes and all above them, in the order they were added.
   std::vector<int32_t> with_ancestors(std::span<const int32_t> nodes) const;
+  // The place among `nodes`, which have all their ancestors, of each one's parent; −1: the newest
+  // token.
+  std::vector<int32_t> parents_among(std::span<const int32_t> nodes) const;
   // All nodes, likeliest first; of equals the earlier one.
   std::vector<int32_t> ranked() const;
   // The first `count` of these as a draft.

@@ -1,9 +1,6 @@
 #include "generate/sparrow.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -15,16 +12,6 @@ namespace kinora {
 namespace {
 
 constexpr int64_t chunk = 512;  // rows made at once, and states held at most
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// One more token costs a CPU a good part of a plain pass, a GPU next to nothing.
-DraftCosts::Shares first_shares(const Context& context) {
-  return context.device.is_cpu() ? DraftCosts::Shares{0.25, 0.2, 0.25}
-                                 : DraftCosts::Shares{0.01, 0.2, 0.01};
-}
 
 void copy_rows(const Context& context, ConstTensorView from, TensorView to) {
   const auto bytes = static_cast<size_t>(from.bytes());
@@ -38,14 +25,6 @@ void copy_rows(const Context& context, ConstTensorView from, TensorView to) {
 Tensor rows_of(const Context& context, const Tensor& tensor, int64_t begin, int64_t count) {
   Tensor out(DType::f32, {count, tensor.size(1)}, tensor.device());
   copy_rows(context, tensor.view().rows(begin, count), out);
-  return out;
-}
-
-std::vector<double> probabilities(const DraftTree& tree, std::span<const int32_t> nodes) {
-  std::vector<double> out;
-  for (const int32_t node : nodes) {
-    out.push_back(std::exp(double{tree.nodes()[static_cast<size_t>(node)].confidence}));
-  }
   return out;
 }
 
@@ -64,7 +43,7 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
       model_(std::move(model)),
       options_(options),
       memory_(model_->rows(), context_.device),
-      costs_(first_shares(context_)),
+      pace_(options.shape, options.adapt, context_.device, 0.2),
       least_(model_->feed().first_row ? 0 : 1),
       begin_(least_),
       node_states_(DType::f32,
@@ -203,8 +182,8 @@ void SparrowDrafter::catch_up(std::span<const int32_t> text) {
 // Runs these leaves of the tree and says what may follow each. The rows of a chain stay until the
 // tree is complete. Where there are several leaves, those above them run along: each leaf must see
 // its own ancestors and nobody else's.
-std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
-                                                          std::span<const int32_t> frontier) {
+DraftPace::Level SparrowDrafter::run_level(const DraftTree& tree,
+                                           std::span<const int32_t> frontier) {
   const int32_t depth = tree.nodes()[static_cast<size_t>(frontier[0])].depth;
   const bool chain = frontier.size() == 1 && chain_rows_ == depth - 1;
   if (!chain) cut_rows(begin_ + rows() - std::exchange(chain_rows_, -1));
@@ -218,12 +197,8 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
     ids.push_back(node.token);
     slots.push_back(node.parent < 0 ? 0 : slots_[static_cast<size_t>(node.parent)]);
     sequence.tokens.push_back(text_at(positions_.back(), node.depth));
-    const auto parent = std::lower_bound(nodes.begin(), nodes.end(), node.parent);
-    if (!chain) {
-      sequence.parents.push_back(node.parent < 0 ? -1
-                                                 : static_cast<int32_t>(parent - nodes.begin()));
-    }
   }
+  if (!chain) sequence.parents = tree.parents_among(nodes);
   Tensor before(DType::f32, {count, model_->hidden_size()}, context_.device);
   gather_rows(context_, node_states_, slots, before);
   model_->join(ids, before, sequence);
@@ -231,7 +206,6 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   sequence.attention = &attention_;
   sequence.hidden_rows = leaves;
   sequence.states = {0};
-  const double began = now();
   const Forwarded result = model_->forward(sequence);
   if (chain) {
     ++chain_rows_;
@@ -246,72 +220,31 @@ std::vector<std::vector<Guess>> SparrowDrafter::run_level(const DraftTree& tree,
   copy_rows(context_, result.states[0].view().rows(count - leaves, leaves),
             node_states_.view().rows(used_slots_, leaves));
   used_slots_ += leaves;
-  auto guesses = model_->next(result.hidden, options_.shape.width);
-  costs_.note_level(count, now() - began);
-  return guesses;
-}
-
-void SparrowDrafter::grow(DraftTree& tree, int64_t deepest) {
-  const TreeShape& shape = options_.shape;
-  const int64_t rows = this->rows();
-  slots_.clear();
-  copy_rows(context_, newest_state_, node_states_.view().rows(0, 1));
-  used_slots_ = 1;
-  chain_rows_ = 0;
-  tree.add(-1, model_->next(newest_normed_, shape.width)[0]);
-  for (int64_t level = 0; level < std::min(shape.depth, deepest - 1); ++level) {
-    std::vector<int32_t> frontier = tree.frontier(shape.width);
-    if (options_.adapt) {
-      std::vector<double> leaves = probabilities(tree, frontier);
-      std::sort(leaves.rbegin(), leaves.rend());
-      const std::vector<double> all = probabilities(tree, tree.ranked());
-      const int64_t width = costs_.worth_going_on(leaves, all, level, now() - began_);
-      if (width == 0) break;
-      frontier = tree.frontier(width);
-    }
-    const std::vector<double> above = probabilities(tree, frontier);
-    const auto guesses = run_level(tree, frontier);
-    double below = 0;
-    for (size_t i = 0; i < frontier.size(); ++i) {
-      tree.add(frontier[i], guesses[i]);
-      if (!guesses[i].empty()) below += above[i] * std::exp(double{guesses[i][0].log_probability});
-    }
-    costs_.note_growth(std::accumulate(above.begin(), above.end(), 0.0), below);
-  }
-  cut_rows(begin_ + rows);
+  return {model_->next(result.hidden, options_.shape.width), count};
 }
 
 Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
-  began_ = now();
   text_count_ = std::ssize(text);
-  drafted_ = 0;
-  promised_ = 0;
-  tried_ = text_count_ > least_ && (!options_.adapt || costs_.try_now());
   Draft draft;
-  if (tried_) {
+  if (pace_.begin(text_count_ > least_)) {
     catch_up(text);
-    DraftTree tree;
-    grow(tree, deepest);
-    const std::vector<int32_t> ranking = tree.ranked();
-    const std::vector<double> confidences = probabilities(tree, ranking);
-    int64_t count = std::min({most, options_.shape.total - 1, std::ssize(ranking)});
-    const auto allowed = std::span(confidences).first(static_cast<size_t>(count));
-    if (options_.adapt) count = costs_.worth_checking(allowed, now() - began_);
-    draft = tree.best(ranking, count);
-    drafted_ = count;
-    promised_ = std::accumulate(confidences.begin(), confidences.begin() + count, 0.0);
+    const int64_t rows = this->rows();
+    slots_.clear();
+    copy_rows(context_, newest_state_, node_states_.view().rows(0, 1));
+    used_slots_ = 1;
+    chain_rows_ = 0;
+    draft = pace_.grow(model_->next(newest_normed_, options_.shape.width)[0], most, deepest,
+                       [&](const DraftTree& tree, std::span<const int32_t> leaves) {
+                         return run_level(tree, leaves);
+                       });
+    cut_rows(begin_ + rows);
   }
-  proposed_ = now();
+  pace_.end();
   return draft;
 }
 
 void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tensor> states) {
-  const double ended = now();
-  if (tried_) {
-    costs_.note_step(proposed_ - began_, ended - proposed_, 1 + drafted_, std::ssize(right),
-                     promised_);
-  }
-  costs_.note_pass(1 + drafted_, ended - proposed_);
+  pace_.learn(std::ssize(right));
   std::vector<int32_t> path{0};
   for (const int32_t place : right) path.push_back(place + 1);
   const int64_t first = text_count_ - 1;

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "attention/policies/dense.h"
-#include "generate/draft_costs.h"
 #include "generate/draft_model.h"
-#include "generate/draft_tree.h"
+#include "generate/draft_pace.h"
 #include "generate/drafter.h"
 #include "memory/flat_memory.h"
 
@@ -37,7 +36,7 @@ class SparrowDrafter final : public Drafter {
   void read(const ReadText& text) override;
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
   void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
-  double plain_seconds() const override { return costs_.pass(1); }
+  double plain_seconds() const override { return pace_.costs().pass(1); }
 
   // Text tokens that have a row, for tests.
   int64_t rows() const { return memory_.token_count(); }
@@ -58,16 +57,14 @@ class SparrowDrafter final : public Drafter {
   Tensor states_before(int64_t first, int64_t count) const;
   void run_rows(int64_t count, bool last);
   void catch_up(std::span<const int32_t> text);
-  void grow(DraftTree& tree, int64_t deepest);
-  std::vector<std::vector<Guess>> run_level(const DraftTree& tree,
-                                            std::span<const int32_t> frontier);
+  DraftPace::Level run_level(const DraftTree& tree, std::span<const int32_t> frontier);
 
   Context context_;
   std::shared_ptr<const DraftModel> model_;
   SparrowOptions options_;
   FlatMemory memory_;
   DenseAttention attention_;
-  DraftCosts costs_;
+  DraftPace pace_;
 
   const int64_t least_;              // the first text token that may have a row
   int64_t begin_ = 0;                // the first that has one
@@ -81,13 +78,7 @@ class SparrowDrafter final : public Drafter {
   int64_t used_slots_ = 0;
   int64_t chain_rows_ = 0;      // of the tree under way, while it is a chain
   std::vector<int32_t> slots_;  // node → row of node_states_, −1: none
-
-  // The proposal under way.
-  int64_t text_count_ = 0;
-  int64_t drafted_ = 0;
-  double promised_ = 0;
-  bool tried_ = false;
-  double began_ = 0, proposed_ = 0;  // on the clock
+  int64_t text_count_ = 0;      // of the proposal under way
 };
 
 }  // namespace kinora

@@ -1,0 +1,64 @@
+// How a drafter that runs a model makes its proposals: a tree of guesses grows level by level while
+// that pays, is cut to what is worth checking, and what became of it teaches what pays. Has the
+// clock that DraftCosts lacks. Used by sparrow.h and pruned.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/device.h"
+#include "generate/draft_costs.h"
+#include "generate/draft_tree.h"
+#include "generate/drafter.h"
+
+namespace kinora {
+
+class DraftPace {
+ public:
+  // Draft as much as pays, at most the shape; or always the whole shape. A level of one token is
+  // taken to cost `level` of a plain pass until it was measured.
+  DraftPace(const TreeShape& shape, bool adapt, Device device, double level);
+
+  // What may follow each of some leaves, and how many tokens had to run for that.
+  struct Level {
+    std::vector<std::vector<Guess>> followers;
+    int64_t tokens = 0;
+  };
+  using RunLevel = std::function<Level(const DraftTree& tree, std::span<const int32_t> leaves)>;
+
+  // A proposal: begin, grow if it says so, end; then the model's pass, and learn. Where drafting is
+  // not possible yet, `wanted` says whether it would have begun.
+  bool begin(bool possible);
+  bool wanted() const { return wanted_; }
+  // `first` may follow the newest token; `run` goes on from leaves of one level.
+  Draft grow(std::span<const Guess> first, int64_t most, int64_t deepest, const RunLevel& run);
+  void end();
+  void learn(int64_t right);
+
+  // Adds to what is known of levels: one over this many tokens ran outside of `grow`.
+  template <typename Run>
+  auto timed(int64_t tokens, const Run& run) {
+    const double began = now();
+    auto result = run();
+    costs_.note_level(tokens, now() - began);
+    return result;
+  }
+  const DraftCosts& costs() const { return costs_; }
+
+ private:
+  static double now();
+
+  TreeShape shape_;
+  bool adapt_;
+  DraftCosts costs_;
+  // The proposal under way.
+  bool wanted_ = false;
+  bool tried_ = false;
+  int64_t drafted_ = 0;
+  double promised_ = 0;
+  double began_ = 0, proposed_ = 0;  // on the clock
+};
+
+}  // namespace kinora
