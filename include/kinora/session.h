@@ -36,8 +36,8 @@ struct SessionOptions {
   std::string tokens = "all";
   std::string memory = "flat";  // how rows are organised and which of them a question reads
   // What proposes tokens that the model then verifies together: none; ngram, which looks up where
-  // the last words occurred before; or a trained draft, which auto uses if the model came with one.
-  // The answer is the same.
+  // the last words occurred before; a trained draft, which auto uses if the model came with one; or
+  // pruned, the model itself over few rows of the video. The answer is the same.
   std::string draft = "auto";
   // The shares of a video's frames, and of their pixels, to look at; frames are evenly spread. A
   // model that takes only one picture size keeps that size.

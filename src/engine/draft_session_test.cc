@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/engine_state.h"
+#include "engine/session_state.h"
 #include "generate/draft_files.h"
 #include "support/film.h"
 #include "support/random_data.h"
@@ -72,7 +73,8 @@ TEST(DraftSession, ChangesNoAnswer) {
        {draft.write(), "sparrow:adapt=0,from=" + draft.write(),
         "sparrow:adapt=0,total=9,depth=3,width=1,from=" + draft.write(),
         "sparrow:adapt=0,from=" + eagle.write(), "sparrow:adapt=0,from=" + eagle3.write(),
-        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + eagle3.write()}) {
+        "sparrow:adapt=0,total=9,depth=3,width=1,from=" + eagle3.write(),
+        std::string("pruned:keep=0.3,adapt=0,width=3"), std::string("pruned")}) {
     const std::vector<Answer> drafted = talk(name);
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_EQ(drafted[i].ids, plain[i].ids) << name << ", answer " << i;
@@ -81,7 +83,8 @@ TEST(DraftSession, ChangesNoAnswer) {
       EXPECT_EQ(drafted[i].prompt_tokens, plain[i].prompt_tokens);
       const bool published = !name.ends_with(draft.directory());
       ASSERT_TRUE(drafted[i].draft.has_value());
-      EXPECT_EQ(drafted[i].draft->kind, !published ? "sparrow"
+      EXPECT_EQ(drafted[i].draft->kind, !published                   ? "sparrow"
+                                        : name.starts_with("pruned") ? "pruned"
                                         : name.ends_with(eagle3.directory())
                                             ? "EAGLE-3"
                                             : "MSD, by text rows alone");
@@ -89,6 +92,56 @@ TEST(DraftSession, ChangesNoAnswer) {
       EXPECT_GT(drafted[i].draft->drafted, 0);
       EXPECT_GT(drafted[i].draft->plain_seconds, 0);
       EXPECT_EQ(1 + drafted[i].draft->passes + drafted[i].draft->right, std::ssize(plain[i].ids));
+    }
+  }
+}
+
+// The model over few rows: whatever the memory, what is left of frames and the type of rows, and
+// where a conversation goes on in two ways.
+TEST(DraftSession, OverPrunedRowsWorksWithEveryMemory) {
+  Random random(32);
+  const testing::TempDir films;
+  const std::string film = testing::write_film(films.file("film"), random, 10, 60, 80);
+  const Engine engine(on_cpu());
+  const auto talk = [&](SessionOptions options, const std::string& draft, bool evidence) {
+    options.draft = draft;
+    Session session(engine, options);
+    InputOptions every_frame;
+    every_frame.frames = FrameChoice::all();
+    session.add(film, every_frame);
+    AnswerOptions asked = greedy(12);
+    asked.evidence = evidence;
+    std::vector<Answer> answers{session.ask("What is it?", asked)};
+    const auto other = SessionAccess::state(session).fork();
+    GenerateOptions alike;
+    alike.max_tokens = 12;
+    alike.ignore_stop_tokens = true;
+    answers.push_back(session.ask("And then?", asked));
+    answers.push_back(other->ask({{Modality::text, "Why?"}}, alike, nullptr, {}));
+    return answers;
+  };
+  for (const std::string memory :
+       {"flat", "sliding:rows=20", "uniform:rows=24", "frame-retrieval:rows=24", "compact:rows=24",
+        "mosaic:rows=24,cluster=4,host=8"}) {
+    for (const auto& [rows, retain] :
+         {std::pair("f32", "all"), std::pair("f32", "key-norm:0.5"), std::pair("int8", "all")}) {
+      SessionOptions options;
+      options.memory = memory;
+      options.row_type = rows;
+      options.retain = retain;
+      SCOPED_TRACE(memory + ", " + rows + ", " + retain);
+      const std::vector<Answer> plain = talk(options, "none", false);
+      for (const auto& [draft, evidence] : {std::pair("pruned:keep=1,adapt=0", true),
+                                            std::pair("pruned:keep=0.2,adapt=0,width=3", false),
+                                            std::pair("pruned:by=even,adapt=0", false)}) {
+        const std::vector<Answer> drafted = talk(options, draft, evidence);
+        for (size_t i = 0; i < plain.size(); ++i) {
+          EXPECT_EQ(drafted[i].ids, plain[i].ids) << draft << ", answer " << i;
+          EXPECT_EQ(drafted[i].row_bytes, plain[i].row_bytes) << draft << ", answer " << i;
+          ASSERT_TRUE(drafted[i].draft.has_value());
+          EXPECT_GT(drafted[i].draft->drafted, 0) << draft << ", answer " << i;
+        }
+      }
     }
   }
 }

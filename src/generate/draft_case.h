@@ -79,7 +79,7 @@ class Talk {
   }
   // The question in one group, and the answer, alone.
   Outcome ask(DecoderRunner& runner, std::span<const int32_t> question,
-              const GenerateOptions& options, std::unique_ptr<Drafter> drafter = nullptr) {
+              const GenerateOptions& options, std::shared_ptr<Drafter> drafter = nullptr) {
     const Tensor hidden = runner.forward(read(question)).hidden;
     Generation generation(state(), options, std::move(drafter));
     std::string streamed;

@@ -102,6 +102,11 @@ double DraftCosts::rate(double promised, int64_t checked, double drafting) const
   return (1 + likely) / (pass_or_share(1 + checked) + drafting);
 }
 
+bool DraftCosts::could_pay(int64_t guesses, double level) const {
+  const auto count = static_cast<double>(guesses);
+  return 1 + count > margin * (1 + (level + shares_.checked) * count);
+}
+
 int64_t DraftCosts::worth_checking(std::span<const double> confidences, double spent) const {
   const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
   double tokens = 0, best_rate = rate(0, 0, drafting);

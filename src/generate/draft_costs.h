@@ -1,7 +1,7 @@
 // What drafting costs and what it brings, learnt as it goes: how long a pass over n tokens takes,
 // how long a level of the draft takes, how often its confidence is justified. From that follows how
 // many guesses are worth checking, how many to go on from, and whether to draft at all. Knows no
-// clock: who uses it (sparrow.h) says what took how long.
+// clock: who uses it (draft_pace.h) says what took how long.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,9 @@ class DraftCosts {
   // Seconds of a pass; 0 before the first one.
   double pass(int64_t tokens) const;
 
+  // False if so many guesses, each of which takes this share of a plain pass to make, would not
+  // even pay if all of them came true.
+  bool could_pay(int64_t guesses, double level) const;
   // How many of the guesses, likeliest first, bring the most tokens a second, now that this much
   // time was spent on them. Confidences are probabilities.
   int64_t worth_checking(std::span<const double> confidences, double spent) const;

@@ -23,7 +23,7 @@ struct Machine {
   double busy = 0;          // share of steps in which everything takes three times as long
 };
 
-// Seconds of an answer, as sparrow.cc would make it with chains.
+// Seconds of an answer, as draft_pace.cc would make it with chains.
 double simulate(const Machine& machine, int64_t tokens, Random& random) {
   DraftCosts costs({});
   double time = 0;
@@ -54,6 +54,22 @@ double simulate(const Machine& machine, int64_t tokens, Random& random) {
     tokens -= 1 + right;
   }
   return time;
+}
+
+TEST(DraftCosts, WhatIsAsDearAsThePassItSavesCannotPay) {
+  DraftCosts::Shares shares;
+  for (const double checked : {0.0, 0.01, 0.25}) {
+    shares.checked = checked;
+    const DraftCosts costs(shares);
+    for (const int64_t guesses : {1, 2, 5, 17}) {
+      EXPECT_FALSE(costs.could_pay(guesses, 1));
+      EXPECT_FALSE(costs.could_pay(guesses, 1 - checked));
+      EXPECT_TRUE(costs.could_pay(guesses, 0.1));
+    }
+    // The more guesses, the dearer each may be.
+    EXPECT_TRUE(costs.could_pay(16, 0.75 - checked));
+    EXPECT_FALSE(costs.could_pay(1, 0.75 - checked));
+  }
 }
 
 TEST(DraftCosts, PassesLieOnALine) {

@@ -8,10 +8,17 @@
 #include <string_view>
 #include <vector>
 
+#include "base/context.h"
 #include "base/tensor.h"
 #include "memory/token_info.h"
 
 namespace kinora {
+
+class DecoderRunner;
+class Memory;
+class Model;
+class PositionCounter;
+class RowMass;
 
 // Drafted tokens as a tree under the last certain token.
 struct Draft {
@@ -27,6 +34,17 @@ struct ReadText {
   std::span<const Tensor> states;  // of the wanted layers, f32 [ids, hidden]
 };
 
+// The model in the middle of an answer, for drafters that run it themselves. They read its memory
+// and never change it.
+struct DraftTarget {
+  Context context;
+  DecoderRunner& runner;
+  const Model& model;
+  Memory& memory;
+  const PositionCounter& positions;  // the next one is the newest token's
+  const RowMass* mass = nullptr;     // the answer's attention so far, where it is added up
+};
+
 // Belongs to one session and lives as long, so that it may keep what it knows of the text.
 class Drafter {
  public:
@@ -40,6 +58,12 @@ class Drafter {
 
   // Called for all text of prompts if any states are wanted.
   virtual void read(const ReadText& text) { (void)text; }
+
+  // An answer begins: before its first proposal. The target stays what it is until the last one.
+  virtual void start(const DraftTarget& target) { (void)target; }
+  // Where the attention of the pass under way is added up; asked for if nothing was proposed and
+  // nobody else wants it.
+  virtual RowMass* mass() { return nullptr; }
 
   // At most `most` tokens that may follow. `text` is every text token so far; the last one is the
   // newest token of the answer, not yet in memory. Chains no longer than `deepest`.

@@ -112,8 +112,11 @@ void Generation::start(const Context& context, TensorView logits) {
   emit(pick(context, logits[0], std::nullopt));
 }
 
-Sequence Generation::next() {
+Sequence Generation::next(const Context& context, DecoderRunner& runner) {
   options_.cancel.check();
+  if (!std::exchange(drafts_, true)) {
+    drafter_->start({context, runner, state_.model, state_.memory, state_.positions, state_.mass});
+  }
   const int64_t deepest = std::min(room() - 1, options_.max_tokens - tokens() - 1);
   draft_ = Draft();
   if (deepest > 0) {
@@ -150,6 +153,9 @@ Sequence Generation::next() {
   sequence.hidden_rows = sequence.count();
   sequence.states = drafter_->states();
   sequence.mass = state_.mass;
+  if (sequence.mass == nullptr && deepest > 0 && draft_.ids.empty()) {
+    sequence.mass = drafter_->mass();
+  }
   sequence.cancel = options_.cancel;
   return sequence;
 }
@@ -202,7 +208,7 @@ std::vector<std::exception_ptr> step(const Context& context, DecoderRunner& runn
   std::vector<size_t> who;
   for (size_t i = 0; i < generations.size(); ++i) {
     try {
-      batch.push_back(generations[i]->next());
+      batch.push_back(generations[i]->next(context, runner));
       who.push_back(i);
     } catch (...) {
       failures[i] = std::current_exception();

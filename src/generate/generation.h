@@ -75,8 +75,9 @@ class Generation {
   void start(const Context& context, TensorView logits);
 
   bool done() const { return done_; }
-  // What the decoder must run next; all hidden rows are needed. Must not be called once done.
-  Sequence next();
+  // What the decoder must run next; all hidden rows are needed. Must not be called once done. A
+  // drafter may use the runner until it returns.
+  Sequence next(const Context& context, DecoderRunner& runner);
   // Its result, the logits [rows, vocabulary] of its hidden rows and, where takes_the_largest, the
   // place of the largest logit of each.
   void take(const Context& context, const Forwarded& result, TensorView logits,
@@ -108,8 +109,9 @@ class Generation {
   Generated result_;
   std::string fresh_;  // certain and not yet taken
   bool done_ = false;
-  int32_t newest_ = 0;  // emitted, not yet in memory
-  Draft draft_;         // under way
+  bool drafts_ = false;  // the drafter knows what it drafts for
+  int32_t newest_ = 0;   // emitted, not yet in memory
+  Draft draft_;          // under way
 };
 
 // One step of each of these generations: one pass of the decoder over all of them, and one product

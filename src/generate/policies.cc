@@ -7,6 +7,7 @@ namespace kinora {
 
 // Each is described in a file of its own.
 DraftPolicy ngram_policy();
+DraftPolicy pruned_policy();
 DraftPolicy sparrow_policy();
 
 namespace {
@@ -55,10 +56,7 @@ DraftPolicy::Make read_draft(std::string_view text) {
 
 const std::vector<DraftPolicy>& draft_policies() {
   static const std::vector<DraftPolicy> policies = {
-      no_draft_policy(),
-      auto_policy(),
-      ngram_policy(),
-      sparrow_policy(),
+      no_draft_policy(), auto_policy(), ngram_policy(), sparrow_policy(), pruned_policy(),
   };
   return policies;
 }
