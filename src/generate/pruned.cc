@@ -200,13 +200,8 @@ DraftPace::Level PrunedDrafter::run_level(const DraftTree& tree, std::span<const
     sequence.tokens.push_back(along_[static_cast<size_t>(node.depth)]);
   }
   if (!chain) sequence.parents = tree.parents_among(nodes);
-  auto followers = run(sequence, std::ssize(leaves));
-  if (chain) {
-    ++chain_rows_;
-  } else {
-    memory_->rewind(newest_);
-  }
-  return {std::move(followers), std::ssize(nodes)};
+  if (chain) ++chain_rows_;
+  return {run(sequence, std::ssize(leaves)), std::ssize(nodes)};
 }
 
 Draft PrunedDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
@@ -249,7 +244,7 @@ DraftPolicy pruned_policy() {
       .bare();
   settings
       .choice("by", &PrunedOptions::by, rules,
-              "which rows these are: half of them what the answer's first token looks at most, the "
+              "which rows these are: half of them what is looked at most as the answer begins, the "
               "others evenly; or all evenly")
       .count("total", shape(&TreeShape::total), {2, 64},
              "the most tokens checked together, the newest one included")

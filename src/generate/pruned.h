@@ -21,8 +21,9 @@
 
 namespace kinora {
 
-// Which visual rows a draft keeps: half of them those that the answer's first token looks at most,
-// in all layers together, the others evenly; or all of them evenly.
+// Which visual rows a draft keeps: half of them those that were looked at most, the others evenly;
+// or all of them evenly. What was looked at is known where an answer's attention is added up anyway
+// (attention/row_mass.h); where not, the pass over its first token is watched.
 enum class DraftRows : uint8_t { attention, even };
 
 struct PrunedOptions {

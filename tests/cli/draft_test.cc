@@ -24,7 +24,7 @@ TEST(Draft, OfTheBundledModelIsOftenRightAndChangesNoAnswer) {
     ASSERT_GT(plain.at("tokens").at("answer").get<int64_t>(), 20);
     for (const char* draft :
          {"auto", "sparrow:adapt=0", "sparrow:adapt=0,total=48,depth=5,width=10",
-          "sparrow:adapt=0,total=5,depth=3,width=1"}) {
+          "sparrow:adapt=0,total=5,depth=3,width=1", "pruned:keep=0.1,adapt=0"}) {
       const auto drafted = ask(draft, temperature);
       EXPECT_EQ(drafted.at("answer"), plain.at("answer")) << draft;
       EXPECT_EQ(drafted.at("tokens"), plain.at("tokens"));
