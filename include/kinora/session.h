@@ -25,6 +25,9 @@ struct SessionOptions {
   // Attention while prefilling: dense (nothing approximated) or a sparse policy, with settings if
   // need be ("momo:k=64,exact=64"). docs/policies.md lists them.
   std::string attention = "dense";
+  // What attention multiplies in while prefilling on a GPU: bf16, or fp8 (keys, values and weights
+  // in e4m3), which is faster and rounds more; Hopper GPUs only. docs/methods/attention.md
+  std::string attention_dtype = "bf16";
   bool dense_on_gpu = false;           // instead of refusing a sparse policy that runs on CPUs only
   std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
   // What a group of frames leaves in memory: all, or the best share of its rows by some rule
@@ -200,6 +203,10 @@ struct AttentionSummary {
   double index_seconds = 0;   // measuring, searching, planning
   double run_seconds = 0;
   std::vector<Part> parts;
+  // Where fp8 was asked for: launches on the GPU in fp8, and those it could not have, in bf16.
+  std::string dtype = "bf16";
+  int64_t fp8_launches = 0;
+  int64_t bf16_launches = 0;
 };
 
 // A stretch of an input that the answer's tokens looked at more than at the rest.
@@ -223,7 +230,7 @@ struct Answer {
   int64_t row_bytes = 0;      // keys and values held after it
   Timings timings;
   std::vector<EvidenceSpan> evidence;                // the largest share first; none without video
-  std::optional<AttentionSummary> attention_report;  // of a sparse policy; dense keeps none
+  std::optional<AttentionSummary> attention_report;  // of a sparse policy or fp8; else none
   std::optional<DraftSummary> draft;                 // where there was a draft to propose any
   std::vector<std::string> warnings;  // damaged stretches of the inputs, and the like
   std::vector<Span> spans;            // what was done when, in no order

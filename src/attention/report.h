@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "attention/attention_dtype.h"
+
 namespace kinora {
 
 struct AttentionReport {
@@ -20,7 +22,9 @@ struct AttentionReport {
   int64_t dense_pairs = 0;   // what dense attention would have computed
   double index_seconds = 0;  // measuring, searching, planning
   double run_seconds = 0;
-  std::map<std::string, Part> parts;  // by pattern
+  std::map<std::string, Part> parts;            // by pattern
+  AttentionDtype dtype = AttentionDtype::bf16;  // that was asked for
+  AttentionLaunches launches{};                 // on a GPU, where that is fp8
 
   // Share of the multiply-adds of dense attention; 1 when nothing was computed.
   double share() const {

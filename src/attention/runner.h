@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention/attention.h"
+#include "attention/attention_dtype.h"
 #include "attention/plan/plan.h"
 
 namespace kinora {
@@ -35,6 +36,10 @@ struct RunOptions {
   bool onto = false;
   BlockObserver* observer = nullptr;  // CPU only
   double* tile_seconds = nullptr;     // [tiles]: the time spent on each is added; CPU only
+  AttentionDtype dtype = AttentionDtype::bf16;  // GPU only
+  // FP8 is for calls of so many queries: for fewer, rounding the rows takes longer than it saves.
+  int64_t least_fp8_queries = 256;
+  AttentionLaunches* launches = nullptr;  // counted here where FP8 is asked for
 };
 
 // out[i, h] = softmax-weighted values of the rows that the plan gives query i of head h; zero where

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
@@ -203,8 +204,18 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
   const float scale = input.scale();
   Tensor out(DType::bf16, queries.queries.shape(), context.device);
   const double all = static_cast<double>(dense_pairs(shape.heads, queries, rows));
+  AttentionLaunches launches;
+  const RunOptions run{.dtype = options.dtype, .launches = &launches};
   const auto report = [&](const std::string& name, const Timed& timed, double index, double pairs) {
-    found({tokens, name, timed.seconds, index, timed.host, pairs, pairs / all, {}});
+    found({tokens,
+           name,
+           timed.seconds,
+           index,
+           timed.host,
+           pairs,
+           pairs / all,
+           {},
+           std::exchange(launches, {})});
   };
   DenseAttention dense;
   report("dense",
@@ -225,7 +236,7 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
     const double pairs = pairs_of(context, make());
     const double index = time_call(context, options.repeats, [&] { make(); }).seconds;
     const Timed timed = time_call(context, options.repeats, [&] {
-      cuda_attention::run_plan(context, make(), queries, rows, scale, out);
+      cuda_attention::run_plan(context, make(), queries, rows, scale, out, run);
     });
     report(fmt::format("blocks {} %{}", 100 / step, shared ? "" : ", each head its own"), timed,
            index, pairs);
@@ -237,10 +248,10 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
     const auto pairs = static_cast<double>(attended_pairs(plan, queries, rows));
     const cuda_attention::DevicePlan device =
         cuda_attention::device_plan(context, plan, queries, rows, out);
-    report(name,
-           time_call(context, options.repeats,
-                     [&] { cuda_attention::run_plan(context, device, queries, rows, scale, out); }),
-           0, pairs);
+    const Timed timed = time_call(context, options.repeats, [&] {
+      cuda_attention::run_plan(context, device, queries, rows, scale, out, run);
+    });
+    report(name, timed, 0, pairs);
   };
   if (options.lists && tokens <= 131072) {
     rows_of_host("every 8th key", row_plan(queries, rows, [&](PlanBuilder& builder, int64_t begin) {
@@ -258,22 +269,31 @@ void bench_attention(const Context& context, const AttentionBenchOptions& option
 
   AttentionOptions policy_options;
   policy_options.sparse.dense_below = options.dense_below;
+  policy_options.sparse.dtype = options.dtype;
   policy_options.frame_stride = static_cast<int32_t>(options.frame_tokens);
   const auto time_policy = [&](const std::string& name, std::unique_ptr<Attention> policy) {
     const Timed timed = time_call(context, options.repeats,
                                   [&] { policy->attend(context, 0, queries, rows, scale, out); });
-    AttentionFigure figure{tokens, name, timed.seconds, 0, timed.host, all, 1, {}};
+    AttentionFigure figure{tokens, name, timed.seconds, 0, timed.host, all, 1, {}, {}};
     if (const AttentionReport* told = policy->report()) {
       const auto calls = static_cast<double>(told->calls);
       figure.index_seconds = told->index_seconds / calls;
       figure.pairs = static_cast<double>(told->pairs) / calls;
       figure.share = figure.pairs / all;
+      if (told->parts.empty()) {  // dense: it computes all and keeps no time
+        figure.pairs = all;
+        figure.share = 1;
+      }
+      figure.launches = told->launches;
       for (const auto& [label, part] : told->parts) {
         figure.parts.emplace_back(label, part.seconds / calls);
       }
     }
     found(figure);
   };
+  if (options.dtype == AttentionDtype::fp8) {
+    time_policy("dense", make_attention("dense", policy_options));
+  }
   for (const std::string& name : options.policies) {
     time_policy(name, make_attention(name, policy_options));
   }

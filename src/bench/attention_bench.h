@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/attention_dtype.h"
 #include "attention/policies/head_table.h"
 #include "base/context.h"
 
@@ -30,6 +31,7 @@ struct AttentionFigure {
   double pairs = 0;                                     // (query, head, row) triples computed
   double share = 1;                                     // of what dense attention computes
   std::vector<std::pair<std::string, double>> parts{};  // a policy's, in seconds
+  AttentionLaunches launches{};                         // where FP8 was asked for
 };
 
 // Queries, keys and values of one layer as models have them: rotated by their position, so that
@@ -61,6 +63,8 @@ struct AttentionBenchOptions {
   std::vector<std::string> policies;  // by name
   // A table besides: heads take these in turn, each BOUNDARY/PATTERN, "both/grid:stride=256".
   std::vector<std::string> mix;
+  // FP8: everything in it that can be, after dense attention in bf16.
+  AttentionDtype dtype = AttentionDtype::bf16;
 };
 
 // Throws a usage error where an item of a mix makes no sense.

@@ -73,7 +73,7 @@ Sequence ModelBench::group_at(int64_t begin, int64_t count) const {
 }
 
 PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
-                                  const std::string& attention_name) const {
+                                  const std::string& attention_name, AttentionDtype dtype) const {
   DecoderConfig config = config_;
   config.layers = std::min(layers, config.layers);
   std::shared_ptr<const Decoder> decoder = decoder_;
@@ -86,7 +86,9 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
   }
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                          static_cast<int>(config.head_size), rows_};
-  const std::unique_ptr<Attention> attention = make_attention(attention_name, {});
+  AttentionOptions options;
+  options.sparse.dtype = dtype;
+  const std::unique_ptr<Attention> attention = make_attention(attention_name, options);
   const std::unique_ptr<DecoderRunner> runner = decoder->runner(context_);
   const auto run = [&](int64_t count) {
     attention->clear_report();
@@ -122,6 +124,7 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
     figure.attention_share = report->share();
     figure.index_seconds = report->index_seconds * scale;
     figure.attention_seconds = (report->index_seconds + report->run_seconds) * scale;
+    figure.launches = report->launches;
   }
   return figure;
 }

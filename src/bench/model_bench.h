@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/attention_dtype.h"
 #include "attention/row_mass.h"
 #include "base/context.h"
 #include "bench/draft_bench.h"
@@ -35,6 +36,7 @@ struct PrefillFigure {
   double attention_share = 1;
   double index_seconds = 0;
   double attention_seconds = 0;
+  AttentionLaunches launches{};  // where FP8 was asked for
 };
 struct ProductsFigure {
   int64_t rows = 0;
@@ -65,7 +67,8 @@ class ModelBench {
   // first ones run.
   // `attention` is a policy by name.
   PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers,
-                        const std::string& attention = "dense") const;
+                        const std::string& attention = "dense",
+                        AttentionDtype dtype = AttentionDtype::bf16) const;
   ProductsFigure products(int64_t rows) const;
   // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
   // With `videos`, the rows are those of that many videos, and sessions are conversations about one

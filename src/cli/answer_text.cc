@@ -60,6 +60,17 @@ std::string closing_line(const Answer& answer) {
                      answer.ids.size(), rate(tokens, t.generate), drafted);
 }
 
+namespace {
+
+// What was asked for is not always what ran.
+std::string dtype_text(const AttentionSummary& summary) {
+  if (summary.dtype == "bf16") return "";
+  return fmt::format("attention in {}: {} of {} launches, the others in bf16\n", summary.dtype,
+                     summary.fp8_launches, summary.fp8_launches + summary.bf16_launches);
+}
+
+}  // namespace
+
 std::string report_text(const Answer& answer, double load, double open) {
   std::string text;
   if (answer.visual_tokens < answer.seen_tokens) {
@@ -68,8 +79,8 @@ std::string report_text(const Answer& answer, double load, double open) {
         answer.seen_tokens,
         100 * static_cast<double>(answer.visual_tokens) / static_cast<double>(answer.seen_tokens));
   }
-  if (const auto& report = answer.attention_report; report && report->dense_calls < report->calls) {
-    text += attention_text(*report);
+  if (const auto& report = answer.attention_report) {
+    text += report->dense_calls < report->calls ? attention_text(*report) : dtype_text(*report);
   }
   if (answer.draft) {
     text += draft_text(*answer.draft, static_cast<int64_t>(answer.ids.size()),
@@ -117,7 +128,7 @@ std::string attention_text(const AttentionSummary& summary) {
     text += fmt::format("  {}: {} heads, {:.1f} % of the computed pairs, {:.3f} s\n", part.name,
                         part.heads, 100 * part.share, part.seconds);
   }
-  return text;
+  return text + dtype_text(summary);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <kinora/quality.h>
 
+#include "attention/attention_dtype.h"
 #include "attention/policies/policy.h"
 #include "engine/row_type.h"
 #include "engine/tokens/tokens.h"
@@ -28,6 +29,8 @@ Settings<Choice> settings() {
   };
   std::vector<std::pair<std::string, std::string>> row_types;
   for (const std::string& type : row_type_names()) row_types.emplace_back(type, type);
+  std::vector<std::pair<std::string, std::string>> dtypes;
+  for (const std::string& type : attention_dtype_names()) dtypes.emplace_back(type, type);
 
   Settings<Choice> all;
   all.text("attention", session(&SessionOptions::attention), "an attention policy",
@@ -43,6 +46,8 @@ Settings<Choice> settings() {
             "what proposes tokens that the model verifies together", check(draft_point()))
       .count("dense-below", &Choice::dense_below, {},
              "rows under which sparse attention runs densely")
+      .choice("attention-dtype", session(&SessionOptions::attention_dtype), dtypes,
+              "what attention multiplies in while prefilling on a Hopper GPU")
       .choice("rows", session(&SessionOptions::row_type), row_types, "type of keys and values")
       .count("group", session(&SessionOptions::frames_per_group), {1},
              "frames that are prefilled together")

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "attention/attention_dtype.h"
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -209,6 +210,11 @@ void SessionFlags::add_attention(CLI::App& command) {
   option(policies, "--attention", attention_,
          "Which rows of memory a token reads: " + policy_names(attention_point()) +
              "; settings may follow (kinora help policies)");
+  option(policies, "--attention-dtype", session.attention_dtype,
+         "What attention multiplies in while prefilling on a Hopper GPU: bf16 or fp8 (faster, "
+         "rounds more)")
+      ->capture_default_str()
+      ->check(one_of(attention_dtype_names()));
   option(policies, "--dense-below", session.dense_below,
          "Rows under which a sparse policy runs densely; 0: never")
       ->check(whole(0));

@@ -32,6 +32,11 @@ AttentionSummary summary_of(const AttentionReport& report) {
   summary.computed_share = report.share();
   summary.index_seconds = report.index_seconds;
   summary.run_seconds = report.run_seconds;
+  if (report.dtype == AttentionDtype::fp8) {
+    summary.dtype = "fp8";
+    summary.fp8_launches = report.launches.fp8;
+    summary.bf16_launches = report.launches.bf16;
+  }
   for (const auto& [name, part] : report.parts) {
     const double share = report.pairs > 0
                              ? static_cast<double>(part.pairs) / static_cast<double>(report.pairs)

@@ -175,6 +175,7 @@ TEST_F(FirstHour, BenchmarksSayWhatTheyTake) {
   refuses({"overlap", "demo", "--snap", "0,-1"}, "'-1' is not a number from 0 to 3600");
   refuses({"model", "--weights", "int3"}, "'int3' is not bf16, fp8, int8 or int4");
   refuses({"model", "--rows", "int4"}, "'int4' is not bf16, int8 or fp8");
+  refuses({"model", "--attention-dtype", "int8"}, "'int8' is not bf16 or fp8");
   refuses({"stream", "--memory", "mosaik"}, "did you mean mosaic?");
   refuses({"stream", "--memory", "mosaic:gpu=0"}, "gpu is '0', but must be 1 or more, or all");
 }

@@ -140,6 +140,13 @@ TEST(Policies, WrongOnesAreRefusedBeforeAnythingIsRead) {
   }
 }
 
+TEST(Policies, AttentionInFp8NeedsAHopperGpu) {
+  expect_error(kinora({"ask", "demo", "What?", "--device", "cpu", "--attention-dtype", "fp8"}), 5,
+               "attention in fp8 needs a Hopper GPU, and this runs on cpu; use bf16");
+  expect_error(kinora({"ask", "demo", "What?", "--attention-dtype", "f16"}), 2,
+               "'f16' is not bf16 or fp8");
+}
+
 TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
   expect_error(kinora({"bench", "attention", "--device", "cpu"}), 5, "measures GPUs");
   expect_error(kinora({"bench", "attention", "--device", "cpu", "--tokens", "0"}), 2, "--tokens");
@@ -166,12 +173,13 @@ TEST(EvalPolicies, ReadEverySetting) {
   EXPECT_EQ(plain.session.retain, "all");
   const EvalPolicy all = parsed(
       "momo:k=64,exact=64+delta=32;retain=key-norm:0.5;memory=flat;draft=ngram:tokens=4;"
-      "dense-below=0;rows=bf16;group=32;frames=0.5;pixels=0.25");
+      "dense-below=0;attention-dtype=fp8;rows=bf16;group=32;frames=0.5;pixels=0.25");
   EXPECT_EQ(all.session.attention, "momo:k=64,exact=64+delta=32");
   EXPECT_EQ(all.session.retain, "key-norm:0.5");
   EXPECT_EQ(all.session.memory, "flat");
   EXPECT_EQ(all.session.draft, "ngram:tokens=4");
   EXPECT_EQ(all.session.dense_below, 0);
+  EXPECT_EQ(all.session.attention_dtype, "fp8");
   EXPECT_EQ(all.session.row_type, "bf16");
   EXPECT_EQ(all.session.frames_per_group, 32);
   EXPECT_EQ(all.session.frame_share, 0.5);
@@ -207,9 +215,8 @@ TEST(EvalPolicies, RefuseWhatTheyDoNotKnow) {
   };
   EXPECT_EQ(problem("retian=all"),
             "policy 'retian=all': no setting is called 'retian'; did you mean retain? There are "
-            "attention, tokens, retain, memory, draft, dense-below, rows, group, frames, pixels, "
-            "snap and "
-            "quality");
+            "attention, tokens, retain, memory, draft, dense-below, attention-dtype, rows, group, "
+            "frames, pixels, snap and quality");
   EXPECT_TRUE(has(problem("mommo;rows=f32"), "attention 'mommo': no policy has this name"));
   EXPECT_TRUE(has(problem("retain=norm:0.5"), "retention 'norm:0.5'"));
   EXPECT_TRUE(has(problem("tokens=norm:0.5"), "tokens 'norm:0.5'"));
@@ -241,6 +248,19 @@ TEST(AttentionText, HasALineForEveryPart) {
             "dense\n"
             "  a-shape: 12 heads, 75.0 % of the computed pairs, 1.250 s\n"
             "  last queries: 42 heads, 25.0 % of the computed pairs, 0.250 s\n");
+}
+
+TEST(AttentionText, SaysHowMuchRanInFp8) {
+  Answer answer;
+  EXPECT_EQ(cli::report_text(answer, 0, 0).find("fp8"), std::string::npos);
+  answer.attention_report.emplace();
+  answer.attention_report->calls = answer.attention_report->dense_calls = 60;
+  EXPECT_EQ(cli::report_text(answer, 0, 0).find("fp8"), std::string::npos);
+  answer.attention_report->dtype = "fp8";
+  answer.attention_report->fp8_launches = 56;
+  answer.attention_report->bf16_launches = 4;
+  EXPECT_TRUE(cli::report_text(answer, 0, 0)
+                  .starts_with("attention in fp8: 56 of 60 launches, the others in bf16\n"));
 }
 
 }  // namespace

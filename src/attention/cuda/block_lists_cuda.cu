@@ -94,6 +94,7 @@ DevicePlan block_plan(const Context& context, const QueryView& queries, const Ro
   plan.heads = static_cast<int32_t>(chosen.blocks.size(0));
   plan.covers_all = true;
   plan.pieces = true;
+  if (layout.block % piece_keys == 0) plan.start = ListStart::blocks;
   const int64_t tiles = chosen.blocks.size(1), most = chosen.blocks.size(2);
   const size_t lists = static_cast<size_t>(plan.heads * tiles);
   const auto make = [&](size_t bytes) {

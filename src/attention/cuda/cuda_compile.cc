@@ -95,6 +95,18 @@ void close_pass(CudaPlan& plan, const CudaShape& shape, const CudaCut& cut) {
   plan.passes.push_back(pass);
 }
 
+void find_start(CudaPlan& plan) {
+  plan.start = ListStart::blocks;
+  for (const CudaSegment& segment : plan.segments) {
+    if (segment.stride != 1) {
+      plan.start = ListStart::scattered;
+      return;
+    }
+    if (segment.begin % piece_keys != 0) plan.start = ListStart::rows;
+  }
+  if (plan.start == ListStart::rows && !plan.merges.empty()) plan.start = ListStart::scattered;
+}
+
 int32_t block_count(CudaSegment segment, const CudaJob& job, const CudaCut& cut) {
   segment.trim(job.low, job.high);
   return (segment.count + cut.block_keys - 1) / cut.block_keys;
@@ -124,6 +136,7 @@ class Compiler {
       }
       close_pass(out_, {plan_.heads, plan_.kv_heads, plan_.query_count, plan_.row_count}, cut_);
     }
+    find_start(out_);
     return std::move(out_);
   }
 
@@ -313,6 +326,7 @@ CudaPlan compile_dense(const CudaShape& shape, std::span<const int32_t> query_or
     }
   }
   close_pass(plan, shape, cut);
+  find_start(plan);
   return plan;
 }
 
@@ -345,6 +359,7 @@ CudaPlan compile_windows(const CudaShape& shape, std::span<const int32_t> offset
   CudaCut whole = cut;
   whole.split = false;  // parts of repeated jobs would share their partial results
   close_pass(plan, shape, whole);
+  find_start(plan);
   return plan;
 }
 

@@ -28,6 +28,14 @@ struct CudaPass {
   int64_t merge_end = 0;
 };
 
+// Where the lists of a plan begin, for the kernel that reads blocks of 32 rows
+// (fp8/fp8_kernel.cuh).
+enum class ListStart : uint8_t {
+  blocks,     // contiguous keys and whole pieces, at multiples of 32
+  rows,       // contiguous keys anywhere, of jobs that are not cut into parts
+  scattered,  // anything else
+};
+
 struct CudaPlan {
   std::vector<CudaJob> jobs;
   std::vector<CudaSegment> segments;
@@ -42,6 +50,7 @@ struct CudaPlan {
   std::vector<int32_t> strides;  // of strided segments, at most most_stride_maps
   bool any_row_lists = false;    // gathered segments, or strided ones of other strides
   bool covers_all = false;       // the first pass writes every query of every head
+  ListStart start = ListStart::scattered;
 };
 
 // The plan must be valid for these ordinals (validate in plan.h); they may be empty where nothing

@@ -32,9 +32,10 @@ struct DevicePlan {
   std::vector<CudaPass> passes{};
   int64_t partial_rows = 0;
   int32_t repeats = 1;
-  bool row_lists = false;          // segments to be read row by row
-  bool pieces = false;             // pieces or columns; never together with row lists or `strides`
-  bool covers_all = false;         // the first pass writes every query of every head
+  bool row_lists = false;   // segments to be read row by row
+  bool pieces = false;      // pieces or columns; never together with row lists or `strides`
+  bool covers_all = false;  // the first pass writes every query of every head
+  ListStart start = ListStart::scattered;
   std::vector<int32_t> strides{};  // of strided segments, as CudaPlan has them
   int64_t query_count = 0;         // of the queries and rows it was made for
   int64_t row_count = 0;

@@ -162,6 +162,7 @@ DevicePlan upload_plan(const Context& context, Kernel kernel, const CudaPlan& pl
   result.row_lists = plan.any_row_lists;
   result.strides = plan.strides;
   result.covers_all = plan.covers_all;
+  result.start = plan.start;
   result.query_count = shape.queries;
   result.row_count = shape.rows;
   result.heads = static_cast<int32_t>(shape.heads);

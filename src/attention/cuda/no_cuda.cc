@@ -3,6 +3,7 @@
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/delta_cuda.h"
+#include "attention/cuda/fp8/runner_fp8.h"
 #include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/mass_cuda.h"
 #include "attention/cuda/runner_cuda.h"
@@ -76,6 +77,8 @@ void cuda_attention::accept_mass(const Context&, TensorView, ConstTensorView, in
                                  std::span<const int32_t>) {
   no_cuda();
 }
+
+bool fp8_attention::runs_on(int) { return false; }
 
 int decode_splits(const Context&, int, int64_t) { no_cuda(); }
 size_t decode_scratch_bytes(const Context&, const DecodeAttention&) { no_cuda(); }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention/cuda/cuda_compile.h"
 #include "attention/cuda/cuda_merge.cuh"
 #include "attention/cuda/device_plan.h"
+#include "attention/cuda/fp8/fp8_rows.h"
+#include "attention/cuda/fp8/runner_fp8.h"
 #include "attention/cuda/portable_kernel_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
 #include "attention/cuda/simple_kernel_cuda.cuh"
@@ -126,14 +129,25 @@ struct ColumnCopies {
   Tensor keys, values;
 };
 
+// What a run reads besides its plan.
+struct Input {
+  ConstTensorView queries;
+  RowSet rows;
+  ColumnCopies columns{};
+  std::optional<fp8_attention::Fp8Rows> fp8{};  // read instead
+};
+
 void launch_jobs(const Context& context, cudaStream_t stream, const DevicePlan& plan,
-                 const Problem& problem, const RowSet& rows, const ColumnCopies& columns) {
+                 const Problem& problem, const Input& input) {
   if (problem.plan.job_count == 0) return;
+  if (input.fp8) {
+    return fp8_attention::launch(context, problem, *input.fp8, plan.start == ListStart::rows);
+  }
   const bool weighted = problem.weights != nullptr;
   if (plan.kernel == Kernel::hopper) {
-    hopper::launch(context, problem, rows,
-                   {plan.row_lists, plan.pieces, plan.strides, plan.head_strides}, columns.keys,
-                   columns.values);
+    hopper::launch(context, problem, input.rows,
+                   {plan.row_lists, plan.pieces, plan.strides, plan.head_strides},
+                   input.columns.keys, input.columns.values);
   } else if (plan.kernel == Kernel::simple) {
     weighted ? launch_simple<true>(stream, problem, plan.repeats)
              : launch_simple<false>(stream, problem, plan.repeats);
@@ -183,9 +197,25 @@ ColumnCopies copy_columns(const Context& context, cudaStream_t stream, const Dev
   return copies;
 }
 
-void run(const Context& context, const DevicePlan& plan, Problem problem, const RowSet& rows) {
+// Whether the FP8 kernel runs this: it reads what Hopper's kernel reads, but neither single rows
+// nor pieces at odd places, and it does not measure.
+bool runs_in_fp8(const DevicePlan& plan, const Problem& problem, const RunOptions& options) {
+  return options.dtype == AttentionDtype::fp8 && plan.kernel == Kernel::hopper &&
+         plan.start != ListStart::scattered && problem.scores == nullptr &&
+         plan.query_count >= options.least_fp8_queries;
+}
+
+void run(const Context& context, const DevicePlan& plan, Problem problem,
+         const ConstTensorView& queries, const RowSet& rows, const RunOptions& options) {
   const cudaStream_t stream = cuda::enter(context);
   problem.plan = plan.view;
+  Input input{queries, rows};
+  if (runs_in_fp8(plan, problem, options)) {
+    input.fp8 = fp8_attention::round_rows(context, queries, rows);
+  }
+  if (options.dtype == AttentionDtype::fp8 && options.launches != nullptr) {
+    ++(input.fp8 ? options.launches->fp8 : options.launches->bf16);
+  }
 
   std::shared_ptr<Buffer> state, parts;
   const auto pairs = static_cast<size_t>(plan.query_count * problem.target.heads);
@@ -206,7 +236,7 @@ void run(const Context& context, const DevicePlan& plan, Problem problem, const 
     problem.parts.max = problem.parts.out + count * head_size;
     problem.parts.sum = problem.parts.max + count;
   }
-  const ColumnCopies columns = copy_columns(context, stream, plan, problem);
+  input.columns = copy_columns(context, stream, plan, problem);
   const unsigned int clear_blocks = cuda::strided_blocks(context, static_cast<int64_t>(pairs), 8);
   const bool onto = problem.target.merge;
   if (!onto && (!plan.covers_all || plan.passes.size() > 1)) {
@@ -222,7 +252,7 @@ void run(const Context& context, const DevicePlan& plan, Problem problem, const 
     problem.plan.job_count = static_cast<int32_t>(pass.job_end - pass.job_begin);
     problem.plan.next = plan.view.next + i;
     problem.target.merge = i > 0 || onto;
-    launch_jobs(context, stream, plan, problem, rows, columns);
+    launch_jobs(context, stream, plan, problem, input);
     if (pass.merge_end > pass.merge_begin) {
       constexpr unsigned int warps = 4;
       const auto merges = static_cast<unsigned int>(pass.merge_end - pass.merge_begin);
@@ -246,7 +276,7 @@ DevicePlan device_plan(const Context& context, const Plan& plan, const QueryView
 void run_plan(const Context& context, const Plan& plan, const QueryView& queries,
               const RowSet& rows, float scale, TensorView out, const RunOptions& options) {
   run(context, device_plan(context, plan, queries, rows, out),
-      describe(queries.queries, rows, scale, out, options), rows);
+      describe(queries.queries, rows, scale, out, options), queries.queries, rows, options);
 }
 
 void run_plan(const Context& context, const DevicePlan& plan, const QueryView& queries,
@@ -260,7 +290,8 @@ void run_plan(const Context& context, const DevicePlan& plan, const QueryView& q
   if (kernel != plan.kernel) {
     throw Error(ErrorKind::internal, "a plan on a GPU was made for tensors of another layout");
   }
-  run(context, plan, describe(queries.queries, rows, scale, out, options), rows);
+  run(context, plan, describe(queries.queries, rows, scale, out, options), queries.queries, rows,
+      options);
 }
 
 void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
@@ -271,7 +302,8 @@ void run_dense(const Context& context, const QueryView& queries, const RowSet& r
   const DevicePlan plan = upload_plan(
       context, kernel,
       compile_dense(shape, queries.ordinals, rows.ordinals, cut_for(context, kernel)), shape);
-  run(context, plan, describe(queries.queries, rows, scale, out, options), rows);
+  run(context, plan, describe(queries.queries, rows, scale, out, options), queries.queries, rows,
+      options);
 }
 
 void run_measured(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
@@ -286,7 +318,7 @@ void run_measured(const Context& context, const QueryView& queries, const RowSet
   Problem problem = describe(queries.queries, rows, scale, out, {.state = state});
   problem.scores = scores.data;
   problem.score_stride = scores.stride;
-  run(context, plan, problem, rows);
+  run(context, plan, problem, queries.queries, rows, {});
 }
 
 void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, ConstTensorView v,
@@ -297,7 +329,7 @@ void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, C
   const CudaShape shape{q.size(1), k.size(1), q.size(0), q.size(0)};
   const DevicePlan plan = upload_plan(
       context, kernel, compile_windows(shape, offsets, cut_for(context, kernel)), shape);
-  run(context, plan, describe(q, rows, scale, out, {}), rows);
+  run(context, plan, describe(q, rows, scale, out, {}), q, rows, {});
 }
 
 }  // namespace kinora::cuda_attention

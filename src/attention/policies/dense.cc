@@ -32,9 +32,9 @@ AttentionPolicy dense_policy() {
   policy.runs_on_gpu = true;
   policy.pattern = {std::shared_ptr<void>(), &dense_pattern()};
   policy.check = [](std::span<const GivenSetting> given) { match_settings(given, {}); };
-  policy.make = [](std::span<const GivenSetting> given, const AttentionOptions&) {
+  policy.make = [](std::span<const GivenSetting> given, const AttentionOptions& options) {
     match_settings(given, {});
-    return std::make_unique<DenseAttention>();
+    return std::make_unique<DenseAttention>(options.sparse.dtype);
   };
   return policy;
 }
@@ -60,7 +60,10 @@ void DenseAttention::attend(const Context& context, int, const QueryView& querie
   if (!context.device.is_cpu()) {
     check_attention(context, queries, rows, out, {});
     const WideRows wide(context, rows);
-    return cuda_attention::run_dense(context, queries, wide.rows(), scale, out);
+    ++report_.calls;
+    ++report_.dense_calls;
+    return cuda_attention::run_dense(context, queries, wide.rows(), scale, out,
+                                     {.dtype = report_.dtype, .launches = &report_.launches});
   }
   run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
 }

@@ -4,6 +4,7 @@
 
 #include "attention/attention.h"
 #include "attention/plan/plan.h"
+#include "attention/report.h"
 
 namespace kinora {
 
@@ -13,10 +14,24 @@ Plan dense_plan(const QueryView& queries, const RowSet& rows, int64_t tile_rows 
 
 class DenseAttention final : public Attention {
  public:
+  explicit DenseAttention(AttentionDtype dtype = AttentionDtype::bf16) { report_.dtype = dtype; }
+
   std::string_view name() const override { return "dense"; }
   bool reads_all() const override { return true; }
   void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
               float scale, TensorView out) override;
+  // Only how much of it ran in FP8, and only where that was asked for.
+  const AttentionReport* report() const override {
+    return report_.dtype == AttentionDtype::fp8 ? &report_ : nullptr;
+  }
+  void clear_report() override {
+    const AttentionDtype dtype = report_.dtype;
+    report_ = {};
+    report_.dtype = dtype;
+  }
+
+ private:
+  AttentionReport report_;
 };
 
 }  // namespace kinora

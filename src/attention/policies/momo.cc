@@ -222,7 +222,7 @@ void MomoAttention::attend_on_gpu(const Context& context, int layer, const Query
   gpu_work_.begin(context, "momo blocks", heads);
   const auto plan = cuda_attention::block_plan(context, queries, rows, momo_.layout, chosen, out);
   gpu_work_.planned(context);
-  cuda_attention::run_plan(context, plan, queries, rows, scale, out);
+  cuda_attention::run_plan(context, plan, queries, rows, scale, out, gpu_run());
   if (momo_.delta) apply_delta(context, exact, sampled.places(), out);
   gpu_work_.end(context);
   gpu_work_.counted(cuda_attention::count_pairs(context, plan));

@@ -164,7 +164,7 @@ void PatternAttention::attend_on_gpu(const Context& context, int layer, const Qu
   };
   std::map<std::pair<bool, Modality>, CopiedRows> copies;
   Tensor state;
-  RunOptions run;
+  RunOptions run = gpu_run();
   for (const GpuRegion& region : regions) {
     const cuda_attention::LineSpace& space = *region.space;
     gpu_work_.begin(context, region.label, region.head_count);

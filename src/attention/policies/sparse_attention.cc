@@ -143,12 +143,17 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
 
 const AttentionReport* SparseAttention::report() const {
   gpu_work_.settle(report_);
+  report_.launches = launches_;
+  if (const AttentionReport* dense = dense_.report()) report_.launches += dense->launches;
   return &report_;
 }
 
 void SparseAttention::clear_report() {
   gpu_work_.clear();
+  dense_.clear_report();
+  launches_ = {};
   report_ = {};
+  report_.dtype = options_.dtype;
 }
 
 void SparseAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
@@ -185,7 +190,7 @@ void SparseAttention::attend_on_gpu(const Context& context, int layer, const Que
   }
   gpu_work_.begin(context, stored->label, heads);
   gpu_work_.planned(context);
-  cuda_attention::run_plan(context, stored->plan, queries, rows, scale, out);
+  cuda_attention::run_plan(context, stored->plan, queries, rows, scale, out, gpu_run());
   gpu_work_.end(context, stored->pairs);
   correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
 }

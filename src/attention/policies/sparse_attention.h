@@ -13,6 +13,7 @@
 #include "attention/policies/gpu_plan_store.h"
 #include "attention/policies/gpu_work.h"
 #include "attention/report.h"
+#include "attention/runner.h"
 
 namespace kinora {
 
@@ -30,13 +31,17 @@ struct SparseOptions {
   // The text that ends a group reads everything, up to this many queries: the question is there,
   // and generation continues from its rows (docs/methods/attention.md).
   int64_t dense_last = default_dense_last;
-  int64_t dense_layers = 0;  // the first ones read everything
-  int64_t delta_stride = 0;  // delta correction measures every Nth query; 0: off
+  int64_t dense_layers = 0;                     // the first ones read everything
+  int64_t delta_stride = 0;                     // delta correction measures every Nth query; 0: off
+  AttentionDtype dtype = AttentionDtype::bf16;  // of products on a GPU
 };
 
 class SparseAttention : public Attention, public Planner {
  public:
-  explicit SparseAttention(SparseOptions options) : options_(std::move(options)) {}
+  explicit SparseAttention(SparseOptions options)
+      : options_(std::move(options)), dense_(options_.dtype) {
+    report_.dtype = options_.dtype;
+  }
 
   void attend(const Context& context, int layer, const QueryView& queries, const RowSet& rows,
               float scale, TensorView out) final;
@@ -80,6 +85,9 @@ class SparseAttention : public Attention, public Planner {
   void run(const Context& context, std::vector<LabelledPlan> planned, const QueryView& queries,
            const RowSet& rows, float scale, TensorView out);
 
+  // How plans are run on a GPU.
+  RunOptions gpu_run() { return {.dtype = options_.dtype, .launches = &launches_}; }
+
   // The length that sizes follow.
   int64_t length(const RowSet& rows) const { return std::max(length_, rows.count()); }
 
@@ -92,6 +100,7 @@ class SparseAttention : public Attention, public Planner {
                       const QueryView& queries, const RowSet& rows, float scale, TensorView out);
 
   DenseAttention dense_;
+  AttentionLaunches launches_;  // besides those of `dense_`
   GpuPlanStore gpu_plans_;
   int64_t length_ = 0;
 };

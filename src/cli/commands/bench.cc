@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/attention_dtype.h"
 #include "attention/policies/policy.h"
 #include "base/error.h"
 #include "base/gpu.h"
@@ -45,6 +46,7 @@ struct BenchFlags {
   int64_t frames = 64;
   int64_t side = 448;
   std::string attention = "dense";
+  std::string attention_dtype = "bf16";
   bool json = false;
   std::string json_file;
 };
@@ -140,8 +142,8 @@ int bench_model(BenchFlags flags) {
         cpu ? std::vector<int64_t>{1024, 8192} : std::vector<int64_t>{1024, 25600, 131072};
   }
   if (cpu) {
-    if (flags.attention != "dense" || flags.mass_layers > 0 || !flags.sessions.empty() ||
-        !flags.drafts.empty() || !flags.trees.empty()) {
+    if (flags.attention != "dense" || flags.attention_dtype != "bf16" || flags.mass_layers > 0 ||
+        !flags.sessions.empty() || !flags.drafts.empty() || !flags.trees.empty()) {
       throw Error(ErrorKind::unsupported,
                   "on the CPU, bench model measures plain prefill and decoding; the other figures "
                   "need a GPU");
@@ -151,6 +153,10 @@ int bench_model(BenchFlags flags) {
                bench_cpu(context, flags.shape, packed_weights(flags.weights), row_type(flags.rows),
                          layers, flags.contexts, flags.tokens, !flags.json));
     return 0;
+  }
+  const AttentionDtype attention_dtype = attention_dtype_of(flags.attention_dtype);
+  if (attention_dtype == AttentionDtype::fp8 && !has_fp8_attention(context.device)) {
+    throw Error(ErrorKind::unsupported, "--attention-dtype fp8 needs a Hopper GPU");
   }
   const CudaDeviceInfo device = cuda_devices()[static_cast<size_t>(context.device.index)];
   const ModelBench bench(context, model_shape(flags.shape), packed_weights(flags.weights),
@@ -295,7 +301,8 @@ int bench_model(BenchFlags flags) {
 
   for (const int64_t tokens : flags.tokens) {
     const int64_t layers = flags.layers > 0 ? flags.layers : INT64_MAX;
-    const PrefillFigure figure = bench.prefill(tokens, flags.group, layers, flags.attention);
+    const PrefillFigure figure =
+        bench.prefill(tokens, flags.group, layers, flags.attention, attention_dtype);
     const double rate = figure.operations / figure.seconds;
     out["prefill"].push_back({{"tokens", tokens},
                               {"group", figure.group},
@@ -305,6 +312,8 @@ int bench_model(BenchFlags flags) {
                               {"tflops", rate / 1e12},
                               {"share", share(rate, best.multiply_rate)},
                               {"attention", flags.attention},
+                              {"fp8_launches", figure.launches.fp8},
+                              {"bf16_launches", figure.launches.bf16},
                               {"attention_share", figure.attention_share},
                               {"index_seconds", figure.index_seconds},
                               {"attention_seconds", figure.attention_seconds},
@@ -316,6 +325,10 @@ int bench_model(BenchFlags flags) {
           tokens, flags.layers > 0 ? fmt::format(" (scaled from {} layers)", figure.layers) : "",
           figure.seconds, static_cast<double>(tokens) / figure.seconds, rate / 1e12,
           100 * share(rate, best.multiply_rate), human_bytes(figure.peak_bytes));
+      if (attention_dtype == AttentionDtype::fp8) {
+        fmt::print("           attention in fp8: {} of {} launches, the others in bf16\n",
+                   figure.launches.fp8, figure.launches.fp8 + figure.launches.bf16);
+      }
       if (flags.attention != "dense") {
         fmt::print("           {}: {:.3f} s of it, {:.3f} of these making lists; {:.1f} % read\n",
                    flags.attention, figure.attention_seconds, figure.index_seconds,
@@ -399,6 +412,11 @@ void add_bench(CommandLine& line) {
   model->add_option("--attention", flags->attention, "Attention while prefilling, as in ask")
       ->capture_default_str()
       ->type_name("NAME");
+  model
+      ->add_option("--attention-dtype", flags->attention_dtype,
+                   "What it multiplies in: bf16, or fp8 on Hopper GPUs")
+      ->capture_default_str()
+      ->check(one_of(attention_dtype_names()));
   model->add_option("--group", flags->group, "Tokens prefilled together")
       ->capture_default_str()
       ->check(whole(1));

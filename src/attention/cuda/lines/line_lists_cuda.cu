@@ -391,6 +391,8 @@ std::vector<DevicePlan> line_plans(const Context& context, const LineSpace& spac
     two = two || in_two_plans(head);
     if (head.has_grid == 0 && head.bottom > 0) build.parts = 2;
   }
+  // Heads that are not looked at read bands of adjacent rows.
+  if (!plan.pieces) plan.start = ListStart::rows;
   const auto tiles = static_cast<size_t>(build.slots) * heads.size();
   const size_t line_segments = tiles * static_cast<size_t>(build.parts) * tile_segments;
   const Tensor told = cuda::upload(context, heads);
