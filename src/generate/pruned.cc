@@ -27,13 +27,19 @@ std::vector<int32_t> choose_draft_rows(int64_t rows, std::span<const float> mass
     const float left = mass[static_cast<size_t>(a)], right = mass[static_cast<size_t>(b)];
     return left != right ? left > right : a < b;
   });
-  std::vector<int32_t> chosen(order.begin(), order.begin() + best);
-  std::sort(order.begin() + best, order.end());
+  std::vector<bool> looked_at(order.size());
+  for (int64_t i = 0; i < best; ++i) looked_at[static_cast<size_t>(order[i])] = true;
+  std::vector<int32_t> chosen;
   const int64_t rest = rows - best, even = count - best;
-  for (int64_t i = 0; i < even; ++i) {
-    chosen.push_back(order[static_cast<size_t>(best + (2 * i + 1) * rest / (2 * even))]);
+  int64_t place = 0, taken = 0;  // among the rest
+  for (size_t row = 0; row < order.size(); ++row) {
+    const bool stays =
+        looked_at[row] || (taken < even && place == (2 * taken + 1) * rest / (2 * even));
+    if (stays) chosen.push_back(static_cast<int32_t>(row));
+    if (looked_at[row]) continue;
+    ++place;
+    taken += stays;
   }
-  std::sort(chosen.begin(), chosen.end());
   return chosen;
 }
 
@@ -90,21 +96,37 @@ RowMass* PrunedDrafter::mass() {
   return mass_.get();
 }
 
-// Rows that summarise others, with weights, are left out: no plain memory can hold them.
-PrunedDrafter::LayerRows PrunedDrafter::rows_to_copy(int layer) const {
+// Rows that summarise others, with weights, are left out: no plain memory can hold them. Layers
+// mostly have rows of the same tokens; `like` is another one.
+PrunedDrafter::LayerRows PrunedDrafter::rows_to_copy(int layer, const LayerRows* like) const {
   LayerRows rows;
   target_->memory.read(target_->context, layer, target_->memory.queries(), rows.sets);
   std::erase_if(rows.sets, [](const RowSet& set) { return set.weighted(); });
-  std::vector<float> mass;  // of the visual rows
-  int64_t visual = 0;
   for (const RowSet& set : rows.sets) {
     if (set.listed() || set.keys.dtype() != target_->memory.layout().dtype) {
       throw Error(
           ErrorKind::unsupported,
           "rows of this memory cannot be copied for a draft; choose another memory or draft");
     }
-    for (size_t i = 0; i < set.ordinals.size(); ++i) {
-      if (set.ordinals[i] < copied_ || set.modalities[i] == Modality::text) continue;
+  }
+  const auto first_new = [&](const RowSet& set) {
+    const auto& all = set.ordinals;
+    return static_cast<size_t>(std::lower_bound(all.begin(), all.end(), copied_) - all.begin());
+  };
+  const auto same = [&](const RowSet& a, const RowSet& b) {
+    return a.ordinals.size() == b.ordinals.size() &&
+           std::ranges::equal(a.ordinals.subspan(first_new(a)), b.ordinals.subspan(first_new(b)));
+  };
+  if (like != nullptr && std::ranges::equal(rows.sets, like->sets, same)) {
+    rows.places = like->places;
+    rows.count = like->count;
+    return rows;
+  }
+  std::vector<float> mass;  // of the visual rows
+  int64_t visual = 0;
+  for (const RowSet& set : rows.sets) {
+    for (size_t i = first_new(set); i < set.ordinals.size(); ++i) {
+      if (set.modalities[i] == Modality::text) continue;
       ++visual;
       if (looked_at_.empty()) continue;
       const auto token = static_cast<size_t>(set.ordinals[i]);
@@ -119,8 +141,7 @@ PrunedDrafter::LayerRows PrunedDrafter::rows_to_copy(int layer) const {
   int32_t place = 0;  // among the visual rows
   for (const RowSet& set : rows.sets) {
     std::vector<int32_t>& places = rows.places.emplace_back();
-    for (size_t i = 0; i < set.ordinals.size(); ++i) {
-      if (set.ordinals[i] < copied_) continue;
+    for (size_t i = first_new(set); i < set.ordinals.size(); ++i) {
       if (set.modalities[i] != Modality::text) {
         const bool stays = next != chosen.end() && *next == place;
         ++place;
@@ -149,7 +170,7 @@ void PrunedDrafter::catch_up() {
   std::vector<LayerRows> layers;
   int64_t most = 0;
   for (int layer = 0; layer < memory_->layout().layers; ++layer) {
-    layers.push_back(rows_to_copy(layer));
+    layers.push_back(rows_to_copy(layer, layers.empty() ? nullptr : &layers.back()));
     most = std::max(most, layers.back().count);
   }
   const std::vector<TokenInfo> any(static_cast<size_t>(most));

@@ -61,7 +61,7 @@ class PrunedDrafter final : public Drafter {
 
   bool could_pay(int64_t text) const;
   bool has_chosen() const;
-  LayerRows rows_to_copy(int layer) const;
+  LayerRows rows_to_copy(int layer, const LayerRows* like) const;
   void catch_up();
   std::vector<std::vector<Guess>> run(Sequence& sequence, int64_t wanted);
   DraftPace::Level run_level(const DraftTree& tree, std::span<const int32_t> leaves);
