@@ -1,5 +1,6 @@
 // What a sparse policy would read, shown without reading it: for pictures (`kinora inspect`), for
-// judging policies against dense attention (eval/recall/judge.h), and for tests.
+// judging policies against dense attention (eval/recall/judge.h), and for tests; and how much of a
+// query's attention it did read (bench/attention_bench.h).
 #pragma once
 
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "attention/attention.h"
 #include "attention/plan/plan.h"
+#include "attention/runner.h"
 
 namespace kinora {
 
@@ -30,6 +32,11 @@ class Planner {
   // known. Sizes that follow the length of the input (pattern.h) follow this one, so that all
   // groups of a prompt are read with the same; where it is not known, the rows at hand.
   virtual void set_length(int64_t tokens) = 0;
+  // Calls of Attention::attend from now on leave here what every query and head read, [queries,
+  // heads] on the context's device: with Σ exp over all rows that is the share of the attention
+  // that the policy's lists hold. Corrections of the output (delta) change nothing in it. Null
+  // pointers end it.
+  virtual void keep_state(SoftmaxState state) = 0;
 };
 
 }  // namespace kinora

@@ -4,25 +4,24 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
+#include "attention/policies/dense.h"
 #include "attention/policies/pattern_attention.h"
 #include "attention/policies/policy.h"
 #include "attention/policies/sparse_policy.h"
 #include "attention/report.h"
+#include "attention/search/sampled_attention.h"
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/random.h"
-#include "ops/rope.h"
 
 namespace kinora::cli {
 namespace {
 
-constexpr double rope_base = 1e6;
-constexpr int64_t chunk_tokens = 32768;
+constexpr double held_share = 0.95;  // the paper's
 
 using Clock = std::chrono::steady_clock;
 
@@ -38,7 +37,13 @@ struct Timed {
 // Medians of some calls after one to warm up.
 Timed time_call(const Context& context, int repeats, const std::function<void()>& call) {
   std::vector<Timed> all;
-  for (int i = 0; i <= repeats; ++i) {
+  const bool on_cpu = context.device.is_cpu();
+  for (int i = 0; i <= repeats && on_cpu; ++i) {
+    const auto start = Clock::now();
+    call();
+    if (i > 0) all.push_back({since(start), since(start)});
+  }
+  for (int i = 0; i <= repeats && !on_cpu; ++i) {
     synchronize(context);
     GpuEvent begin(context.device, true), end(context.device, true);
     const auto start = Clock::now();
@@ -105,7 +110,224 @@ Plan row_plan(const QueryView& queries, const RowSet& rows, const Fill& fill) {
   return builder.take();
 }
 
+// Everything that is measured on one input.
+class AttentionBench {
+ public:
+  AttentionBench(const Context& context, const AttentionBenchOptions& options, int64_t tokens,
+                 const VideoKeyOptions& keys, const AttentionListener& listener)
+      : context_(context),
+        options_(options),
+        listener_(listener),
+        input_(context, options.shape, tokens, keys),
+        queries_(input_.queries()),
+        rows_(input_.rows()),
+        scale_(input_.scale()),
+        out_(queries_.queries.dtype(), queries_.queries.shape(), context.device),
+        all_pairs_(static_cast<double>(dense_pairs(options.shape.heads, queries_, rows_))) {
+    policy_options_.sparse.dense_below = options.dense_below;
+    policy_options_.sparse.dtype = options.dtype;
+    policy_options_.frame_stride = static_cast<int32_t>(keys.frame_tokens);
+    if (options.mass_rows == 0) return;
+    sampled_ = sample_attention(context, queries_, rows_, scale_,
+                                spread_places(tokens, options.mass_rows), held_share);
+    kept_ = Tensor(DType::f32, {2, tokens, options.shape.heads}, context.device);
+    if (listener.needed) listener.needed(sampled_.needed);
+  }
+
+  void run_dense() {
+    AttentionFigure figure = figure_of(
+        "dense", time([&] { kinora::run_dense(context_, queries_, rows_, scale_, out_); }), 0,
+        all_pairs_);
+    if (kept_.defined()) {
+      kinora::run_dense(context_, queries_, rows_, scale_, out_, {.state = state()});
+      figure.held = held_mass(context_, sampled_, state());
+    }
+    tell(figure);
+  }
+
+  void run_lists();
+  void run_policy(const std::string& name) {
+    tell(measure(name, *make_attention(name, policy_options_)));
+  }
+  // A table with an item for each head.
+  AttentionFigure run_mix(const std::string& name, const std::vector<std::string>& items) {
+    const AttentionShape& shape = options_.shape;
+    auto table = std::make_shared<HeadTable>();
+    table->shape = {"", 1, static_cast<int>(shape.heads), static_cast<int>(shape.kv_heads),
+                    static_cast<int>(shape.head_size)};
+    for (const std::string& item : items) {
+      table->heads.emplace_back(parse_mixed_head(item, policy_options_.frame_stride));
+    }
+    PatternAttention policy(name, table, policy_options_.sparse);
+    const AttentionFigure figure = measure(name, policy);
+    tell(figure);
+    return figure;
+  }
+
+ private:
+  Timed time(const std::function<void()>& call) const {
+    return time_call(context_, options_.repeats, call);
+  }
+  AttentionFigure figure_of(const std::string& name, const Timed& timed, double index,
+                            double pairs) {
+    AttentionFigure figure{queries_.count(), name,  timed.seconds,     index,
+                           timed.host,       pairs, pairs / all_pairs_};
+    figure.launches = std::exchange(launches_, {});
+    return figure;
+  }
+  RunOptions list_run() { return {.dtype = options_.dtype, .launches = &launches_}; }
+  void tell(const AttentionFigure& figure) const {
+    if (listener_.figure) listener_.figure(figure);
+  }
+  SoftmaxState state() {
+    auto* max = reinterpret_cast<float*>(kept_.view().raw());
+    return {max, max + kept_.size(1) * kept_.size(2)};
+  }
+
+  AttentionFigure measure(const std::string& name, Attention& policy) {
+    const auto attend = [&] { policy.attend(context_, 0, queries_, rows_, scale_, out_); };
+    const Timed timed = time(attend);
+    AttentionFigure figure = figure_of(name, timed, 0, all_pairs_);
+    if (const AttentionReport* told = policy.report()) {
+      const auto calls = static_cast<double>(told->calls);
+      figure.index_seconds = told->index_seconds / calls;
+      figure.pairs = static_cast<double>(told->pairs) / calls;
+      figure.share = figure.pairs / all_pairs_;
+      if (told->parts.empty()) {  // dense: it computes all and keeps no time
+        figure.pairs = all_pairs_;
+        figure.share = 1;
+      }
+      figure.launches = told->launches;
+      for (const auto& [label, part] : told->parts) {
+        figure.parts.emplace_back(label, part.seconds / calls);
+      }
+    }
+    // A policy without a planner reads everything.
+    if (kept_.defined() && policy.planner() != nullptr) {
+      policy.planner()->keep_state(state());
+      attend();
+      figure.held = held_mass(context_, sampled_, state());
+    }
+    return figure;
+  }
+
+  const Context& context_;
+  const AttentionBenchOptions& options_;
+  const AttentionListener& listener_;
+  VideoKeys input_;
+  QueryView queries_;
+  RowSet rows_;
+  float scale_;
+  Tensor out_;
+  double all_pairs_;
+  AttentionOptions policy_options_;
+  AttentionLaunches launches_;  // of lists, since the last figure
+  SampledAttention sampled_;    // where mass is asked for
+  Tensor kept_;                 // [2, tokens, heads]: what a call read
+};
+
+void AttentionBench::run_lists() {
+  const AttentionShape& shape = options_.shape;
+  const int64_t tokens = queries_.count();
+  Random random(2);
+  const auto blocks_of = [&](int64_t step, bool shared) {
+    const BlockLayout layout{.tile = 128, .block = 64, .sink = 0, .window = 0};
+    // Lists of a million tokens are only made where they are short.
+    const int64_t entries = tokens / 128 * shape.heads * (tokens / 64 / step);
+    if (entries > (int64_t{1} << 29)) return;
+    const auto blocks = random_blocks(context_, shape, layout, tokens, step, shared, random);
+    const auto make = [&] {
+      return cuda_attention::block_plan(context_, queries_, rows_, layout, blocks, out_);
+    };
+    const double pairs = pairs_of(context_, make());
+    const double index = time([&] { make(); }).seconds;
+    const Timed timed = time([&] {
+      cuda_attention::run_plan(context_, make(), queries_, rows_, scale_, out_, list_run());
+    });
+    tell(figure_of(fmt::format("blocks {} %{}", 100 / step, shared ? "" : ", each head its own"),
+                   timed, index, pairs));
+  };
+  for (const int64_t step : {1, 2, 4, 10, 20}) blocks_of(step, true);
+  blocks_of(10, false);
+  if (tokens > 131072) return;
+  // Lists of the host: made and sent once, then run.
+  const auto rows_of_host = [&](const std::string& name, const Plan& plan) {
+    const auto pairs = static_cast<double>(attended_pairs(plan, queries_, rows_));
+    const cuda_attention::DevicePlan device =
+        cuda_attention::device_plan(context_, plan, queries_, rows_, out_);
+    const Timed timed = time([&] {
+      cuda_attention::run_plan(context_, device, queries_, rows_, scale_, out_, list_run());
+    });
+    tell(figure_of(name, timed, 0, pairs));
+  };
+  rows_of_host("every 8th key", row_plan(queries_, rows_, [&](PlanBuilder& builder, int64_t begin) {
+                 builder.add_rows(random.below(8), begin / 8, 8);
+               }));
+  rows_of_host("gathered, 1 in 8",
+               row_plan(queries_, rows_, [&](PlanBuilder& builder, int64_t begin) {
+                 std::vector<int32_t> some;
+                 for (int64_t at = 0; at < begin; at += 8) {
+                   some.push_back(static_cast<int32_t>(at + random.below(8)));
+                 }
+                 builder.add_gathered(some);
+               }));
+}
+
+// All heads with each item of the mix, on keys of another seed.
+std::vector<AttentionFigure> try_items(const Context& context, const AttentionBenchOptions& options,
+                                       int64_t tokens) {
+  VideoKeyOptions keys = options.keys;
+  ++keys.seed;
+  AttentionBenchOptions once = options;
+  once.repeats = 1;
+  const AttentionListener nobody;
+  AttentionBench bench(context, once, tokens, keys, nobody);
+  std::vector<AttentionFigure> figures;
+  for (const std::string& item : options.mix) {
+    const auto heads = static_cast<size_t>(options.shape.heads);
+    figures.push_back(bench.run_mix(item, std::vector<std::string>(heads, item)));
+  }
+  return figures;
+}
+
+// The item of the mix that each head takes.
+std::vector<std::string> choose_mix(const std::vector<AttentionFigure>& figures, double hold) {
+  std::vector<std::string> chosen;
+  for (size_t head = 0; head < figures[0].held.size(); ++head) {
+    // Of two that hold too little the one that holds more is better, else the faster one.
+    const auto better = [&](const AttentionFigure& a, const AttentionFigure& b) {
+      const bool enough = a.held[head] >= hold;
+      if (enough != (b.held[head] >= hold)) return enough;
+      return enough ? a.seconds < b.seconds : a.held[head] > b.held[head];
+    };
+    chosen.push_back(std::ranges::min_element(figures, better)->name);
+  }
+  return chosen;
+}
+
 }  // namespace
+
+std::vector<std::string> mix_candidates(int64_t frame_tokens) {
+  const auto stride = [&](int64_t parts) { return std::max<int64_t>(1, frame_tokens / parts); };
+  std::vector<std::string> items = {"none/dense"};
+  for (const int local : {512, 2048, 8192, 16384, 32768, 49152, 65536, 98304}) {
+    items.push_back(fmt::format("none/a-shape:sink=128,local={}", local));
+  }
+  for (const int64_t parts : {1, 16, 32}) {
+    for (const int local : {512, 2048}) {
+      items.push_back(
+          fmt::format("none/grid:lines=v,stride={},sink=128,local={}", stride(parts), local));
+    }
+  }
+  for (const auto& [parts, phases] : {std::pair{1, 4}, {1, 8}, {2, 6}, {2, 8}, {4, 6}, {4, 8}}) {
+    items.push_back(fmt::format("none/grid:lines=s,stride={},phases={},sink=128,local=512",
+                                stride(parts), phases));
+  }
+  for (const int slashes : {512, 1024, 2048, 4096, 8192, 16384}) {
+    items.push_back(fmt::format("none/vertical-slash:verticals=500,slashes={}", slashes));
+  }
+  return items;
+}
 
 HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride) {
   const size_t slash = item.find('/');
@@ -126,186 +348,29 @@ HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride) {
   return choice;
 }
 
-AttentionInput::AttentionInput(const Context& context, const AttentionShape& shape, int64_t tokens,
-                               int64_t frame_tokens, int64_t text_tokens) {
-  const int64_t heads = shape.heads, kv_heads = shape.kv_heads, d = shape.head_size;
-  const Device device = context.device;
-  queries_ = Tensor(DType::bf16, {tokens, heads, d}, device);
-  keys_ = Tensor(DType::bf16, {tokens, kv_heads, d}, device);
-  values_ = Tensor(DType::bf16, {tokens, kv_heads, d}, device);
-  const std::vector<double> frequencies = rope_inverse_frequencies(d, rope_base);
-  // The frequency that comes round once a frame.
-  int64_t frame_pair = 0;
-  for (int64_t i = 1; i < d / 2; ++i) {
-    const double wanted = 2 * M_PI / static_cast<double>(frame_tokens);
-    if (std::abs(std::log(frequencies[static_cast<size_t>(i)] / wanted)) <
-        std::abs(std::log(frequencies[static_cast<size_t>(frame_pair)] / wanted))) {
-      frame_pair = i;
-    }
-  }
-  const int64_t width = (heads + 2 * kv_heads) * d;
-  const int64_t chunk = std::min(tokens, chunk_tokens);
-  Random random(1);
-  std::vector<bf16> host(static_cast<size_t>(chunk * width));
-  std::vector<float> noise(1 << 16);
-  for (float& value : noise) value = static_cast<float>(random.normal());
-  for (int64_t token = 0; token < chunk; ++token) {
-    bf16* row = host.data() + token * width;
-    const bool stands_out = random.below(1000) == 0;
-    const size_t offset = static_cast<size_t>(random.below(1 << 16));
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t head = i / d, pair = i % d % (d / 2);
-      const bool first_half = i % d < d / 2;
-      float value = noise[(offset + static_cast<size_t>(i) * 31) & 0xffff];
-      if (head < heads && first_half) {
-        // Queries: near keys, the frame before, keys that stand out, or some of each.
-        const int64_t kind = head % 4;
-        if ((kind == 0 || kind == 3) && pair < 12) value += 4;
-        if ((kind == 1 || kind == 3) && std::abs(pair - frame_pair) < 2) value += 16;
-        if ((kind == 2 || kind == 3) && pair >= d / 2 - 4) value += 6;
-      } else if (head < heads + kv_heads && first_half) {
-        if (pair < d / 2 - 4) value += 2;
-        if (pair >= d / 2 - 4 && stands_out) value += 8;
-      }
-      row[i] = bf16::from_float(value);
-    }
-  }
-  Tensor qkv(DType::bf16, {chunk, width}, device);
-  copy_bytes(qkv.view().raw(), device, host.data(), Device::cpu(), host.size() * sizeof(bf16));
-  std::vector<int64_t> positions;
-  for (int64_t begin = 0; begin < tokens; begin += chunk) {
-    const int64_t count = std::min(chunk, tokens - begin);
-    positions.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) positions[static_cast<size_t>(i)] = begin + i;
-    rope_split(context, rope_table(context, frequencies, positions), qkv.view().rows(0, count),
-               queries_.view().rows(begin, count), keys_.view().rows(begin, count),
-               values_.view().rows(begin, count));
-  }
-  synchronize(context);
-  ordinals_.resize(static_cast<size_t>(tokens));
-  for (size_t i = 0; i < ordinals_.size(); ++i) ordinals_[i] = static_cast<int32_t>(i);
-  for (int64_t i = 0; i < tokens; ++i) {
-    modalities_.push_back(i % frame_tokens < text_tokens ? Modality::text : Modality::video);
-  }
-}
-
-QueryView AttentionInput::queries() const { return {queries_.view(), ordinals_, modalities_}; }
-RowSet AttentionInput::rows() const {
-  return {keys_.view(), values_.view(), ordinals_, modalities_};
-}
-float AttentionInput::scale() const { return 1 / std::sqrt(static_cast<float>(queries_.size(2))); }
-
 void bench_attention(const Context& context, const AttentionBenchOptions& options, int64_t tokens,
-                     const std::function<void(const AttentionFigure&)>& found) {
-  const AttentionShape& shape = options.shape;
-  const AttentionInput input(context, shape, tokens, options.frame_tokens, options.text_tokens);
-  const QueryView queries = input.queries();
-  const RowSet rows = input.rows();
-  const float scale = input.scale();
-  Tensor out(DType::bf16, queries.queries.shape(), context.device);
-  const double all = static_cast<double>(dense_pairs(shape.heads, queries, rows));
-  AttentionLaunches launches;
-  const RunOptions run{.dtype = options.dtype, .launches = &launches};
-  const auto report = [&](const std::string& name, const Timed& timed, double index, double pairs) {
-    found({tokens,
-           name,
-           timed.seconds,
-           index,
-           timed.host,
-           pairs,
-           pairs / all,
-           {},
-           std::exchange(launches, {})});
-  };
-  DenseAttention dense;
-  report("dense",
-         time_call(context, options.repeats,
-                   [&] { dense.attend(context, 0, queries, rows, scale, out); }),
-         0, all);
-
-  Random random(2);
-  const auto blocks_of = [&](int64_t step, bool shared) {
-    const BlockLayout layout{.tile = 128, .block = 64, .sink = 0, .window = 0};
-    // Lists of a million tokens are only made where they are short.
-    const int64_t entries = tokens / 128 * shape.heads * (tokens / 64 / step);
-    if (!options.lists || entries > (int64_t{1} << 29)) return;
-    const auto blocks = random_blocks(context, shape, layout, tokens, step, shared, random);
-    const auto make = [&] {
-      return cuda_attention::block_plan(context, queries, rows, layout, blocks, out);
-    };
-    const double pairs = pairs_of(context, make());
-    const double index = time_call(context, options.repeats, [&] { make(); }).seconds;
-    const Timed timed = time_call(context, options.repeats, [&] {
-      cuda_attention::run_plan(context, make(), queries, rows, scale, out, run);
-    });
-    report(fmt::format("blocks {} %{}", 100 / step, shared ? "" : ", each head its own"), timed,
-           index, pairs);
-  };
-  for (const int64_t step : {1, 2, 4, 10, 20}) blocks_of(step, true);
-  blocks_of(10, false);
-  // Lists of the host: made and sent once, then run.
-  const auto rows_of_host = [&](const std::string& name, const Plan& plan) {
-    const auto pairs = static_cast<double>(attended_pairs(plan, queries, rows));
-    const cuda_attention::DevicePlan device =
-        cuda_attention::device_plan(context, plan, queries, rows, out);
-    const Timed timed = time_call(context, options.repeats, [&] {
-      cuda_attention::run_plan(context, device, queries, rows, scale, out, run);
-    });
-    report(name, timed, 0, pairs);
-  };
-  if (options.lists && tokens <= 131072) {
-    rows_of_host("every 8th key", row_plan(queries, rows, [&](PlanBuilder& builder, int64_t begin) {
-                   builder.add_rows(random.below(8), begin / 8, 8);
-                 }));
-    rows_of_host("gathered, 1 in 8",
-                 row_plan(queries, rows, [&](PlanBuilder& builder, int64_t begin) {
-                   std::vector<int32_t> some;
-                   for (int64_t at = 0; at < begin; at += 8) {
-                     some.push_back(static_cast<int32_t>(at + random.below(8)));
-                   }
-                   builder.add_gathered(some);
-                 }));
-  }
-
-  AttentionOptions policy_options;
-  policy_options.sparse.dense_below = options.dense_below;
-  policy_options.sparse.dtype = options.dtype;
-  policy_options.frame_stride = static_cast<int32_t>(options.frame_tokens);
-  const auto time_policy = [&](const std::string& name, std::unique_ptr<Attention> policy) {
-    const Timed timed = time_call(context, options.repeats,
-                                  [&] { policy->attend(context, 0, queries, rows, scale, out); });
-    AttentionFigure figure{tokens, name, timed.seconds, 0, timed.host, all, 1, {}, {}};
-    if (const AttentionReport* told = policy->report()) {
-      const auto calls = static_cast<double>(told->calls);
-      figure.index_seconds = told->index_seconds / calls;
-      figure.pairs = static_cast<double>(told->pairs) / calls;
-      figure.share = figure.pairs / all;
-      if (told->parts.empty()) {  // dense: it computes all and keeps no time
-        figure.pairs = all;
-        figure.share = 1;
-      }
-      figure.launches = told->launches;
-      for (const auto& [label, part] : told->parts) {
-        figure.parts.emplace_back(label, part.seconds / calls);
-      }
-    }
-    found(figure);
-  };
-  if (options.dtype == AttentionDtype::fp8) {
-    time_policy("dense", make_attention("dense", policy_options));
-  }
-  for (const std::string& name : options.policies) {
-    time_policy(name, make_attention(name, policy_options));
-  }
+                     const AttentionListener& listener) {
+  AttentionBench bench(context, options, tokens, options.keys, listener);
+  if (options.keys_only) return;
+  bench.run_dense();
+  if (options.lists && !context.device.is_cpu()) bench.run_lists();
+  if (options.dtype == AttentionDtype::fp8) bench.run_policy("dense");
+  for (const std::string& name : options.policies) bench.run_policy(name);
   if (options.mix.empty()) return;
-  auto table = std::make_shared<HeadTable>();
-  table->shape = {"", 1, static_cast<int>(shape.heads), static_cast<int>(shape.kv_heads),
-                  static_cast<int>(shape.head_size)};
-  for (int64_t head = 0; head < shape.heads; ++head) {
-    const std::string& item = options.mix[static_cast<size_t>(head) % options.mix.size()];
-    table->heads.emplace_back(parse_mixed_head(item, policy_options.frame_stride));
+  if (options.hold.empty()) {
+    std::vector<std::string> mix;
+    for (int64_t head = 0; head < options.shape.heads; ++head) {
+      mix.push_back(options.mix[static_cast<size_t>(head) % options.mix.size()]);
+    }
+    bench.run_mix("mix", mix);
+    return;
   }
-  time_policy("mix", std::make_unique<PatternAttention>("mix", table, policy_options.sparse));
+  const std::vector<AttentionFigure> figures = try_items(context, options, tokens);
+  for (const double hold : options.hold) {
+    const std::vector<std::string> mix = choose_mix(figures, hold);
+    if (listener.chosen) listener.chosen(hold, mix);
+    bench.run_mix(fmt::format("mix to hold {:g} %", 100 * hold), mix);
+  }
 }
 
 }  // namespace kinora::cli

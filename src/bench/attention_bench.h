@@ -1,6 +1,7 @@
-// One layer's attention on a GPU as a ladder: dense, lists of blocks that get fewer and fewer, rows
-// a stride apart, gathered rows, and the sparse policies by name; index and run apart, the host's
-// part of the time, and what was computed. Used by cli/commands/bench_attention.cc.
+// One layer's attention as a ladder: dense, lists of blocks that get fewer and fewer, rows a stride
+// apart, gathered rows (these on a GPU only), and the sparse policies by name; index and run apart,
+// the host's part of the time, what was computed, and how much of the attention it holds. Used by
+// cli/commands/bench_attention.cc.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "attention/attention.h"
 #include "attention/attention_dtype.h"
 #include "attention/policies/head_table.h"
 #include "base/context.h"
+#include "bench/video_keys.h"
 
 namespace kinora::cli {
-
-struct AttentionShape {
-  int64_t heads = 28;
-  int64_t kv_heads = 4;
-  int64_t head_size = 128;
-};
 
 struct AttentionFigure {
   int64_t tokens = 0;
@@ -32,46 +27,46 @@ struct AttentionFigure {
   double share = 1;                                     // of what dense attention computes
   std::vector<std::pair<std::string, double>> parts{};  // a policy's, in seconds
   AttentionLaunches launches{};                         // where FP8 was asked for
-};
-
-// Queries, keys and values of one layer as models have them: rotated by their position, so that
-// heads see diagonals; some heads look for a frame's length back, some for a few keys that stand
-// out, and the first tokens draw all of them. All of it lies on the device, in bf16.
-class AttentionInput {
- public:
-  // The first `text_tokens` of every frame count as text; 0: all are video.
-  AttentionInput(const Context& context, const AttentionShape& shape, int64_t tokens,
-                 int64_t frame_tokens, int64_t text_tokens = 0);
-
-  QueryView queries() const;
-  RowSet rows() const;
-  float scale() const;
-
- private:
-  Tensor queries_, keys_, values_;
-  std::vector<int32_t> ordinals_;
-  std::vector<Modality> modalities_;
+  std::vector<double> held{};  // share of each head's attention that its lists hold, if asked for
 };
 
 struct AttentionBenchOptions {
   AttentionShape shape;
-  int64_t frame_tokens = 256;
-  int64_t text_tokens = 0;  // of these
+  VideoKeyOptions keys;
   int64_t dense_below = 0;
   int repeats = 3;
-  bool lists = true;                  // the ladder of blocks and rows
+  bool lists = true;                  // the ladder of blocks and rows, on a GPU
   std::vector<std::string> policies;  // by name
   // A table besides: heads take these in turn, each BOUNDARY/PATTERN, "both/grid:stride=256".
   std::vector<std::string> mix;
+  // Instead of in turn, a table for each of these: a head takes the fastest item that holds such a
+  // share of its attention, or the one that holds most. Chosen on keys of another seed, as a table
+  // is made before its use.
+  std::vector<double> hold;
   // FP8: everything in it that can be, after dense attention in bf16.
   AttentionDtype dtype = AttentionDtype::bf16;
+  int64_t mass_rows = 0;   // queries whose attention is looked at key by key; 0: none
+  bool keys_only = false;  // nothing but that: the weights that heads need
 };
+
+// What is told while it is measured; any may be empty.
+struct AttentionListener {
+  std::function<void(const AttentionFigure& figure)> figure{};
+  // The share of its weights that each head needs for 95 % of its attention; before all figures.
+  std::function<void(const std::vector<double>& needed)> needed{};
+  // An item for each head, chosen to hold such a share.
+  std::function<void(double hold, const std::vector<std::string>& mix)> chosen{};
+};
+
+// Items to choose from: windows, grids, slashes and the strongest lines, each in several sizes,
+// with strides that follow frames.
+std::vector<std::string> mix_candidates(int64_t frame_tokens);
 
 // Throws a usage error where an item of a mix makes no sense.
 HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride);
 
-// Calls `found` for every figure as it is measured; dense comes first.
+// Dense attention is the first figure, if there are any.
 void bench_attention(const Context& context, const AttentionBenchOptions& options, int64_t tokens,
-                     const std::function<void(const AttentionFigure&)>& found);
+                     const AttentionListener& listener);
 
 }  // namespace kinora::cli

@@ -116,8 +116,8 @@ std::vector<AttentionError> attention_errors(const Context& context,
                              queries_of(q.view()), {k.view(), v.view(), ordinals, modalities},
                              1 / std::sqrt(static_cast<float>(d))));
   }
-  const AttentionInput input(context, shape, tokens, options.frame_tokens, options.text_tokens);
-  errors.push_back(compare(context, "rotated, some standing out",
+  const VideoKeys input(context, shape, tokens, options.keys);
+  errors.push_back(compare(context, "like those of video models",
                            queries_of(input.queries().queries.rows(tokens - count, count)),
                            input.rows(), input.scale()));
   return errors;

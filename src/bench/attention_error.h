@@ -19,7 +19,7 @@ struct AttentionError {
 };
 
 // Over `tokens` rows: normal numbers; normal ones where a few columns of the keys stand out; and
-// rows as models have them (AttentionInput). Exact means in f64, from the same bf16 rows. On a
+// rows as models have them (VideoKeys). Exact means in f64, from the same bf16 rows. On a
 // Hopper GPU.
 std::vector<AttentionError> attention_errors(const Context& context,
                                              const AttentionBenchOptions& options, int64_t tokens);

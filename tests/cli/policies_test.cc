@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
@@ -147,8 +148,27 @@ TEST(Policies, AttentionInFp8NeedsAHopperGpu) {
                "'f16' is not bf16 or fp8");
 }
 
+TEST(Bench, AttentionTellsWhatShareIsRead) {
+  const auto told = kinora_shell(
+      "$KINORA bench attention --device cpu --tokens 700 --frame 64 --heads 4 --kv-heads 2 "
+      "--repeats 1 --attention a-shape:sink=64,local=2000 --mix none/dense --mix both/a-shape "
+      "--hold 0,1 --json");
+  ASSERT_EQ(told.code, 0) << told.err;
+  const auto json = nlohmann::json::parse(told.out);
+  const auto& rows = json.at("rows");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_NEAR(rows[0].at("held").get<double>(), 1, 1e-3) << "dense";
+  EXPECT_GT(rows[1].at("held").get<double>(), 0.1);
+  EXPECT_LT(rows[1].at("held_lowest").get<double>(), 0.999);
+  EXPECT_NEAR(rows[3].at("held").get<double>(), 1, 0.02) << "all heads take what holds most";
+  EXPECT_EQ(json.at("keys")[0].at("needed_of_heads").size(), 4u);
+  EXPECT_EQ(json.at("keys")[0].at("mixes")[1].at("heads").size(), 4u);
+}
+
 TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
-  expect_error(kinora({"bench", "attention", "--device", "cpu"}), 5, "measures GPUs");
+  expect_error(kinora({"bench", "attention", "--hold", "0.95"}), 2, "--mix");
+  expect_error(kinora({"bench", "attention", "--hold", "1.5"}), 2, "--hold");
+  expect_error(kinora({"bench", "attention", "--mix", "auto"}), 2, "BOUNDARY/PATTERN");
   expect_error(kinora({"bench", "attention", "--device", "cpu", "--tokens", "0"}), 2, "--tokens");
   expect_error(kinora({"bench", "attention", "--attention", "nonsense"}), 2, "nonsense");
   expect_error(kinora({"bench", "attention", "--attention", "mminference"}), 2, "table");

@@ -5,7 +5,6 @@
 #include "attention/cuda/runner_cuda.h"
 #include "attention/cuda/wide_rows.h"
 #include "attention/policies/policy.h"
-#include "attention/runner.h"
 #include "attention/runner_checks.h"
 
 namespace kinora {
@@ -55,17 +54,24 @@ Plan dense_plan(const QueryView& queries, const RowSet& rows, int64_t tile_rows)
   return builder.take();
 }
 
+void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
+               TensorView out, const RunOptions& options) {
+  if (!context.device.is_cpu()) {
+    check_attention(context, queries, rows, out, options);
+    const WideRows wide(context, rows);
+    return cuda_attention::run_dense(context, queries, wide.rows(), scale, out, options);
+  }
+  run_plan(context, dense_plan(queries, rows), queries, rows, scale, out, options);
+}
+
 void DenseAttention::attend(const Context& context, int, const QueryView& queries,
                             const RowSet& rows, float scale, TensorView out) {
   if (!context.device.is_cpu()) {
-    check_attention(context, queries, rows, out, {});
-    const WideRows wide(context, rows);
     ++report_.calls;
     ++report_.dense_calls;
-    return cuda_attention::run_dense(context, queries, wide.rows(), scale, out,
-                                     {.dtype = report_.dtype, .launches = &report_.launches});
   }
-  run_plan(context, dense_plan(queries, rows), queries, rows, scale, out);
+  run_dense(context, queries, rows, scale, out,
+            {.dtype = report_.dtype, .launches = &report_.launches});
 }
 
 }  // namespace kinora

@@ -5,12 +5,17 @@
 #include "attention/attention.h"
 #include "attention/plan/plan.h"
 #include "attention/report.h"
+#include "attention/runner.h"
 
 namespace kinora {
 
 // A tile has up to `tile_rows` rows in units of (query, head): enough to pay for staging a block of
 // keys, few enough that packed queries and scores stay in the first-level caches.
 Plan dense_plan(const QueryView& queries, const RowSet& rows, int64_t tile_rows = 256);
+
+// Such attention on the context's device; of the options state and type count.
+void run_dense(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
+               TensorView out, const RunOptions& options = {});
 
 class DenseAttention final : public Attention {
  public:

@@ -186,7 +186,7 @@ void PatternAttention::attend_on_gpu(const Context& context, int layer, const Qu
     const auto plans =
         cuda_attention::line_plans(context, space, queries, read->rows, region.heads, found, out);
     gpu_work_.planned(context);
-    if ((regions.size() > 1 || plans.size() > 1) && !state.defined()) {
+    if ((regions.size() > 1 || plans.size() > 1) && run.state.max == nullptr) {
       state = Tensor(DType::f32, {2, queries.count(), heads}, context.device);
       auto* max = reinterpret_cast<float*>(state.view().raw());
       run.state = {max, max + queries.count() * heads};

@@ -83,7 +83,7 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
   report_.dense_pairs += dense_pairs(queries.queries.size(1), queries, rows);
   if (falls_back(layer, queries, rows)) {
     ++report_.dense_calls;
-    attend_densely(context, layer, "dense", queries, rows, scale, out);
+    attend_densely(context, "dense", queries, rows, scale, out, 0);
     return;
   }
   const int64_t last = last_text(queries, options_.dense_last);
@@ -94,23 +94,28 @@ void SparseAttention::attend(const Context& context, int layer, const QueryView&
     attend_on_gpu(context, layer, slice(queries, 0, first), rows, scale, out.rows(0, first));
   }
   if (last == 0) return;
-  attend_densely(context, layer, "last queries", slice(queries, first, last), rows, scale,
-                 out.rows(first, last));
+  attend_densely(context, "last queries", queries, rows, scale, out, first);
 }
 
-void SparseAttention::attend_densely(const Context& context, int layer, const char* label,
-                                     const QueryView& queries, const RowSet& rows, float scale,
-                                     TensorView out) {
+void SparseAttention::attend_densely(const Context& context, const char* label,
+                                     const QueryView& all, const RowSet& rows, float scale,
+                                     TensorView all_out, int64_t first) {
+  const QueryView queries = first == 0 ? all : slice(all, first, all.count() - first);
+  const TensorView out = all_out.rows(first, queries.count());
   const int64_t heads = queries.queries.size(1);
   const int64_t pairs = dense_pairs(heads, queries, rows);
+  RunOptions options = gpu_run();
+  if (state_.max != nullptr) {
+    options.state = {state_.max + first * heads, state_.sum + first * heads};
+  }
   if (!context.device.is_cpu()) {
     gpu_work_.begin(context, label, heads);
     gpu_work_.planned(context);
-    dense_.attend(context, layer, queries, rows, scale, out);
+    run_dense(context, queries, rows, scale, out, options);
     return gpu_work_.end(context, pairs);
   }
   const RunTimer watch;
-  dense_.attend(context, layer, queries, rows, scale, out);
+  run_dense(context, queries, rows, scale, out, options);
   AttentionReport::Part& part = report_.parts[label];
   part.heads += heads;
   part.pairs += pairs;
@@ -130,7 +135,7 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
   const SampledQueries sampled(context, queries, options_.delta_stride);
   const QueryView view = sampled.view();
   Tensor exact(DType::f32, view.queries.shape());
-  dense_.attend(context, layer, view, rows, scale, exact);
+  run_dense(context, view, rows, scale, exact);
   apply_delta(context, exact, sampled.places(), out);
   AttentionReport::Part& part = report_.parts["delta"];
   const int64_t pairs = dense_pairs(queries.queries.size(1), view, rows);
@@ -144,13 +149,11 @@ void SparseAttention::attend_sparsely(const Context& context, int layer, const Q
 const AttentionReport* SparseAttention::report() const {
   gpu_work_.settle(report_);
   report_.launches = launches_;
-  if (const AttentionReport* dense = dense_.report()) report_.launches += dense->launches;
   return &report_;
 }
 
 void SparseAttention::clear_report() {
   gpu_work_.clear();
-  dense_.clear_report();
   launches_ = {};
   report_ = {};
   report_.dtype = options_.dtype;
@@ -204,7 +207,7 @@ void SparseAttention::correct_on_gpu(const Context& context, const QueryView& qu
   gpu_work_.begin(context, "delta", queries.queries.size(1));
   gpu_work_.planned(context);
   Tensor exact(out.dtype(), view.queries.shape(), context.device);
-  dense_.attend(context, 0, view, rows, scale, exact);
+  run_dense(context, view, rows, scale, exact, {.dtype = options_.dtype, .launches = &launches_});
   apply_delta(context, exact, sampled.places(), out);
   gpu_work_.end(context, dense_pairs(queries.queries.size(1), view, rows));
 }
@@ -236,7 +239,8 @@ void SparseAttention::run(const Context& context, std::vector<LabelledPlan> plan
   const RunTimer watch;
   const Plan joined = join(std::move(plans), context.threads);
   std::vector<double> tile_seconds(joined.tiles.size());
-  run_plan(context, joined, queries, rows, scale, out, {.tile_seconds = tile_seconds.data()});
+  run_plan(context, joined, queries, rows, scale, out,
+           {.state = state_, .tile_seconds = tile_seconds.data()});
   // A pattern's part of the whole is its part of what the threads did.
   size_t tile = 0;
   double total = 0;

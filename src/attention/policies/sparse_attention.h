@@ -38,8 +38,7 @@ struct SparseOptions {
 
 class SparseAttention : public Attention, public Planner {
  public:
-  explicit SparseAttention(SparseOptions options)
-      : options_(std::move(options)), dense_(options_.dtype) {
+  explicit SparseAttention(SparseOptions options) : options_(std::move(options)) {
     report_.dtype = options_.dtype;
   }
 
@@ -58,6 +57,7 @@ class SparseAttention : public Attention, public Planner {
     if (length_ != tokens) gpu_plans_ = {};  // sizes follow it
     length_ = tokens;
   }
+  void keep_state(SoftmaxState state) override { state_ = state; }
 
  protected:
   // The policy itself. Its queries are without those that always read everything.
@@ -86,21 +86,24 @@ class SparseAttention : public Attention, public Planner {
            const RowSet& rows, float scale, TensorView out);
 
   // How plans are run on a GPU.
-  RunOptions gpu_run() { return {.dtype = options_.dtype, .launches = &launches_}; }
+  RunOptions gpu_run() {
+    return {.state = state_, .dtype = options_.dtype, .launches = &launches_};
+  }
 
   // The length that sizes follow.
   int64_t length(const RowSet& rows) const { return std::max(length_, rows.count()); }
 
   SparseOptions options_;
+  SoftmaxState state_;  // to be filled by whatever runs a policy's plans
   mutable AttentionReport report_;
   mutable GpuWork gpu_work_;  // under way, not in the report yet
 
  private:
-  void attend_densely(const Context& context, int layer, const char* label,
-                      const QueryView& queries, const RowSet& rows, float scale, TensorView out);
+  // Queries from `first` on.
+  void attend_densely(const Context& context, const char* label, const QueryView& queries,
+                      const RowSet& rows, float scale, TensorView out, int64_t first);
 
-  DenseAttention dense_;
-  AttentionLaunches launches_;  // besides those of `dense_`
+  AttentionLaunches launches_;
   GpuPlanStore gpu_plans_;
   int64_t length_ = 0;
 };
