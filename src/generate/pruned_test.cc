@@ -302,6 +302,16 @@ class Film {
     embeddings.push_back(rows.to(context_.device));
     all.insert(all.end(), tokens.begin(), tokens.end());
     run(runner, *memory, 0);
+    for (int layer = 0; ragged != nullptr && layer < memory->layout().layers; ++layer) {
+      std::vector<int32_t> kept;
+      const double share = random.uniform();
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (all[i].modality == Modality::text || random.uniform() < share) {
+          kept.push_back(static_cast<int32_t>(i));
+        }
+      }
+      ragged->retain(layer, kept);
+    }
     const size_t before = all.size();
     add_text(random_ids(random, 2 + random.below(9), vocabulary()));
     return run(runner, *memory, before, mass);
@@ -334,6 +344,7 @@ class Film {
   }
 
   std::unique_ptr<Memory> memory;
+  FlatMemory* ragged = nullptr;  // this memory, where each layer is to lose other rows
   std::vector<Tensor> embeddings;
   std::vector<TokenInfo> all;
 
@@ -513,6 +524,7 @@ TEST_P(PrunedDraftOfModel, ChangesNoAnswer) {
   KINORA_FRESH_RANDOM(random);
   const std::vector<std::string> memories{"flat",
                                           "flat",
+                                          "flat",
                                           "sliding:rows=20",
                                           "uniform:16",
                                           "compact:rows=16",
@@ -530,6 +542,11 @@ TEST_P(PrunedDraftOfModel, ChangesNoAnswer) {
                               std::vector<TokenScores>* scores = nullptr) {
         Random same(seed);
         Film film(target.context, *target.model, target.memory(memories[round], rows, retain));
+        if (round == 2) {
+          auto ragged = std::make_unique<FlatMemory>(film.memory->layout(), target.context.device);
+          film.ragged = ragged.get();
+          film.memory = std::move(ragged);
+        }
         const Tensor hidden = film.read(same, *target.runner);
         GenerateOptions options = asked;
         if (scores != nullptr) {
