@@ -19,7 +19,8 @@ void run_dense(const Context& context, const QueryView& queries, const RowSet& r
 
 class DenseAttention final : public Attention {
  public:
-  explicit DenseAttention(AttentionDtype dtype = AttentionDtype::bf16) { report_.dtype = dtype; }
+  DenseAttention() = default;
+  explicit DenseAttention(AttentionDtype dtype) { report_.dtype = dtype; }
 
   std::string_view name() const override { return "dense"; }
   bool reads_all() const override { return true; }
