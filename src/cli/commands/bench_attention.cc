@@ -194,8 +194,9 @@ int bench_attention(AttentionFlags flags) {
   if (flags.options.dtype == AttentionDtype::fp8 && !has_fp8_attention(context.device)) {
     throw Error(ErrorKind::unsupported, "--attention-dtype fp8 needs a Hopper GPU");
   }
-  if (flags.mass || flags.options.keys_only || !flags.options.hold.empty())
+  if (flags.mass || flags.options.keys_only || !flags.options.hold.empty()) {
     flags.options.mass_rows = 64;
+  }
   if (flags.tokens.empty()) {
     flags.tokens = context.device.is_cpu() ? std::vector<int64_t>{4096}
                                            : std::vector<int64_t>{4096, 32768, 131072};
@@ -268,7 +269,7 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
                    "attention, chosen on keys of another seed; such as 0.95, a table for each")
       ->delimiter(',')
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(between(0, 1));
   command->add_flag("--mass", flags->mass,
                     "Besides, what share of the attention each policy reads, and how few of the "
                     "weights hold 95 % of it; 64 tokens are looked at exactly");
@@ -278,7 +279,7 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
       ->add_option("--softest", options.keys.softest,
                    "The least sharp head, 0 to 1; up to 0.4 all need less than 2 % of the weights")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(between(0, 1));
   command->add_option("--seed", options.keys.seed, "Seed of the keys")->capture_default_str();
   command->add_option("--repeats", options.repeats, "Measured calls; the median counts")
       ->capture_default_str()
