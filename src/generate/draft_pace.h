@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/device.h"
+#include "base/policy/settings.h"
 #include "generate/draft_costs.h"
 #include "generate/draft_tree.h"
 #include "generate/drafter.h"
@@ -60,5 +61,22 @@ class DraftPace {
   double promised_ = 0;
   double began_ = 0, proposed_ = 0;  // on the clock
 };
+
+// Settings of drafters that have one: options with a `shape` and whether to `adapt`.
+template <class Options>
+Settings<Options>& add_pace_settings(Settings<Options>& settings) {
+  const auto shape = [](auto field) {
+    return [field](auto& options) -> auto& { return options.shape.*field; };
+  };
+  return settings
+      .count("total", shape(&TreeShape::total), {2, 64},
+             "the most tokens checked together, the newest one included")
+      .count("depth", shape(&TreeShape::depth), {0, 16},
+             "how often the draft goes on from its own guesses")
+      .count("width", shape(&TreeShape::width), {1, 32},
+             "guesses it goes on from, and followers of each; 1 drafts chains")
+      .flag("adapt", &Options::adapt,
+            "draft as much as pays on this machine, at most the above; 0: always all of it");
+}
 
 }  // namespace kinora

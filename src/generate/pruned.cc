@@ -255,26 +255,16 @@ void PrunedDrafter::learn(std::span<const int32_t> right, std::span<const Tensor
 
 DraftPolicy pruned_policy() {
   Settings<PrunedOptions> settings;
-  const auto shape = [](auto field) {
-    return [field](auto& options) -> auto& { return options.shape.*field; };
-  };
   const std::vector<std::pair<std::string, DraftRows>> rules{{"attention", DraftRows::attention},
                                                              {"even", DraftRows::even}};
   settings
       .share("keep", &PrunedOptions::keep, "share of the visual rows that guesses are made from")
       .bare();
-  settings
-      .choice("by", &PrunedOptions::by, rules,
-              "which rows these are: half of them what is looked at most as the answer begins, the "
-              "others evenly; or all evenly")
-      .count("total", shape(&TreeShape::total), {2, 64},
-             "the most tokens checked together, the newest one included")
-      .count("depth", shape(&TreeShape::depth), {0, 16},
-             "how often the draft goes on from its own guesses")
-      .count("width", shape(&TreeShape::width), {1, 32},
-             "guesses it goes on from, and followers of each; 1 drafts chains")
-      .flag("adapt", &PrunedOptions::adapt,
-            "draft as much as pays on this machine, at most the above; 0: always all of it");
+  settings.choice(
+      "by", &PrunedOptions::by, rules,
+      "which rows these are: half of them what is looked at most as the answer begins, the "
+      "others evenly; or all evenly");
+  add_pace_settings(settings);
   DraftPolicy policy;
   policy.info = {"pruned",
                  "guesses by the model itself, over all text and few rows of the video; needs no "

@@ -260,27 +260,15 @@ void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tenso
 
 DraftPolicy sparrow_policy() {
   Settings<SparrowOptions> settings;
-  const auto shape = [](auto field) {
-    return [field](auto& options) -> auto& { return options.shape.*field; };
-  };
-  settings
-      .count("total", shape(&TreeShape::total), {2, 64},
-             "the most tokens checked together, the newest one included")
-      .count("depth", shape(&TreeShape::depth), {0, 16},
-             "how often the draft goes on from its own guesses")
-      .count("width", shape(&TreeShape::width), {1, 32},
-             "guesses it goes on from, and followers of each; 1 drafts chains")
-      .flag("adapt", &SparrowOptions::adapt,
-            "draft as much as pays on this machine, at most the above; 0: always all of it")
-      .add(
-          "from", "a directory", "where the draft lies: kinora's own, EAGLE's, EAGLE-3's or MSD's",
-          [](SparrowOptions& options, std::string_view text) {
-            options.from = text;
-            return !text.empty();
-          },
-          [](const SparrowOptions& options) {
-            return options.from.empty() ? "draft/ of the model" : options.from;
-          });
+  add_pace_settings(settings).add(
+      "from", "a directory", "where the draft lies: kinora's own, EAGLE's, EAGLE-3's or MSD's",
+      [](SparrowOptions& options, std::string_view text) {
+        options.from = text;
+        return !text.empty();
+      },
+      [](const SparrowOptions& options) {
+        return options.from.empty() ? "draft/ of the model" : options.from;
+      });
   DraftPolicy policy;
   policy.info = {"sparrow",
                  "a tree of guesses by a small trained draft that is fed the model's "

@@ -58,10 +58,7 @@ class Ablation:
         self.cuda = a.device.startswith("cuda")
         self.stages = tiny.SMOKE if a.smoke else tiny.STAGES
         self.stage = multiprocessing.Value("i", 0)
-        loader = torch.utils.data.DataLoader(
-            tiny.Stream(a.seed, self.stages, self.stage), batch_size=None, num_workers=a.workers,
-            prefetch_factor=3 if a.workers else None, pin_memory=self.cuda, multiprocessing_context="fork" if a.workers else None)
-        self.batches = iter(loader)  # workers start before the device is touched
+        self.batches = tiny.batches_of(a.seed, self.stages, self.stage, a.workers, self.cuda)
         torch.manual_seed(a.seed)
         torch.set_float32_matmul_precision("high")
         self.target = tiny.Tiny(a.target, a.device, torch.bfloat16 if self.cuda else torch.float32)
@@ -72,6 +69,9 @@ class Ablation:
             draft.load_state_dict(first.state_dict())
             draft.sizes = first.sizes
             self.learners[name] = Learner(draft, a.peak, a.low)
+
+    def folder(self, name):
+        return pathlib.Path(self.a.out) / name.replace(",", "").replace(" ", "-")
 
     def log(self, *words):
         print(f"[{time.time() - self.began:6.1f}]", *words, flush=True)
@@ -104,7 +104,7 @@ class Ablation:
                 losses, told = {name: [] for name in self.learners}, time.time()
         self.log(f"{steps_done} steps")
         for name, learner in self.learners.items():
-            drafts.save(learner.draft, pathlib.Path(a.out) / name.replace(",", "").replace(" ", "-"))
+            drafts.save(learner.draft, self.folder(name))
         return steps_done
 
     @torch.no_grad()
@@ -113,7 +113,7 @@ class Ablation:
         a, text = self.a, Text()
         shape_of_tree = trees.Shape.of(a.tree)
         # What kinora would load: weights rounded as they are saved.
-        ready = {name: drafts.load(pathlib.Path(a.out) / name.replace(",", "").replace(" ", "-")).to(a.device) for name in self.learners}
+        ready = {name: drafts.load(self.folder(name)).to(a.device) for name in self.learners}
         visual = {name: ARMS[name].visual for name in self.learners}
         for also in a.also:
             name, directory = also.split("=", 1)

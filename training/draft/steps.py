@@ -30,7 +30,7 @@ class Rows:
         return self.high.shape[1] - self.branch.shape[1]
 
 
-def _take(x, index):
+def take(x, index):
     """x [batch, rows, hidden] at index [batch, n]; zeros where it is -1"""
     picked = torch.gather(x, 1, index.clamp(min=0).unsqueeze(-1).expand(-1, -1, x.shape[-1]))
     return picked * (index >= 0).unsqueeze(-1)
@@ -60,7 +60,7 @@ def run(draft, rows, head, steps, see=True):
     see: whether visual rows are read; kinora never lets the draft read them.
     """
     first, count = rows.beginning, rows.branch.shape[1]
-    states = _take(rows.high, rows.before)
+    states = take(rows.high, rows.before)
     z = draft.join(rows.embeddings, states)
     z = torch.where(rows.visual.unsqueeze(-1), rows.bridge.to(z.dtype), z)
     cos, sin = draft.turns(rows.positions)

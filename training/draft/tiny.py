@@ -78,6 +78,13 @@ class Stream(torch.utils.data.IterableDataset):
             yield name, shape, {k: torch.from_numpy(v) for k, v in b.items()}
 
 
+def batches_of(seed, stages, stage, workers, pinned):
+    """An iterator over a Stream. Its workers start at once: before the device is touched."""
+    return iter(torch.utils.data.DataLoader(
+        Stream(seed, stages, stage), batch_size=None, num_workers=workers, prefetch_factor=3 if workers else None,
+        pin_memory=pinned, multiprocessing_context="fork" if workers else None))
+
+
 class Tiny:
     def __init__(self, directory, device, dtype):
         self.device, self.dtype = torch.device(device), dtype

@@ -32,10 +32,7 @@ class Trainer:
         self.log_file = open(self.out / "log.txt", "a")
         self.stages = tiny.SMOKE if a.smoke else tiny.STAGES
         self.stage = multiprocessing.Value("i", 0)
-        self.loader = torch.utils.data.DataLoader(
-            tiny.Stream(a.seed, self.stages, self.stage), batch_size=None, num_workers=a.workers,
-            prefetch_factor=3 if a.workers else None, pin_memory=self.cuda, multiprocessing_context="fork" if a.workers else None)
-        self.batches = iter(self.loader)  # workers start before the device is touched
+        self.batches = tiny.batches_of(a.seed, self.stages, self.stage, a.workers, self.cuda)
         torch.manual_seed(a.seed)
         torch.set_float32_matmul_precision("high")
         self.target = tiny.Tiny(a.target, a.device, torch.bfloat16 if self.cuda else torch.float32)

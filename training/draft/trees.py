@@ -54,7 +54,7 @@ class _Sample:
             seen = seen[~rows.visual[n, :limit]]
         read = torch.cat([seen, first + own])
         dtype = draft.fc.weight.dtype
-        states = steps._take(rows.high[n:n + 1].to(dtype), rows.before[n:n + 1, read])
+        states = steps.take(rows.high[n:n + 1].to(dtype), rows.before[n:n + 1, read])
         z = draft.join(rows.embeddings[n:n + 1, read].to(dtype), states)
         z = torch.where(rows.visual[n:n + 1, read].unsqueeze(-1), rows.bridge[n:n + 1, read].to(dtype), z)
         self.cos, self.sin = draft.turns(rows.positions[:, n:n + 1, read])

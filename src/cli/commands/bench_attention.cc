@@ -31,12 +31,6 @@ struct AttentionFlags {
   bool json = false;
 };
 
-// What attention multiplied in: not always what was asked for.
-const char* dtype_of(const AttentionLaunches& launches) {
-  if (launches.fp8 == 0) return "bf16";
-  return launches.bf16 == 0 ? "fp8" : "both";
-}
-
 void check(const AttentionFlags& flags) {
   const AttentionBenchOptions& options = flags.options;
   const AttentionShape& shape = options.shape;
@@ -70,8 +64,8 @@ double mean(const std::vector<double>& values) {
 // Lines of a table, or rows of JSON.
 class AttentionPrinter {
  public:
-  AttentionPrinter(const AttentionFlags& flags, std::string device)
-      : flags_(flags), device_(std::move(device)) {}
+  AttentionPrinter(const AttentionFlags& flags, std::string device, bool on_cpu)
+      : flags_(flags), device_(std::move(device)), on_cpu_(on_cpu) {}
 
   void print(int64_t tokens, const Context& context) {
     dense_ = 0;
@@ -102,6 +96,11 @@ class AttentionPrinter {
   }
 
  private:
+  // What attention multiplied in: not always what was asked for.
+  const char* dtype_of(const AttentionLaunches& launches) const {
+    if (launches.fp8 == 0) return on_cpu_ ? "f32" : "bf16";
+    return launches.bf16 == 0 ? "fp8" : "both";
+  }
   bool mass() const { return flags_.options.mass_rows > 0; }
 
   void tell_needed(int64_t tokens, const std::vector<double>& needed) {
@@ -177,6 +176,7 @@ class AttentionPrinter {
 
   const AttentionFlags& flags_;
   std::string device_;
+  bool on_cpu_;
   double dense_ = 0;  // seconds
   nlohmann::json rows_ = nlohmann::json::array(), keys_ = nlohmann::json::array();
   nlohmann::json errors_ = nlohmann::json::array();
@@ -205,7 +205,7 @@ int bench_attention(AttentionFlags flags) {
   if (!context.device.is_cpu()) {
     device = cuda_devices()[static_cast<size_t>(context.device.index)].name;
   }
-  AttentionPrinter printer(flags, device);
+  AttentionPrinter printer(flags, device, context.device.is_cpu());
   printer.begin();
   for (const int64_t tokens : flags.tokens) printer.print(tokens, context);
   printer.end();
