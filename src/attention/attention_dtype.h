@@ -25,12 +25,6 @@ bool has_fp8_attention(Device device);
 struct AttentionLaunches {
   int64_t fp8 = 0;
   int64_t bf16 = 0;
-
-  AttentionLaunches& operator+=(const AttentionLaunches& other) {
-    fp8 += other.fp8;
-    bf16 += other.bf16;
-    return *this;
-  }
 };
 
 }  // namespace kinora
