@@ -90,8 +90,10 @@ bool StepAttention::same_rows(const Stretch& a, const Stretch& b) {
          s.list.raw() == t.list.raw() && s.weights.raw() == t.weights.raw();
 }
 
-// Puts stretches of the same rows side by side and makes jobs of them.
-void StepAttention::share() {
+// Puts stretches of the same rows side by side and makes jobs of them. All heads of a row lie side
+// by side in memory, so one core reads them; only what would keep it busy longer than the others is
+// cut by heads.
+void StepAttention::share(int threads) {
   if (readers_.size() > 1) {
     std::sort(stretches_.begin(), stretches_.end(), [](const Stretch& a, const Stretch& b) {
       const void *at = address(*a.set, a.begin), *bt = address(*b.set, b.begin);
@@ -101,6 +103,9 @@ void StepAttention::share() {
   }
   const int64_t group = readers_.front().query.size(0) / kv_heads_;
   const auto most = static_cast<size_t>(std::max<int64_t>(1, piece_queries / group));
+  int64_t all = 0;
+  for (const Stretch& stretch : stretches_) all += stretch.count;
+  const int64_t fair = all / (2 * threads);
   jobs_.clear();
   for (size_t first = 0; first < stretches_.size();) {
     size_t end = first + 1;
@@ -108,12 +113,16 @@ void StepAttention::share() {
            same_rows(stretches_[first], stretches_[end])) {
       ++end;
     }
-    for (int64_t head = 0; head < kv_heads_; ++head) jobs_.push_back({first, end, head});
+    const int64_t rows = stretches_[first].count * static_cast<int64_t>(end - first);
+    const int64_t heads = rows < fair ? kv_heads_ : 1;
+    for (int64_t head = 0; head < kv_heads_; head += heads) {
+      jobs_.push_back({first, end, head, head + heads});
+    }
     first = end;
   }
 }
 
-void StepAttention::work(const Job& job, float scale, float* results) const {
+void StepAttention::work(const Job& job, int64_t kv_head, float scale, float* results) const {
   const Stretch& rows = stretches_[job.first];
   const RowSet& set = *rows.set;
   const int64_t heads = readers_.front().query.size(0);
@@ -121,8 +130,8 @@ void StepAttention::work(const Job& job, float scale, float* results) const {
   const int64_t bytes = dtype_size(set.keys.dtype());
   Piece piece;
   piece.type = set.keys.dtype();
-  piece.keys = set.keys.raw() + job.kv_head * set.keys.stride(1) * bytes;
-  piece.values = set.values.raw() + job.kv_head * set.values.stride(1) * bytes;
+  piece.keys = set.keys.raw() + kv_head * set.keys.stride(1) * bytes;
+  piece.values = set.values.raw() + kv_head * set.values.stride(1) * bytes;
   piece.key_stride = set.keys.stride(0);
   piece.value_stride = set.values.stride(0);
   piece.first = rows.begin;
@@ -145,7 +154,7 @@ void StepAttention::work(const Job& job, float scale, float* results) const {
   for (size_t i = job.first; i < job.end; ++i) {
     const Stretch& stretch = stretches_[i];
     const ConstTensorView& query = readers_[static_cast<size_t>(stretch.reader)].query;
-    for (int64_t head = job.kv_head * group; head < (job.kv_head + 1) * group; ++head) {
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       queries[count] = query.data<float>() + head * query.stride(0);
       to[count++] = results + (stretch.place * heads + head) * stride;
       if (count == queries.size()) flush();
@@ -156,7 +165,7 @@ void StepAttention::work(const Job& job, float scale, float* results) const {
 
 void StepAttention::run(const Context& context, float scale) {
   if (readers_.empty()) return;
-  share();
+  share(context.threads->threads());
   const int64_t heads = readers_.front().query.size(0);
   const int64_t head_size = readers_.front().query.size(1);
   const int64_t stride = piece_stride(head_size);
@@ -165,7 +174,10 @@ void StepAttention::run(const Context& context, float scale) {
   float* const results = lease.as<float>();
   context.threads->parallel_for(std::ssize(jobs_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      work(jobs_[static_cast<size_t>(i)], scale, results);
+      const Job& job = jobs_[static_cast<size_t>(i)];
+      for (int64_t head = job.head_begin; head < job.head_end; ++head) {
+        work(job, head, scale, results);
+      }
     }
   });
   const int64_t each = std::max<int64_t>(1, static_cast<int64_t>(floats) / std::ssize(readers_));

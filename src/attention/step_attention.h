@@ -40,16 +40,17 @@ class StepAttention {
     int64_t reader = 0;
     int64_t place = 0;  // among all stretches: where the results stand
   };
-  // One kv head of stretches that are the same rows.
+  // One kv head, or all, of stretches that are the same rows.
   struct Job {
     size_t first = 0;  // of stretches_
     size_t end = 0;
-    int64_t kv_head = 0;
+    int64_t head_begin = 0;
+    int64_t head_end = 0;
   };
 
   static bool same_rows(const Stretch& a, const Stretch& b);
-  void share();
-  void work(const Job& job, float scale, float* results) const;
+  void share(int threads);
+  void work(const Job& job, int64_t kv_head, float scale, float* results) const;
 
   int64_t kv_heads_ = 0;
   std::vector<Reader> readers_;

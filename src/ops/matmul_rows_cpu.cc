@@ -161,10 +161,16 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
     }
     for (int r = 0; r < rows; ++r) {
       float* out = work.out + (first_row + r) * work.out_stride + column;
-      for (int64_t c = 0; c < count; ++c) {
+      const auto finish = [&](int64_t c) HWY_ATTR {
         float value = result[r][c];
         if (work.bias) value += work.bias[column + c];
         out[c] = work.accumulate ? out[c] + value : value;
+      };
+      // Of a whole tile without a loop, which GCC takes for a call of memcpy.
+      if (count == columns) {
+        repeat<columns>([&](auto c) HWY_ATTR { finish(c); });
+      } else {
+        for (int64_t c = 0; c < count; ++c) finish(c);
       }
     }
   }

@@ -48,8 +48,9 @@ class RowOffsets {
 
 // Calls work(begin, end) over ranges of rows of `width` elements each.
 template <class Work>
-void for_row_ranges(const Context& context, int64_t rows, int64_t width, const Work& work) {
-  const int64_t grain = std::max<int64_t>(1, elements_per_piece / std::max<int64_t>(1, width));
+void for_row_ranges(const Context& context, int64_t rows, int64_t width, const Work& work,
+                    int64_t elements = elements_per_piece) {
+  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, width));
   context.threads->parallel_for(rows, grain, work);
 }
 
@@ -57,26 +58,26 @@ void for_row_ranges(const Context& context, int64_t rows, int64_t width, const W
 // where all are contiguous, else row by row. offsets[i] is where the run starts in views[i].
 template <size_t views_count, class Work>
 void for_each_run(const Context& context, const std::array<ConstTensorView, views_count>& views,
-                  const Work& work) {
+                  const Work& work, int64_t elements = elements_per_piece) {
   // Every piece has offsets of its own: pieces run at once on one copy of the function.
   if (std::all_of(views.begin(), views.end(), [](const auto& view) { return view.contiguous(); })) {
-    context.threads->parallel_for(views[0].elements(), elements_per_piece,
-                                  [&](int64_t begin, int64_t end) {
-                                    std::array<int64_t, views_count> offsets;
-                                    offsets.fill(begin);
-                                    work(offsets, end - begin);
-                                  });
+    context.threads->parallel_for(views[0].elements(), elements, [&](int64_t begin, int64_t end) {
+      std::array<int64_t, views_count> offsets;
+      offsets.fill(begin);
+      work(offsets, end - begin);
+    });
     return;
   }
   std::array<RowOffsets, views_count> rows;
   for (size_t i = 0; i < views_count; ++i) rows[i] = RowOffsets(views[i]);
-  for_row_ranges(context, rows[0].rows(), rows[0].width(), [&](int64_t begin, int64_t end) {
+  const auto some_rows = [&](int64_t begin, int64_t end) {
     std::array<int64_t, views_count> offsets;
     for (int64_t row = begin; row < end; ++row) {
       for (size_t i = 0; i < views_count; ++i) offsets[i] = rows[i][row];
       work(offsets, rows[0].width());
     }
-  });
+  };
+  for_row_ranges(context, rows[0].rows(), rows[0].width(), some_rows, elements);
 }
 
 inline float widen(float value) { return value; }

@@ -30,10 +30,10 @@ constexpr int64_t piece_block = 64;
 constexpr int tile_queries = 4;
 
 // Keys of a tile of the first product, vectors of one of the second.
-constexpr int keys_of(int queries) { return many_registers ? (queries <= 3 ? 8 : 4) : 2; }
+constexpr int keys_of(int queries) { return many_registers ? (queries <= 2 ? 8 : 4) : 2; }
 constexpr int vectors_of(int queries) {
   if (!many_registers) return queries <= 2 ? 4 : 2;
-  return queries <= 3 ? 8 : 4;
+  return queries <= 2 ? 8 : 4;
 }
 
 // The rows of one block and the keys of the next, as pointers; where the piece ends, its last row
@@ -252,6 +252,7 @@ void read_rows(const Piece& piece) {
   Block<T> block;
   for (int64_t i = 0; i < piece_block; ++i) {
     block.keys[piece_block + i] = keys + row(i) * piece.key_stride;
+    fetch(block.keys[piece_block + i], piece.head_size);
   }
   for (int64_t begin = 0; begin < piece.count; begin += piece_block) {
     block.count = std::min(piece_block, piece.count - begin);
