@@ -92,10 +92,7 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
                                 : ContentPart{Modality::video, ""});
   }
   const GenerateOptions generate = generation(options, state_->model().info().generation);
-  const auto show = [&](std::string_view piece) {
-    if (on_piece) on_piece(piece);
-  };
-  return state_->ask(content, generate, show, {options.evidence, nullptr});
+  return state_->ask(content, generate, on_piece, {options.evidence, nullptr});
 }
 
 std::vector<InputInfo> Session::inputs() const {

@@ -264,15 +264,13 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();
     const double prefilled = total.seconds();
-    bool first = true;
     GenerateOptions limited = options;
     limited.max_tokens = answer_room(options.max_tokens, plan.budget.row_room);
     Generation generation(
         {model(), *memory_, *attention_, *positions_, transcript_.text(), watching}, limited,
         drafter_);
-    engine_->scheduler->run(generation, hidden, options.cancel, on_piece, [&] {
-      if (std::exchange(first, false)) answer.timings.first_token = total.seconds();
-    });
+    engine_->scheduler->run(generation, hidden, options.cancel, on_piece,
+                            [&] { answer.timings.first_token = total.seconds(); });
     Generated generated = generation.result();
     if (generated.ids.empty()) answer.timings.first_token = prefilled;
     share_.resize(memory_->bytes().held());

@@ -178,8 +178,7 @@ void Service::chat(const HttpRequest& request, const Reply& reply) {
       }
       const auto number = static_cast<int64_t>(index);
       bool first = true;
-      const auto piece = [&](std::string_view text) {
-        if (!wish.stream) return;
+      const OnPiece piece = [&](std::string_view text) {
         if (std::exchange(first, false)) {
           stream.send(
               chat_chunk(head, number, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
@@ -188,7 +187,7 @@ void Service::chat(const HttpRequest& request, const Reply& reply) {
                                wish.logprobs ? scores_json(box.take(), tokenizer()) : json(),
                                nullptr));
       };
-      told[index] = tell(own, piece, progress);
+      told[index] = tell(own, wish.stream ? piece : nullptr, progress);
       if (wish.logprobs) scores[index] = scores_json(box.take(), tokenizer());
       if (!wish.stream) return;
       if (first) piece("");

@@ -22,10 +22,13 @@ struct Scheduler::Task {
   Generation* generation = nullptr;    // … an answer
   const Tensor* hidden = nullptr;      // that has not begun
   CancelToken cancel;
-  bool busy = false;  // in the round under way
+  bool listens = false;  // its thread wants every piece of text, not only the first and the end
+  bool busy = false;     // in the round under way
+  bool begun = false;
   bool finished = false;
-  bool progressed = false;  // since its thread last looked
-  std::string text;         // likewise
+  bool progressed = false;          // since its thread last looked
+  std::string text;                 // likewise
+  std::condition_variable changed;  // something that its thread waits for
   Forwarded result;
   std::exception_ptr failure;
 };
@@ -59,18 +62,20 @@ Forwarded Scheduler::prefill(const Sequence& sequence) {
 
 void Scheduler::run(Generation& generation, const Tensor& hidden, const CancelToken& cancel,
                     const std::function<void(std::string_view)>& on_piece,
-                    const std::function<void()>& on_token) {
+                    const std::function<void()>& on_first) {
   Task task;
   task.generation = &generation;
   task.hidden = &hidden;
   task.cancel = cancel;
+  task.listens = on_piece != nullptr;
+  bool first = true;
   work_until_done(task, [&] {
     std::string text;
     {
       const std::lock_guard lock(mutex_);
       text = std::exchange(task.text, {});
     }
-    if (on_token) on_token();
+    if (std::exchange(first, false) && on_first) on_first();
     if (!text.empty() && on_piece) on_piece(text);
   });
   if (task.failure) std::rethrow_exception(task.failure);
@@ -90,24 +95,23 @@ void Scheduler::work_until_done(Task& task, const std::function<void()>& between
       if (task.finished) return;
       if (!task.busy) task.cancel.check();
       if (leading_) {
-        changed_.wait_for(lock, patience);
+        task.changed.wait_for(lock, patience);
         continue;
       }
       if (several()) {
         if (!thread_.joinable()) thread_ = std::thread([this] { lead_several(); });
         wanted_.notify_all();
-        changed_.wait_for(lock, patience);
+        task.changed.wait_for(lock, patience);
         continue;
       }
       leading_ = true;
       lead(lock);
-      leading_ = false;
-      changed_.notify_all();
+      end_leading();
     }
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     leave(task);  // no further round has it; others may be working on it just now
-    changed_.wait(lock, [&] { return !task.busy; });
+    task.changed.wait(lock, [&] { return !task.busy; });
     throw;
   }
 }
@@ -126,13 +130,15 @@ void Scheduler::lead_several() {
     wanted_.wait(lock, [&] { return stop_ || (!leading_ && several()); });
     if (stop_) return;
     leading_ = true;
-    while (several() && !stop_) {
-      lead(lock);
-      changed_.notify_all();
-    }
-    leading_ = false;
-    changed_.notify_all();  // the one that is left goes on by itself
+    while (several() && !stop_) lead(lock);
+    end_leading();  // the one that is left goes on by itself
   }
+}
+
+void Scheduler::end_leading() {
+  leading_ = false;
+  for (Task* task : prefills_) task->changed.notify_one();
+  for (Task* task : answers_) task->changed.notify_one();
 }
 
 void Scheduler::leave(Task& task) {
@@ -202,6 +208,7 @@ void Scheduler::settle(Round& round) {
     ++report_.prefills;
     task.busy = false;
     task.finished = true;
+    task.changed.notify_one();
     leave(task);
     if (!answers_.empty()) prefill_seconds_ += round.seconds;
   }
@@ -213,11 +220,14 @@ void Scheduler::settle(Round& round) {
   }
   for (Task* task : round.answers) {
     task->busy = false;
-    task->progressed |= !task->failure;
+    // A thread that is woken takes a core from the next round.
+    if (task->listens || !std::exchange(task->begun, true)) task->progressed |= !task->failure;
     if (!task->failure) task->text += task->generation->take_text();
-    if (!task->failure && !task->generation->done()) continue;
-    task->finished = true;
-    leave(*task);
+    task->finished = task->failure || task->generation->done();
+    // One that has left the queue waits for the end of this round.
+    const bool gone = std::find(answers_.begin(), answers_.end(), task) == answers_.end();
+    if (task->progressed || task->finished || gone) task->changed.notify_one();
+    if (task->finished) leave(*task);
   }
   if (answers_.empty()) prefill_seconds_ = 0;
 }

@@ -34,11 +34,12 @@ class Scheduler {
   Forwarded prefill(const Sequence& sequence);
 
   // Makes an answer from the prompt's last hidden row [1, hidden]. Text goes to `on_piece` on the
-  // calling thread, `on_token` is called there after every step that brought tokens. After an
-  // exception the answer's memory is as its last complete step left it.
+  // calling thread, where `on_first` is called before that, when the first token is known. Without
+  // `on_piece` the thread sleeps until the answer is whole. After an exception the answer's memory
+  // is as its last complete step left it.
   void run(Generation& generation, const Tensor& hidden, const CancelToken& cancel,
            const std::function<void(std::string_view)>& on_piece,
-           const std::function<void()>& on_token = nullptr);
+           const std::function<void()>& on_first = nullptr);
 
   // What was done so far.
   struct Report {
@@ -59,6 +60,7 @@ class Scheduler {
   void work_until_done(Task& task, const std::function<void()>& between);
   void lead(std::unique_lock<std::mutex>& lock);  // one round
   void lead_several();                            // what the thread does
+  void end_leading();
   bool several() const { return prefills_.size() + answers_.size() > 1; }
   Round choose();
   void execute(Round& round);
@@ -70,7 +72,6 @@ class Scheduler {
   std::unique_ptr<DecoderRunner> runner_;  // used by whoever leads
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   std::condition_variable wanted_;  // the thread
   bool leading_ = false;
   bool stop_ = false;

@@ -129,6 +129,31 @@ TEST_F(SchedulerTest, AnswersThatWaitTogetherStepTogether) {
   EXPECT_LT(report.rounds, steps / 8);
 }
 
+// Some threads want every piece of their answers, the others only the first token and the end.
+TEST_F(SchedulerTest, WholeAnswersEqualStreamedOnes) {
+  KINORA_FRESH_RANDOM(random);
+  const auto alone = runner();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    const auto question = random_ids(random, 1 + random.below(20), vocabulary);
+    const GenerateOptions wanted = options(1 + random.below(40));
+    const Outcome expected = Talk(context_, model_).ask(*alone, question, wanted);
+    threads.emplace_back([this, i, question, wanted, expected] {
+      Talk talk(context_, model_);
+      const Tensor hidden = scheduler_.prefill(talk.read(question)).hidden;
+      if (i % 2 == 0) return expect_same(answer(talk, hidden, wanted), expected);
+      Generation generation(talk.state(), wanted, nullptr);
+      int firsts = 0;
+      scheduler_.run(generation, hidden, wanted.cancel, nullptr, [&] { ++firsts; });
+      EXPECT_EQ(firsts, 1);
+      const Generated& whole = generation.result();
+      expect_same(talk.outcome(whole, whole.text), expected);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(scheduler_.report().waiting, 0);
+}
+
 TEST_F(SchedulerTest, AnAnswerGetsStepsBetweenTheGroupsOfALongPrefill) {
   KINORA_FRESH_RANDOM(random);
   constexpr size_t groups = 20;
