@@ -47,21 +47,18 @@ def paragraphs(kind, files):
 
 
 def facts_of(kind, count, draw):
-    """(what stands in the text, question, accepted answers)"""
+    """(what stands in the text, question, the number that an answer must hold)"""
     out = []
     for name in draw.sample(WORDS, count):
         number = str(draw.randrange(10_000, 100_000))
         if kind == "prose":
-            sentence = f"The special magic number for {name} is {number}."
-            out.append(([sentence], f"What is the special magic number for {name}? Answer with the number only.",
-                        [number, sentence]))
+            out.append(([f"The special magic number for {name} is {number}."],
+                        f"What is the special magic number for {name}? Answer with the number only.", number))
         elif draw.random() < 0.5:
-            out.append(([f"{name}_limit = {number}"], f"Which number is {name}_limit set to? Answer with the number only.",
-                        [number, f"{name}_limit = {number}", f"{name}_limit is set to {number}"]))
+            out.append(([f"{name}_limit = {number}"], f"Which number is {name}_limit set to? Answer with the number only.", number))
         else:
             out.append(([f"{name}_base = {number}", f"{name}_limit = {name}_base"],
-                        f"{name}_limit is set by way of another name. Which number is it? Answer with the number only.",
-                        [number, f"{name}_limit is {number}", f"{name}_base = {number}"]))
+                        f"{name}_limit is set by way of another name. Which number is it? Answer with the number only.", number))
     return out
 
 
@@ -72,11 +69,11 @@ def prompt(kind, tokens, count, pieces, draw):
         text.append(pieces[at % len(pieces)])
         at += 1
     questions = []
-    for lines, question, answers in facts_of(kind, count, draw):
+    for lines, question, number in facts_of(kind, count, draw):
         places = sorted(draw.randrange(len(text) + 1) for _ in lines)
         for place, line in reversed(list(zip(places, lines))):
             text.insert(place, line)
-        questions.append((lines[-1], question, answers))
+        questions.append((lines[-1], question, number))
     joined = "\n\n".join(text)
     return joined, [(q, a, joined.index(line) / len(joined)) for line, q, a in questions]
 
@@ -100,9 +97,9 @@ def main():
                 for number in range(a.prompts):
                     draw = random.Random(f"{a.seed}/{kind}/{tokens}/{number}")
                     text, questions = prompt(kind, tokens, a.facts, pieces, draw)
-                    for i, (question, answers, depth) in enumerate(questions):
-                        data.write(json.dumps({"id": f"{number}-{i}", "parts": [{"text": text}], "question": question, "answer": answers,
-                                               "type": kind, "length": tokens, "depth": round(depth, 3)}) + "\n")
+                    for i, (question, right, depth) in enumerate(questions):
+                        data.write(json.dumps({"id": f"{number}-{i}", "parts": [{"text": text}], "question": question, "answer": right,
+                                               "contains": True, "type": kind, "length": tokens, "depth": round(depth, 3)}) + "\n")
             print(f"{folder}/DATA.jsonl: {a.prompts} prompts, {a.prompts * a.facts} questions")
 
 

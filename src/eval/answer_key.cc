@@ -77,6 +77,7 @@ std::string AnswerKeys::key_of(const std::string& policy, const EvalItem& item,
     key.add(static_cast<int64_t>(list->size()));
     for (const std::string& text : *list) add_text(key, text);
   }
+  if (item.contains) add_text(key, "contains");
   const FrameChoice& frames = shown.frames;
   add_text(key,
            fmt::format("{} {} {} {} {} {}", frames.start, frames.end, static_cast<int>(frames.way),

@@ -103,6 +103,12 @@ std::vector<std::string> read_answers(const json& object, const std::vector<std:
   refuse("'answer' is none of the options");
 }
 
+bool flag_field(const json& object, const char* name) {
+  if (!object.contains(name)) return false;
+  if (!object.at(name).is_boolean()) refuse(fmt::format("'{}' is not true or false", name));
+  return object.at(name).get<bool>();
+}
+
 // The stronger field wins; the others then only tell the length.
 FrameChoice read_frames(const json& object) {
   FrameChoice choice;
@@ -110,10 +116,7 @@ FrameChoice read_frames(const json& object) {
     choice = FrameChoice::evenly(count_field(object, "frames", 1));
   }
   if (object.contains("fps")) choice = FrameChoice::rate(number_field(object, "fps", 1));
-  if (object.contains("all_frames")) {
-    if (!object.at("all_frames").is_boolean()) refuse("'all_frames' is not true or false");
-    if (object.at("all_frames").get<bool>()) choice = FrameChoice::all();
-  }
+  if (flag_field(object, "all_frames")) choice = FrameChoice::all();
   return choice.within(number_field(object, "start", choice.start),
                        number_field(object, "end", choice.end));
 }
@@ -163,10 +166,8 @@ EvalItem read_item(const json& object, const std::string& directory, int64_t lin
     if (!(*item.depth >= 0 && *item.depth <= 1)) refuse("'depth' is not between 0 and 1");
   }
   item.times = read_times(object);
-  if (object.contains("all_times")) {
-    if (!object.at("all_times").is_boolean()) refuse("'all_times' is not true or false");
-    item.all_times = object.at("all_times").get<bool>();
-  }
+  item.all_times = flag_field(object, "all_times");
+  item.contains = flag_field(object, "contains");
   return item;
 }
 
@@ -227,6 +228,7 @@ std::string eval_line(const EvalItem& item) {
   if (!item.options.empty()) out["options"] = item.options;
   if (item.answers.size() == 1) out["answer"] = item.answers.front();
   if (item.answers.size() > 1) out["answer"] = item.answers;
+  if (item.contains) out["contains"] = true;
   if (!item.events.empty()) out["events"] = item.events;
   out["type"] = item.type;
   using Way = FrameChoice::Way;

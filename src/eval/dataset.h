@@ -34,6 +34,7 @@ struct EvalItem {
   std::string question;
   std::vector<std::string> options;  // empty: an open question
   std::vector<std::string> answers;  // accepted ones; with options, exactly one of them
+  bool contains = false;             // an open answer is right where it holds an accepted one
   std::vector<std::string> events;   // for captions: what the answer should mention, in sentences
   std::string type;
   FrameChoice frames;              // of every video in front of the question

@@ -99,6 +99,20 @@ TEST(EvalData, ReadsTheTimesOfFacts) {
   EXPECT_TRUE(again.all_times);
 }
 
+TEST(EvalData, SaysWhatAnAnswerMustHold) {
+  const EvalData data =
+      read_text(R"({"video": "a.mp4", "question": "?", "answer": "x", "contains": true})"
+                "\n"
+                R"({"video": "a.mp4", "question": "?", "answer": "x", "contains": false})"
+                "\n"
+                R"({"video": "a.mp4", "question": "?", "answer": "x", "contains": "x"})");
+  ASSERT_EQ(data.items.size(), 2u);
+  EXPECT_EQ(data.problems.size(), 1u);
+  EXPECT_TRUE(data.items[0].contains);
+  EXPECT_FALSE(data.items[1].contains);
+  EXPECT_TRUE(read_text(eval_line(data.items[0])).items.at(0).contains);
+}
+
 TEST(EvalData, RefusesAFileWithoutAnyQuestion) {
   EXPECT_THROW(read_text(""), Error);
   EXPECT_THROW(read_text("nothing\n"), Error);

@@ -29,6 +29,11 @@ std::vector<std::string> sentences(const std::string& text) {
   return out;
 }
 
+// Whether words stand in a text one after the other, as whole words; no words stand nowhere.
+bool holds(const std::string& text, const std::string& words) {
+  return !words.empty() && (' ' + text + ' ').find(' ' + words + ' ') != std::string::npos;
+}
+
 }  // namespace
 
 std::string eval_prompt(const EvalItem& item) {
@@ -100,7 +105,10 @@ double score_answer(const EvalItem& item, const std::string& answer) {
   if (!item.events.empty()) return event_f1(item.events, answer);
   const std::string said = normalised(answer);
   return std::any_of(item.answers.begin(), item.answers.end(),
-                     [&](const std::string& right) { return normalised(right) == said; })
+                     [&](const std::string& right) {
+                       const std::string words = normalised(right);
+                       return item.contains ? holds(said, words) : words == said;
+                     })
              ? 1
              : 0;
 }

@@ -16,8 +16,9 @@ std::string eval_prompt(const EvalItem& item);
 // Lower case, words separated by single spaces, no punctuation, no leading article.
 std::string normalised(std::string_view text);
 
-// From 0 to 1: an open answer is right or wrong by its normalised text; with options the letter or
-// the text of the chosen one counts; with events it is the F1 of the sentences against them.
+// From 0 to 1: an open answer is right or wrong by its normalised text, which is or (`contains`)
+// holds the words of an accepted one; with options the letter or the text of the chosen one counts;
+// with events it is the F1 of the sentences against them.
 double score_answer(const EvalItem& item, const std::string& answer);
 
 // Which option an answer names, or -1.

@@ -24,6 +24,18 @@ TEST(Score, OpenAnswersCompareByTheirWords) {
   EXPECT_EQ(score_answer(item, ""), 0);
 }
 
+TEST(Score, AnswersMayHoldTheRightOneAmongOthers) {
+  EvalItem item = open_question({"The number 47", ""});
+  EXPECT_EQ(score_answer(item, "I think it is number 47, yes."), 0);
+  item.contains = true;
+  EXPECT_EQ(score_answer(item, "I think it is number 47, yes."), 1);
+  EXPECT_EQ(score_answer(item, "Number 47"), 1);
+  EXPECT_EQ(score_answer(item, "number 475"), 0);
+  EXPECT_EQ(score_answer(item, "a number, 4 7"), 0);
+  EXPECT_EQ(score_answer(item, "47"), 0);
+  EXPECT_EQ(score_answer(item, ""), 0);
+}
+
 TEST(Score, OptionsAreFoundByLetterOrText) {
   const std::vector<std::string> options{"A dog", "two cats", "Bees"};
   EXPECT_EQ(chosen_option(options, "B"), 1);
