@@ -212,9 +212,11 @@ ReopenedFigure measure_reopening(const Context& context, Watching& watching,
     std::unique_ptr<Memory> memory = watching.reopen(settings.file);
     synchronize(context);
     figure.open_seconds.push_back(seconds_since(opening));
+    const int64_t waiting = memory->bytes().disk;
     const Watching::Answer answer = watching.ask(std::move(memory));
     figure.first_token.push_back(seconds_since(opening));
     figure.same = figure.same && answer.newest == expected;
+    figure.read_bytes = waiting - answer.memory->bytes().disk;
   }
   return figure;
 }

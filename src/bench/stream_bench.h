@@ -32,6 +32,7 @@ struct ReopenedFigure {
   double save_seconds = 0;
   std::vector<double> open_seconds;
   std::vector<double> first_token;  // from opening on
+  int64_t read_bytes = 0;           // of rows, by the last question
   bool same = true;                 // the answers began as those of the memory that was saved
 };
 

@@ -8,7 +8,7 @@
 
 namespace kinora {
 
-void CompactMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
+void CompactMemory::save(const MemoryMark& mark, ArchiveWriter& out, const RowGroups&) const {
   if (mark.rows.size() != kept_.size() || mark.tokens > token_count()) {
     throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
   }

@@ -54,7 +54,8 @@ class FlatMemory final : public Memory {
   void rewind(const MemoryMark& mark) override;
   std::unique_ptr<Memory> fork(const MemoryMark& mark) override;
 
-  void save(const MemoryMark& mark, ArchiveWriter& out) const override;
+  using Memory::save;
+  void save(const MemoryMark& mark, ArchiveWriter& out, const RowGroups& groups) const override;
   void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how) override;
   void fetch(const Context& context, int layer, std::span<const RowRange> rows) const override;
   bool fetch_ahead(const Context& context, int layer,

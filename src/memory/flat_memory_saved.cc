@@ -10,10 +10,12 @@ namespace kinora {
 namespace {
 
 constexpr int64_t rows_at_once = 4096;
+// Rows among which those of a group are brought together. All of them are in memory at once.
+constexpr int64_t grouped_rows = int64_t{1} << 16;
 
 }  // namespace
 
-void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
+void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out, const RowGroups& groups) const {
   if (mark.rows.size() != layers_.size() || mark.tokens > token_count()) {
     throw Error(ErrorKind::internal, "a mark of another session, or of a moment already undone");
   }
@@ -43,17 +45,28 @@ void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
       left -= rows;
     }
     write_ordinals(out, i, ordinals, mark.tokens);
+    std::vector<int32_t> order;  // place in the file → row
+    if (groups && !ordinals.empty()) {
+      order = grouped_order(ordinals, groups(i), grouped_rows);
+      write_order(out, i, order);
+    }
     const auto write = [&](const char* name, const auto& bytes_of) {
-      out.begin(layer_section(i, name), row_page);
+      out.begin(layer_section(i, name), order.empty() ? row_page : page_of_rows(row_bytes_));
+      GroupedRows window(out, order, row_bytes_, grouped_rows);
       for (const auto& [part, rows] : parts) {
         for (int64_t first = 0; first < rows; first += rows_at_once) {
           const int64_t count = std::min(rows_at_once, rows - first);
           need(*part, first, first + count);
-          append_from(out, part->block->device(), bytes_of(*part->block) + first * row_bytes_,
-                      count * row_bytes_);
+          const std::byte* from = bytes_of(*part->block) + first * row_bytes_;
+          if (order.empty()) {
+            append_from(out, part->block->device(), from, count * row_bytes_);
+          } else {
+            window.append(part->block->device(), from, count);
+          }
           give_up(*part);
         }
       }
+      window.flush();
       out.end();
     };
     write("keys", [](const Block& block) { return block.key_bytes(); });
@@ -61,12 +74,13 @@ void FlatMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
   }
 }
 
-void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, Loading how) {
+void FlatMemory::load(const Context& context, const std::shared_ptr<const Archive>& in,
+                      Loading how) {
   if (token_count() > 0) throw Error(ErrorKind::internal, "only an empty memory is loaded into");
   check_layout(*in, layout_);
   std::vector<TokenInfo> tokens = read_tokens(*in);
   std::vector<Layer> layers(layers_.size());
-  for (int i = 0; i < layout_.layers; ++i) {
+  const auto load_layer = [&](int i) {
     Layer& layer = layers[static_cast<size_t>(i)];
     if (keeps_state(i)) {
       const std::string bytes = in->read(layer_section(i, "state"));
@@ -76,21 +90,25 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
         in->refuse("holds a state of another size");
       }
       copy_bytes(layer.state->view().raw(), device_, bytes.data(), Device::cpu(), bytes.size());
-      continue;
+      return;
     }
     auto block = std::make_shared<Block>();
     block->ordinals = read_ordinals(*in, i, static_cast<int64_t>(tokens.size()));
+    block->modalities.reserve(block->ordinals.size());
+    block->times.reserve(block->ordinals.size());
     for (const int32_t ordinal : block->ordinals) {
       const TokenInfo& token = tokens[static_cast<size_t>(ordinal)];
       block->modalities.push_back(token.modality);
       block->times.push_back(static_cast<float>(token.time));
     }
     const int64_t bytes = block->rows() * row_bytes_;
-    block->saved_keys = open_section(in, layer_section(i, "keys"));
-    block->saved_values = open_section(in, layer_section(i, "values"));
+    const auto order = read_order(*in, i, block->rows(), row_bytes_);
+    block->saved_keys = open_section(in, layer_section(i, "keys"), order);
+    block->saved_values = open_section(in, layer_section(i, "values"), order);
     for (SavedBytes* saved : {block->saved_keys.get(), block->saved_values.get()}) {
       if (saved->bytes() != bytes) in->refuse("holds another number of rows than it says");
-      if (how == Loading::whole) saved->need(0, bytes);
+      const SavedBytes::Range all{0, bytes};
+      if (how == Loading::whole) saved->need(*context.threads, {&all, 1});
     }
     if (how == Loading::whole && !device_.is_cpu()) {
       const std::shared_ptr<Block> there = new_block(block->rows());
@@ -106,7 +124,12 @@ void FlatMemory::load(const Context&, const std::shared_ptr<const Archive>& in, 
     }
     const int64_t rows = block->rows();
     if (rows > 0) layer.parts.push_back({std::move(block), rows, true});
-  }
+  };
+  // Where all rows are read, the threads read those of one layer after another.
+  const int64_t grain = how == Loading::whole ? layout_.layers : 1;
+  context.threads->parallel_for(layout_.layers, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) load_layer(static_cast<int>(i));
+  });
   layers_ = std::move(layers);
   tokens_ = TokenList(tokens);
   probes_ = 0;

@@ -119,7 +119,7 @@ class BestFrames final : public RowChooser {
     }
     out.add("frame keys", bytes.bytes());
   }
-  void read(const Archive& in, const FrameTable& frames) override {
+  void read(const Context&, const Archive& in, const FrameTable& frames) override {
     const std::string bytes = in.read("frame keys");
     ByteReader from(bytes, in.path());
     for (std::vector<FrameKey>& known : layers_) {

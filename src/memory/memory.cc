@@ -4,7 +4,7 @@
 
 namespace kinora {
 
-void Memory::save(const MemoryMark&, ArchiveWriter&) const {
+void Memory::save(const MemoryMark&, ArchiveWriter&, const RowGroups&) const {
   throw Error(ErrorKind::unsupported, "this memory cannot be saved; choose another one");
 }
 

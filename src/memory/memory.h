@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -97,6 +98,9 @@ struct MemoryMark {
   std::shared_ptr<const void> more;  // what only the memory that made it understands
 };
 
+// For a layer, by token: the group that its row belongs to. None: −1, or no number at all.
+using RowGroups = std::function<std::vector<int32_t>(int layer)>;
+
 // How rows of a saved file come into memory: all at once, or when they are first read.
 enum class Loading : uint8_t { whole, lazily };
 
@@ -167,7 +171,9 @@ class Memory {
 
   // Writes all that was there at the mark, for `load` of a memory that is made alike. Between
   // groups only; throws unsupported where it cannot.
-  virtual void save(const MemoryMark& mark, ArchiveWriter& out) const;
+  void save(const MemoryMark& mark, ArchiveWriter& out) const { save(mark, out, nullptr); }
+  // The same with rows of a group side by side in the file, where these are read together.
+  virtual void save(const MemoryMark& mark, ArchiveWriter& out, const RowGroups& groups) const;
   // Becomes what was saved; an empty memory only. What the file says is checked before it is used,
   // rows that come later when they come.
   virtual void load(const Context& context, const std::shared_ptr<const Archive>& in, Loading how);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@
 #include "memory/policies.h"
 #include "memory/row_file.h"
 #include "memory/saved_bytes.h"
+#include "memory/saved_rows.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -85,6 +87,97 @@ TEST(SavedBytes, KeepsWhatWasNeededLast) {
   check(2 * page, 3 * page);
   EXPECT_EQ(reads, 1);
   EXPECT_THROW(saved.need(0, 10 * page), Error);
+}
+
+// The file has the pieces in an order of its own; those who read need not know.
+TEST(SavedBytes, PiecesOfAFileComeToTheirPlaces) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool threads(2);
+  for (const int64_t unit : {1, 63, 129, 1000, 5000}) {
+    const int64_t pieces = 1 + random.below(300), page = unit * (1 + random.below(20));
+    auto order = std::make_shared<FileOrder>();
+    order->unit = unit;
+    for (int32_t i = 0; i < pieces; ++i) order->piece_at.push_back(i);
+    for (size_t i = order->piece_at.size(); i > 1; --i) {
+      std::swap(order->piece_at[i - 1],
+                order->piece_at[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+    }
+    order->place_of.resize(order->piece_at.size());
+    const auto file = noise(random, pieces * unit);
+    std::vector<std::byte> bytes(file.size());  // as they are read
+    for (int32_t place = 0; place < pieces; ++place) {
+      const int32_t piece = order->piece_at[static_cast<size_t>(place)];
+      order->place_of[static_cast<size_t>(piece)] = place;
+      std::copy_n(file.begin() + place * unit, unit, bytes.begin() + piece * unit);
+    }
+    SavedBytes saved(
+        pieces * unit, page,
+        [&](int64_t first, int64_t count, std::byte* out) {
+          const int64_t end = std::min<int64_t>(std::ssize(file), (first + count) * page);
+          std::copy(file.begin() + first * page, file.begin() + end, out);
+        },
+        order);
+    for (int round = 0; round < 60; ++round) {
+      std::vector<SavedBytes::Range> ranges;
+      for (int64_t i = random.below(5); i >= 0; --i) {
+        const int64_t begin = random.below(pieces * unit);
+        ranges.push_back({begin, begin + random.below(pieces * unit - begin + 1)});
+      }
+      const int64_t before = saved.resident();
+      const SavedBytes::Pages pages = saved.need(threads, ranges);
+      EXPECT_EQ(saved.resident(), before + pages.late);
+      EXPECT_LE(pages.late, pages.wanted);
+      for (const auto& [begin, end] : ranges) {
+        ASSERT_TRUE(std::equal(bytes.begin() + begin, bytes.begin() + end, saved.data() + begin));
+      }
+      if (round % 3 > 0) continue;
+      const int64_t most = random.below(pieces * unit + 1);
+      saved.keep(most);
+      EXPECT_LE(saved.resident(), most);
+    }
+    EXPECT_EQ(saved.need(threads, {}).wanted, 0);
+    saved.keep(0);
+    EXPECT_EQ(saved.resident(), 0);
+  }
+  auto cut = std::make_shared<FileOrder>();
+  *cut = {3, {1, 0}, {1, 0}};
+  EXPECT_THROW(SavedBytes(6, 4, nullptr, cut), Error);  // a piece in two pages
+  EXPECT_THROW(SavedBytes(9, 3, nullptr, cut), Error);  // other pieces
+}
+
+TEST(SavedRows, GroupsStandSideBySide) {
+  KINORA_FRESH_RANDOM(random);
+  for (const int64_t rows : {0, 1, 63, 65, 200}) {
+    std::vector<int32_t> ordinals, groups;
+    for (int32_t token = 0; std::ssize(ordinals) < rows; ++token) {
+      if (random.uniform() < 0.8) ordinals.push_back(token);
+      if (token < rows) groups.push_back(static_cast<int32_t>(random.below(12)) - 1);
+    }
+    constexpr int64_t window = 64;
+    const std::vector<int32_t> order = grouped_order(ordinals, groups, window);
+    ASSERT_EQ(std::ssize(order), rows);
+    const auto group_of = [&](int32_t row) {
+      const auto token = static_cast<size_t>(ordinals[static_cast<size_t>(row)]);
+      return token < groups.size() ? groups[token] : -1;
+    };
+    for (int64_t first = 0; first < rows; first += window) {
+      const int64_t end = std::min(rows, first + window);
+      const std::span<const int32_t> there(order.begin() + first, order.begin() + end);
+      std::vector<int32_t> sorted(there.begin(), there.end());
+      std::sort(sorted.begin(), sorted.end());
+      for (int64_t i = first; i < end; ++i) EXPECT_EQ(sorted[static_cast<size_t>(i - first)], i);
+      std::set<int32_t> ended;  // groups that another one has followed
+      for (size_t i = 1; i < there.size(); ++i) {
+        const int32_t before = group_of(there[i - 1]), now = group_of(there[i]);
+        if (before == now) {
+          EXPECT_LT(there[i - 1], there[i]);
+        } else {
+          ended.insert(before);
+        }
+        EXPECT_FALSE(ended.contains(now));
+      }
+    }
+  }
 }
 
 struct Waiting {

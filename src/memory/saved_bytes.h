@@ -17,12 +17,21 @@
 
 namespace kinora {
 
+// Pieces of equal size that stand in a file in another order than they are used in.
+struct FileOrder {
+  int64_t unit = 0;               // bytes of a piece
+  std::vector<int32_t> piece_at;  // place in the file → piece
+  std::vector<int32_t> place_of;  // piece → place in the file
+};
+
 class SavedBytes {
  public:
   // Reads pages [first, first + count) to `out` and checks them; throws what is wrong.
   using ReadPages = std::function<void(int64_t first, int64_t count, std::byte* out)>;
 
-  SavedBytes(int64_t bytes, int64_t page, ReadPages read);
+  // Pages are those of the file; with an order they hold whole pieces.
+  SavedBytes(int64_t bytes, int64_t page, ReadPages read,
+             std::shared_ptr<const FileOrder> order = nullptr);
   ~SavedBytes();
   SavedBytes(const SavedBytes&) = delete;
   SavedBytes& operator=(const SavedBytes&) = delete;
@@ -41,24 +50,36 @@ class SavedBytes {
   };
   Pages need(const ThreadPool& threads, std::span<const Range> ranges);
   // Gives up the pages that were needed longest ago, until at most this many bytes are in memory.
+  // Pieces that stand in another order here than in the file may hold on to more: the system takes
+  // memory back in pages of its own.
   void keep(int64_t most);
   int64_t resident() const;  // bytes in memory
 
  private:
   int64_t size_of(size_t page) const;
+  std::vector<int64_t> pages_of(std::span<const Range> ranges) const;  // increasing
+  void read_run(int64_t first, int64_t count) const;
+  // Calls each(number) for the system's pages that the pieces of a page of the file lie in, once
+  // for every piece.
+  template <class Each>
+  void for_system_pages(size_t page, const Each& each) const;
+  void release(size_t page);
 
   const int64_t bytes_;
   const int64_t page_;
   const ReadPages read_;
+  const std::shared_ptr<const FileOrder> order_;
   std::byte* data_ = nullptr;
   mutable std::mutex mutex_;
-  std::vector<uint64_t> used_;  // by page: when it was last needed; 0: it is not here
+  std::vector<uint64_t> used_;       // by page: when it was last needed; 0: it is not here
+  std::vector<uint32_t> pieces_in_;  // by page of the system, where there is an order
   uint64_t now_ = 0;
   int64_t resident_ = 0;
 };
 
 // A section of a file. Its pages are read when they are needed.
 std::unique_ptr<SavedBytes> open_section(std::shared_ptr<const Archive> archive,
-                                         const std::string& name);
+                                         const std::string& name,
+                                         std::shared_ptr<const FileOrder> order = nullptr);
 
 }  // namespace kinora

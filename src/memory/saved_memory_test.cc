@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/files/archive.h"
+#include "base/files/byte_stream.h"
 #include "memory/partial/partial_test_support.h"
 #include "memory/policies.h"
 #include "support/random_data.h"
@@ -133,6 +134,42 @@ TEST_F(SavedMemory, QuestionsReadOnlyTheRowsTheyNeed) {
     }
     EXPECT_LT(other->bytes().disk, before);
     EXPECT_GT(other->bytes().disk, 0);
+  }
+}
+
+// A file whose checksums are right and whose order of rows is none.
+TEST_F(SavedMemory, OnlyAnOrderOfAllRowsIsBelieved) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string policy = "mosaic:rows=48,cluster=8";
+  const auto memory = make(policy, turning_layout());
+  fill(*memory, random, 40);
+  const auto whole = Archive::open(saved(*memory));
+  const std::string packed = whole->read("layer/1/order");
+  ByteReader from(packed, "order");
+  const auto order = from.all<int32_t>();
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+  const auto loads = [&](const std::vector<int32_t>& changed) {
+    const std::string path = directory_.file("changed");
+    ArchiveWriter out(path);
+    for (const ArchiveSection& section : whole->sections()) {
+      ByteWriter bytes;
+      bytes.put_all(changed);
+      const bool here = section.name == "layer/1/order";
+      const std::string content = here ? bytes.bytes() : whole->read(section.name);
+      out.begin(section.name, section.page);
+      out.append(content.data(), content.size());
+      out.end();
+    }
+    out.commit();
+    make(policy, turning_layout())->load(context_, Archive::open(path), Loading::whole);
+  };
+  loads(order);
+  auto twice = order, none = order, fewer = order;
+  twice[3] = twice[5];
+  none[random.below(4) == 0 ? 0 : none.size() - 1] = random.below(2) == 0 ? -1 : 1 << 30;
+  fewer.pop_back();
+  for (const auto& changed : {twice, none, fewer, std::vector<int32_t>()}) {
+    EXPECT_EQ(kind_of([&] { loads(changed); }), ErrorKind::bad_input);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "memory/saved_rows.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/buffer.h"
@@ -99,6 +101,87 @@ std::vector<int32_t> read_ordinals(const Archive& in, int layer, int64_t tokens)
     before = ordinal;
   }
   return ordinals;
+}
+
+std::vector<int32_t> grouped_order(std::span<const int32_t> ordinals,
+                                   std::span<const int32_t> groups, int64_t window) {
+  const auto group_of = [&](int32_t row) {
+    const auto token = static_cast<size_t>(ordinals[static_cast<size_t>(row)]);
+    const bool known = token < groups.size() && groups[token] >= 0;
+    return known ? groups[token] : std::numeric_limits<int32_t>::max();
+  };
+  std::vector<int32_t> order(ordinals.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t first = 0; first < std::ssize(order); first += window) {
+    const auto begin = order.begin() + first;
+    std::stable_sort(begin, begin + std::min(window, std::ssize(order) - first),
+                     [&](int32_t a, int32_t b) { return group_of(a) < group_of(b); });
+  }
+  return order;
+}
+
+void write_order(ArchiveWriter& out, int layer, std::span<const int32_t> order) {
+  ByteWriter bytes;
+  bytes.put_all(order);
+  out.add(layer_section(layer, "order"), bytes.bytes());
+}
+
+std::shared_ptr<const FileOrder> read_order(const Archive& in, int layer, int64_t rows,
+                                            int64_t row_bytes) {
+  const std::string name = layer_section(layer, "order");
+  if (!in.has(name)) return nullptr;
+  const std::string bytes = in.read(name);
+  ByteReader from(bytes, in.path());
+  auto order = std::make_shared<FileOrder>();
+  order->unit = row_bytes;
+  order->piece_at = from.all<int32_t>();
+  from.end();
+  if (std::ssize(order->piece_at) != rows) from.refuse("orders another number of rows");
+  order->place_of.assign(static_cast<size_t>(rows), -1);
+  for (int32_t place = 0; place < rows; ++place) {
+    const int32_t row = order->piece_at[static_cast<size_t>(place)];
+    if (row < 0 || row >= rows || order->place_of[static_cast<size_t>(row)] >= 0) {
+      from.refuse("has a row twice, or none");
+    }
+    order->place_of[static_cast<size_t>(row)] = place;
+  }
+  for (const char* part : {"keys", "values"}) {
+    if (in.section(layer_section(layer, part)).page % row_bytes != 0) {
+      from.refuse("cuts rows in two");
+    }
+  }
+  return order;
+}
+
+int64_t page_of_rows(int64_t row_bytes) {
+  return std::max<int64_t>(1, row_page / row_bytes) * row_bytes;
+}
+
+GroupedRows::GroupedRows(ArchiveWriter& out, std::span<const int32_t> order, int64_t row_bytes,
+                         int64_t window)
+    : out_(out), order_(order), row_bytes_(row_bytes), window_(window) {}
+
+void GroupedRows::append(Device device, const std::byte* rows, int64_t count) {
+  while (count > 0) {
+    const int64_t held = std::ssize(rows_) / row_bytes_;
+    const int64_t more = std::min(count, window_ - held);
+    rows_.resize(static_cast<size_t>((held + more) * row_bytes_));
+    copy_bytes(rows_.data() + held * row_bytes_, Device::cpu(), rows, device,
+               static_cast<size_t>(more * row_bytes_));
+    if (held + more == window_) flush();
+    rows += more * row_bytes_;
+    count -= more;
+  }
+}
+
+void GroupedRows::flush() {
+  const int64_t count = std::ssize(rows_) / row_bytes_;
+  for (int64_t i = first_; i < first_ + count; ++i) {
+    const int64_t row = order_[static_cast<size_t>(i)] - first_;
+    out_.append(rows_.data() + row * row_bytes_, static_cast<size_t>(row_bytes_));
+  }
+  first_ += count;
+  rows_.clear();
 }
 
 void append_from(ArchiveWriter& out, Device device, const std::byte* bytes, int64_t count) {

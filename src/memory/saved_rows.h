@@ -10,6 +10,7 @@
 
 #include "base/files/archive.h"
 #include "memory/memory.h"
+#include "memory/saved_bytes.h"
 
 namespace kinora {
 
@@ -27,6 +28,35 @@ std::vector<TokenInfo> read_tokens(const Archive& in);
 void write_ordinals(ArchiveWriter& out, int layer, std::span<const int32_t> ordinals,
                     int64_t tokens);
 std::vector<int32_t> read_ordinals(const Archive& in, int layer, int64_t tokens);
+
+// Rows in the order in which a file has them, where those of a group stand side by side: within
+// every `window` rows, groups by their number, then what belongs to none, each in its own order.
+//   ordinals: tokens of the rows; groups: by token, as in RowGroups
+std::vector<int32_t> grouped_order(std::span<const int32_t> ordinals,
+                                   std::span<const int32_t> groups, int64_t window);
+void write_order(ArchiveWriter& out, int layer, std::span<const int32_t> order);
+// Null where rows stand in their own order.
+std::shared_ptr<const FileOrder> read_order(const Archive& in, int layer, int64_t rows,
+                                            int64_t row_bytes);
+// Bytes of a page of such rows: about row_page, whole rows.
+int64_t page_of_rows(int64_t row_bytes);
+
+// Takes rows as they come and writes each window of them in its order.
+class GroupedRows {
+ public:
+  GroupedRows(ArchiveWriter& out, std::span<const int32_t> order, int64_t row_bytes,
+              int64_t window);
+  void append(Device device, const std::byte* rows, int64_t count);
+  void flush();  // what is left in the end
+
+ private:
+  ArchiveWriter& out_;
+  std::span<const int32_t> order_;
+  int64_t row_bytes_;
+  int64_t window_;
+  int64_t first_ = 0;  // row of the window
+  std::vector<std::byte> rows_;
+};
 
 // Bytes that lie on any device, added to the section under way.
 void append_from(ArchiveWriter& out, Device device, const std::byte* bytes, int64_t count);

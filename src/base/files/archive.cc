@@ -20,7 +20,7 @@ namespace kinora {
 namespace {
 
 constexpr std::string_view magic = "\x89KINORA\n";
-constexpr uint32_t version = 1;
+constexpr uint32_t version = 2;
 constexpr int64_t header_bytes = 64;
 constexpr int64_t alignment = 4096;  // of sections
 constexpr int64_t largest_page = int64_t{1} << 24;

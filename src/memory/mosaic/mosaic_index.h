@@ -119,9 +119,15 @@ class MosaicIndex {
   int64_t splits() const;
   int64_t bytes() const;
 
-  // As a section of a saved file. What is read must be of this many tokens, and of keys this wide.
-  std::string pack() const;
-  void unpack(ByteReader& in, int64_t tokens, size_t width);
+  // By token: the number of its cluster among all of a layer; −1: none.
+  std::vector<int32_t> cluster_numbers(int layer) const;
+
+  // As sections of a saved file: what is known of frames, and then every layer, which may be read
+  // at the same time. What is read must be of this many tokens, and of keys this wide.
+  std::string pack_frames() const;
+  std::string pack_layer(int layer) const;
+  void unpack_frames(ByteReader& in);
+  void unpack_layer(int layer, ByteReader& in, int64_t tokens, size_t width);
 
  private:
   struct LayerIndex {

@@ -52,69 +52,83 @@ SemanticCluster get_cluster(ByteReader& in, int64_t tokens, size_t width) {
 
 }  // namespace
 
-std::string MosaicIndex::pack() const {
+std::string MosaicIndex::pack_frames() const {
   ByteWriter out;
   out.put_all(assigned_);
   put(out, all_frames_);
-  out.put(splits());
-  for (const LayerIndex& layer : layers_) {
-    out.put(layer.known);
-    put(out, layer.all_keys);
-  }
   out.put(static_cast<uint64_t>(partitions_.size()));
+  for (const auto& partition : partitions_) put(out, partition->frames);
+  return out.bytes();
+}
+
+std::string MosaicIndex::pack_layer(int layer) const {
+  ByteWriter out;
+  const LayerIndex& index = layers_[static_cast<size_t>(layer)];
+  out.put(index.known);
+  out.put(index.splits);
+  put(out, index.all_keys);
   for (size_t p = 0; p < partitions_.size(); ++p) {
-    put(out, partitions_[p]->frames);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      const Layer& layer = this->layer(static_cast<int32_t>(p), static_cast<int>(i));
-      out.put(layer.next_id);
-      out.put(static_cast<uint64_t>(layer.clusters.size()));
-      for (const auto& cluster : layer.clusters) put(out, *cluster);
-    }
+    const Layer& rows = this->layer(static_cast<int32_t>(p), layer);
+    out.put(rows.next_id);
+    out.put(static_cast<uint64_t>(rows.clusters.size()));
+    for (const auto& cluster : rows.clusters) put(out, *cluster);
   }
   return out.bytes();
 }
 
-void MosaicIndex::unpack(ByteReader& in, int64_t tokens, size_t width) {
+void MosaicIndex::unpack_frames(ByteReader& in) {
   assigned_ = in.all<int32_t>();
   all_frames_ = get_cohesion(in);
-  const auto splits = in.get<int64_t>();
-  for (LayerIndex& layer : layers_) {
-    layer.splits = &layer == layers_.data() ? splits : 0;
-    layer.clusters = 0;
-    layer.known = in.get<int32_t>();
-    layer.all_keys = get_cohesion(in);
-    layer.partitions.clear();
-    if (layer.known < 0 || layer.known > tokens) in.refuse("knows rows of no token");
-  }
   partitions_.clear();
   const auto partitions = in.get<uint64_t>();
   for (uint64_t p = 0; p < partitions; ++p) {
     auto partition = std::make_shared<Partition>();
     partition->frames = get_cohesion(in);
     partitions_.push_back(std::move(partition));
-    for (LayerIndex& index : layers_) {
-      auto layer = std::make_shared<Layer>();
-      layer->next_id = in.get<int32_t>();
-      // Every row has begun a cluster at most, and every split of two rows or more another one.
-      if (layer->next_id < 0 || layer->next_id > 2 * tokens) in.refuse("counts clusters wrongly");
-      const auto clusters = in.get<uint64_t>();
-      for (uint64_t c = 0; c < clusters; ++c) {
-        layer->clusters.push_back(
-            std::make_shared<const SemanticCluster>(get_cluster(in, tokens, width)));
-      }
-      for (const auto& cluster : layer->clusters) {
-        if (cluster->id < 0 || cluster->id >= layer->next_id) in.refuse("holds a cluster twice");
-      }
-      find_places(*layer);
-      index.clusters += static_cast<int64_t>(layer->clusters.size());
-      index.partitions.push_back(std::move(layer));
-    }
   }
   for (const int32_t partition : assigned_) {
     if (partition < 0 || static_cast<uint64_t>(partition) >= partitions) {
       in.refuse("holds frames of no cluster");
     }
   }
+}
+
+void MosaicIndex::unpack_layer(int layer, ByteReader& in, int64_t tokens, size_t width) {
+  LayerIndex& index = layers_[static_cast<size_t>(layer)];
+  index.known = in.get<int32_t>();
+  index.splits = in.get<int64_t>();
+  index.all_keys = get_cohesion(in);
+  if (index.known < 0 || index.known > tokens) in.refuse("knows rows of no token");
+  index.clusters = 0;
+  index.partitions.clear();
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    auto rows = std::make_shared<Layer>();
+    rows->next_id = in.get<int32_t>();
+    // Every row has begun a cluster at most, and every split of two rows or more another one.
+    if (rows->next_id < 0 || rows->next_id > 2 * tokens) in.refuse("counts clusters wrongly");
+    const auto clusters = in.get<uint64_t>();
+    for (uint64_t c = 0; c < clusters; ++c) {
+      rows->clusters.push_back(
+          std::make_shared<const SemanticCluster>(get_cluster(in, index.known, width)));
+      const int32_t id = rows->clusters.back()->id;
+      if (id < 0 || id >= rows->next_id) in.refuse("holds a cluster twice");
+    }
+    find_places(*rows);
+    index.clusters += static_cast<int64_t>(rows->clusters.size());
+    index.partitions.push_back(std::move(rows));
+  }
+}
+
+std::vector<int32_t> MosaicIndex::cluster_numbers(int layer) const {
+  std::vector<int32_t> numbers(static_cast<size_t>(known(layer)), -1);
+  int32_t next = 0;
+  for (size_t p = 0; p < partitions_.size(); ++p) {
+    for (const auto& cluster : this->layer(static_cast<int32_t>(p), layer).clusters) {
+      for (const int32_t token : cluster->tokens) numbers[static_cast<size_t>(token)] = next;
+      ++next;
+    }
+  }
+  return numbers;
 }
 
 }  // namespace kinora

@@ -7,7 +7,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/files/byte_stream.h"
 #include "memory/row_ops/attention_mass.h"
+#include "memory/saved_rows.h"
 
 namespace kinora {
 namespace {
@@ -118,20 +120,41 @@ void MosaicRows::restore(const std::shared_ptr<const void>& saved, int64_t token
 
 void MosaicRows::write(const std::shared_ptr<const void>& saved, int64_t,
                        ArchiveWriter& out) const {
-  out.add("mosaic", static_cast<const MosaicIndex*>(saved.get())->pack());
+  const auto& index = *static_cast<const MosaicIndex*>(saved.get());
+  out.add("mosaic", index.pack_frames());
+  for (int i = 0; i < layout_.layers; ++i) {
+    out.add(layer_section(i, "clusters"), index.pack_layer(i));
+  }
 }
 
-void MosaicRows::read(const Archive& in, const FrameTable& frames) {
-  const std::string bytes = in.read("mosaic");
-  ByteReader from(bytes, in.path());
+void MosaicRows::read(const Context& context, const Archive& in, const FrameTable& frames) {
   MosaicIndex& index = own();
   const auto all = frames.frames();
-  index.unpack(from, all.empty() ? 0 : all.back().end,
-               static_cast<size_t>(layout_.kv_heads * layout_.head_size));
-  from.end();
-  if (index.frames() > static_cast<int64_t>(all.size())) {
-    from.refuse("holds clusters of other frames");
-  }
+  const int64_t tokens = all.empty() ? 0 : all.back().end;
+  const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
+  const auto read_section = [&](const std::string& name, const auto& unpack) {
+    const std::string bytes = in.read(name);
+    ByteReader from(bytes, in.path());
+    unpack(from);
+    from.end();
+  };
+  read_section("mosaic", [&](ByteReader& from) {
+    index.unpack_frames(from);
+    if (index.frames() > std::ssize(all)) from.refuse("holds clusters of other frames");
+  });
+  context.threads->parallel_for(layout_.layers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto layer = static_cast<int>(i);
+      read_section(layer_section(layer, "clusters"),
+                   [&](ByteReader& from) { index.unpack_layer(layer, from, tokens, width); });
+    }
+  });
+}
+
+RowGroups MosaicRows::groups(const std::shared_ptr<const void>& saved) const {
+  return [index = std::static_pointer_cast<const MosaicIndex>(saved)](int layer) {
+    return index->cluster_numbers(layer);
+  };
 }
 
 MemoryBytes MosaicRows::bytes() const {

@@ -54,7 +54,8 @@ class MosaicRows final : public RowChooser {
   void restore(const std::shared_ptr<const void>& saved, int64_t tokens) override;
   void write(const std::shared_ptr<const void>& saved, int64_t tokens,
              ArchiveWriter& out) const override;
-  void read(const Archive& in, const FrameTable& frames) override;
+  void read(const Context& context, const Archive& in, const FrameTable& frames) override;
+  RowGroups groups(const std::shared_ptr<const void>& saved) const override;
   std::unique_ptr<RowChooser> clone() const override;
   MemoryBytes bytes() const override;
 

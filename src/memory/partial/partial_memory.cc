@@ -347,8 +347,8 @@ std::unique_ptr<Memory> PartialMemory::fork(const MemoryMark& mark) {
 }
 
 // What a question under way was given is not written: a session saves before the first one.
-void PartialMemory::save(const MemoryMark& mark, ArchiveWriter& out) const {
-  all_->save(inner_mark(mark), out);
+void PartialMemory::save(const MemoryMark& mark, ArchiveWriter& out, const RowGroups&) const {
+  all_->save(inner_mark(mark), out, chooser_->groups(saved_of(mark).chooser));
   chooser_->write(saved_of(mark).chooser, mark.tokens, out);
 }
 
@@ -357,7 +357,7 @@ void PartialMemory::load(const Context& context, const std::shared_ptr<const Arc
                          Loading) {
   all_->load(context, in, Loading::lazily);
   frames_.update(*all_, 0, all_->token_count());
-  chooser_->read(*in, frames_);
+  chooser_->read(context, *in, frames_);
   first_ = all_->token_count();
 }
 

@@ -68,7 +68,14 @@ class RowChooser {
                      ArchiveWriter& out) const {
     (void)saved, (void)tokens, (void)out;
   }
-  virtual void read(const Archive& in, const FrameTable& frames) { (void)in, (void)frames; }
+  virtual void read(const Context& context, const Archive& in, const FrameTable& frames) {
+    (void)context, (void)in, (void)frames;
+  }
+  // Rows that are read together, by what `save` gave.
+  virtual RowGroups groups(const std::shared_ptr<const void>& saved) const {
+    (void)saved;
+    return nullptr;
+  }
   virtual std::unique_ptr<RowChooser> clone() const = 0;
   virtual MemoryBytes bytes() const { return {}; }  // for what it knows
 };
