@@ -155,6 +155,7 @@ class FlatMemory final : public Memory {
     std::vector<SavedBytes::Range> ranges;  // of keys, and of values
   };
   std::vector<Waiting> waiting_rows(int layer, std::span<const RowRange> rows) const;
+  static void announce(const ThreadPool& threads, std::span<const Waiting> all);
   // flat_memory_old_rows.cc
   void put_away(Layer& layer, bool frames);
   void leave_gpu(Layer& layer, int64_t most);

@@ -169,9 +169,18 @@ std::vector<FlatMemory::Waiting> FlatMemory::waiting_rows(int layer,
   return waiting;
 }
 
+void FlatMemory::announce(const ThreadPool& threads, std::span<const Waiting> all) {
+  for (const Waiting& one : all) {
+    one.block->saved_keys->announce(threads, one.ranges);
+    one.block->saved_values->announce(threads, one.ranges);
+  }
+}
+
 void FlatMemory::fetch(const Context& context, int layer, std::span<const RowRange> rows) const {
   if (ahead_.valid() && ahead_layer_ == layer) ahead_.wait();  // it reads most of them, or all
-  for (const Waiting& waiting : waiting_rows(layer, rows)) {
+  const std::vector<Waiting> all = waiting_rows(layer, rows);
+  announce(*context.threads, all);
+  for (const Waiting& waiting : all) {
     for (SavedBytes* saved : {waiting.block->saved_keys.get(), waiting.block->saved_values.get()}) {
       const SavedBytes::Pages pages = saved->need(*context.threads, waiting.ranges);
       fetched_.wanted += pages.wanted;
@@ -188,6 +197,7 @@ bool FlatMemory::fetch_ahead(const Context& context, int layer,
   ahead_layer_ = layer;
   ahead_ = std::async(std::launch::async, [context, all = std::move(waiting)] {
     try {
+      announce(*context.threads, all);
       for (const Waiting& one : all) {
         one.block->saved_keys->need(*context.threads, one.ranges);
         one.block->saved_values->need(*context.threads, one.ranges);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -110,11 +111,17 @@ TEST(SavedBytes, PiecesOfAFileComeToTheirPlaces) {
       order->place_of[static_cast<size_t>(piece)] = place;
       std::copy_n(file.begin() + place * unit, unit, bytes.begin() + piece * unit);
     }
+    std::atomic<int64_t> announced = 0;
     SavedBytes saved(
         pieces * unit, page,
         [&](int64_t first, int64_t count, std::byte* out) {
           const int64_t end = std::min<int64_t>(std::ssize(file), (first + count) * page);
           std::copy(file.begin() + first * page, file.begin() + end, out);
+        },
+        [&](int64_t first, int64_t count) {
+          EXPECT_GE(first, 0);
+          EXPECT_LE((first + count - 1) * page, pieces * unit);
+          announced += count;
         },
         order);
     for (int round = 0; round < 60; ++round) {
@@ -124,9 +131,14 @@ TEST(SavedBytes, PiecesOfAFileComeToTheirPlaces) {
         ranges.push_back({begin, begin + random.below(pieces * unit - begin + 1)});
       }
       const int64_t before = saved.resident();
+      announced = 0;
+      saved.announce(threads, ranges);
+      EXPECT_EQ(saved.resident(), before);
       const SavedBytes::Pages pages = saved.need(threads, ranges);
       EXPECT_EQ(saved.resident(), before + pages.late);
       EXPECT_LE(pages.late, pages.wanted);
+      EXPECT_LE(pages.late, announced * page);
+      EXPECT_GT(pages.late + page, announced * page - page);
       for (const auto& [begin, end] : ranges) {
         ASSERT_TRUE(std::equal(bytes.begin() + begin, bytes.begin() + end, saved.data() + begin));
       }
@@ -141,8 +153,8 @@ TEST(SavedBytes, PiecesOfAFileComeToTheirPlaces) {
   }
   auto cut = std::make_shared<FileOrder>();
   *cut = {3, {1, 0}, {1, 0}};
-  EXPECT_THROW(SavedBytes(6, 4, nullptr, cut), Error);  // a piece in two pages
-  EXPECT_THROW(SavedBytes(9, 3, nullptr, cut), Error);  // other pieces
+  EXPECT_THROW(SavedBytes(6, 4, nullptr, nullptr, cut), Error);  // a piece in two pages
+  EXPECT_THROW(SavedBytes(9, 3, nullptr, nullptr, cut), Error);  // other pieces
 }
 
 TEST(SavedRows, GroupsStandSideBySide) {

@@ -17,11 +17,12 @@ constexpr int64_t most_pages = 16;
 
 }  // namespace
 
-SavedBytes::SavedBytes(int64_t bytes, int64_t page, ReadPages read,
+SavedBytes::SavedBytes(int64_t bytes, int64_t page, ReadPages read, Announce announce,
                        std::shared_ptr<const FileOrder> order)
     : bytes_(bytes),
       page_(page),
       read_(std::move(read)),
+      announce_(std::move(announce)),
       order_(std::move(order)),
       used_(static_cast<size_t>(bytes / page + (bytes % page != 0 ? 1 : 0))) {
   if (order_) {
@@ -96,37 +97,53 @@ void SavedBytes::for_system_pages(size_t page, const Each& each) const {
   }
 }
 
+SavedBytes::Runs SavedBytes::missing(std::span<const int64_t> pages) const {
+  Runs runs;
+  for (const int64_t page : pages) {
+    if (used_[static_cast<size_t>(page)] > 0) continue;
+    if (!runs.empty() && runs.back().second == page && page - runs.back().first < most_pages) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(page, page + 1);
+    }
+  }
+  return runs;
+}
+
+void SavedBytes::announce(const ThreadPool& threads, std::span<const Range> ranges) const {
+  if (!announce_) return;
+  const std::vector<int64_t> all = pages_of(ranges);
+  Runs runs;
+  {
+    const std::lock_guard lock(mutex_);
+    runs = missing(all);
+  }
+  threads.parallel_for(std::ssize(runs), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto& [first, past] = runs[static_cast<size_t>(i)];
+      announce_(first, past - first);
+    }
+  });
+}
+
 SavedBytes::Pages SavedBytes::need(const ThreadPool& threads, std::span<const Range> ranges) {
   const std::vector<int64_t> all = pages_of(ranges);
   const std::lock_guard lock(mutex_);
   ++now_;
-  Pages pages;
-  std::vector<std::pair<int64_t, int64_t>> missing;  // runs of pages: first and past the last
-  for (const int64_t page : all) {
-    pages.wanted += size_of(static_cast<size_t>(page));
-    uint64_t& used = used_[static_cast<size_t>(page)];
-    if (used > 0) {
-      used = now_;
-    } else if (!missing.empty() && missing.back().second == page &&
-               page - missing.back().first < most_pages) {
-      ++missing.back().second;
-    } else {
-      missing.emplace_back(page, page + 1);
-    }
-  }
-  threads.parallel_for(std::ssize(missing), 1, [&](int64_t begin, int64_t end) {
+  const Runs runs = missing(all);
+  threads.parallel_for(std::ssize(runs), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const auto& [first, past] = missing[static_cast<size_t>(i)];
+      const auto& [first, past] = runs[static_cast<size_t>(i)];
       read_run(first, past - first);
     }
   });
-  for (const auto& [first, past] : missing) {
-    for (int64_t page = first; page < past; ++page) {
-      const auto number = static_cast<size_t>(page);
-      used_[number] = now_;
-      pages.late += size_of(number);
-      if (order_) for_system_pages(number, [&](size_t system) { ++pieces_in_[system]; });
-    }
+  Pages pages;
+  for (const int64_t page : all) {
+    const auto number = static_cast<size_t>(page);
+    pages.wanted += size_of(number);
+    if (std::exchange(used_[number], now_) > 0) continue;
+    pages.late += size_of(number);
+    if (order_) for_system_pages(number, [&](size_t system) { ++pieces_in_[system]; });
   }
   resident_ += pages.late;
   return pages;
@@ -176,8 +193,11 @@ std::unique_ptr<SavedBytes> open_section(std::shared_ptr<const Archive> archive,
                                                                     std::byte* out) {
     archive->read_pages(section, checks, first, count, out);
   };
+  auto announce = [archive, section](int64_t first, int64_t count) {
+    archive->announce(section, first, count);
+  };
   return std::make_unique<SavedBytes>(section.bytes, section.page, std::move(read),
-                                      std::move(order));
+                                      std::move(announce), std::move(order));
 }
 
 }  // namespace kinora

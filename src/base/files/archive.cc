@@ -320,6 +320,11 @@ std::vector<uint64_t> Archive::checks(const ArchiveSection& section) const {
   return checks;
 }
 
+void Archive::announce(const ArchiveSection& section, int64_t first, int64_t count) const {
+  ::posix_fadvise(file_, section.offset + first * section.page, count * section.page,
+                  POSIX_FADV_WILLNEED);
+}
+
 void Archive::read_pages(const ArchiveSection& section, std::span<const uint64_t> checks,
                          int64_t first, int64_t count, std::byte* out) const {
   if (first < 0 || count < 0 || first + count > section.pages()) {

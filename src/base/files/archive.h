@@ -91,6 +91,8 @@ class Archive {
   // Pages [first, first + count) of it, checked. `out` has room for them.
   void read_pages(const ArchiveSection& section, std::span<const uint64_t> checks, int64_t first,
                   int64_t count, std::byte* out) const;
+  // These pages will be read soon: the disk may begin.
+  void announce(const ArchiveSection& section, int64_t first, int64_t count) const;
   [[noreturn]] void refuse(const std::string& why) const;  // bad_input, with the file's name
 
  private:

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 
 #include "base/error.h"
 #include "memory/row_ops/attention_mass.h"
@@ -16,6 +17,8 @@ namespace {
 
 // Clusters that new keys meet at a time.
 constexpr int64_t most_clusters = 16384;
+// Clusters that are collected on the host in one piece. The first ones of a saved memory are more.
+constexpr size_t most_staged = 1024;
 // Clusters that one block adds up.
 constexpr int32_t piece_rows = 64;
 
@@ -86,29 +89,77 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
   }
   std::sort(table.changed.begin(), table.changed.end());
   table.changed.erase(std::unique(table.changed.begin(), table.changed.end()), table.changed.end());
-  if (table.changed.empty()) return;
-  const size_t count = table.changed.size(), row = 2 * static_cast<size_t>(width());
-  const size_t bytes = count * (3 + row) * sizeof(float);
+  if (table.changed.empty() || table.changed.size() > most_staged) return;
   if (table.read) table.read->wait();  // what it reads is about to change
+  const size_t bytes = staged_bytes(table.changed.size());
   if (table.staged.size() < bytes) table.staged = PinnedBuffer(bytes + bytes / 2);
-  auto* places = reinterpret_cast<int32_t*>(table.staged.data());
+  stage(table, table.changed, table.staged.data(), nullptr);
+}
+
+size_t ClusterTable::staged_bytes(size_t clusters) const {
+  return clusters * (3 + 2 * static_cast<size_t>(width())) * sizeof(float);
+}
+
+cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int32_t> changed,
+                                         std::byte* to, const ThreadPool* threads) const {
+  const size_t count = changed.size(), row = 2 * static_cast<size_t>(width());
+  auto* places = reinterpret_cast<int32_t*>(to);
   int32_t* takers = places + count;
   auto* lengths = reinterpret_cast<float*>(takers + count);
   float* rows = lengths + count;
-  std::copy(table.changed.begin(), table.changed.end(), places);
-  std::fill_n(takers, count, -1);
-  std::fill_n(lengths, count * (1 + row), 0.0f);
-  for (size_t i = 0; i < count; ++i) {
-    const auto place = static_cast<size_t>(table.changed[i]);
-    if (table.list.rows[place] == 0) continue;
-    const SemanticCluster& cluster = *table.list.clusters[place];
-    if (cluster.rows() < most_rows_ && cluster.waits_for < 0)
-      takers[i] = table.list.partitions[place];
-    const auto length = static_cast<float>(cluster.length);
-    lengths[i] = static_cast<float>(cluster.keys.length) * length;
-    for (size_t k = 0; k < row / 2; ++k) rows[i * row + k] = cluster.keys.mean[k] * length;
-    std::copy(cluster.value.begin(), cluster.value.end(), rows + i * row + row / 2);
+  const auto fill = [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const auto place = static_cast<size_t>(changed[i]);
+      float* const means = rows + i * row;
+      places[i] = changed[i];
+      takers[i] = -1;
+      lengths[i] = 0;
+      if (table.list.rows[place] == 0) {
+        std::fill_n(means, row, 0.0f);
+        continue;
+      }
+      const SemanticCluster& cluster = *table.list.clusters[place];
+      if (cluster.rows() < most_rows_ && cluster.waits_for < 0) {
+        takers[i] = table.list.partitions[place];
+      }
+      const auto length = static_cast<float>(cluster.length);
+      lengths[i] = static_cast<float>(cluster.keys.length) * length;
+      for (size_t k = 0; k < row / 2; ++k) means[k] = cluster.keys.mean[k] * length;
+      std::copy(cluster.value.begin(), cluster.value.end(), means + row / 2);
+    }
+  };
+  if (threads != nullptr) {
+    threads->parallel_for(static_cast<int64_t>(count), 64, fill);
+  } else {
+    fill(0, static_cast<int64_t>(count));
   }
+  return {static_cast<int64_t>(count), places, takers, lengths, rows};
+}
+
+// As when a saved memory is asked for the first time: piece by piece through a buffer that all
+// tables share, because making one takes longer than filling it.
+void ClusterTable::upload_many(const Context& context, Layer& table) {
+  static std::mutex turn;
+  static auto& buffer = *new PinnedBuffer;  // outlives CUDA's end
+  const std::lock_guard lock(turn);
+  const size_t bytes = staged_bytes(most_staged);
+  if (buffer.size() < 2 * bytes) buffer = PinnedBuffer(2 * bytes);
+  std::array<GpuEvent, 2> read{GpuEvent(device_), GpuEvent(device_)};
+  const std::span<const int32_t> all(table.changed);
+  for (size_t first = 0, piece = 0; first < all.size(); first += most_staged, ++piece) {
+    GpuEvent& done = read[piece % 2];
+    if (piece >= 2) done.wait();
+    const auto some = all.subspan(first, std::min(most_staged, all.size() - first));
+    put(context, table, stage(table, some, buffer.data() + piece % 2 * bytes, context.threads));
+    done.record(context);
+  }
+  synchronize(context);  // others may use the buffer now
+}
+
+void ClusterTable::put(const Context& context, Layer& table, const cuda::StagedClusters& staged) {
+  cuda::put_clusters(
+      context, staged,
+      {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view()});
 }
 
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
@@ -143,18 +194,17 @@ void ClusterTable::upload(const Context& context, int layer) {
   Layer& table = at(layer);
   if (table.changed.empty()) return;
   grow(context, table, static_cast<int64_t>(table.list.count()));
-  const size_t count = table.changed.size();
-  cuda::StagedClusters staged;
-  staged.count = static_cast<int64_t>(count);
-  staged.places = reinterpret_cast<const int32_t*>(table.staged.data());
-  staged.takers = staged.places + count;
-  staged.lengths = reinterpret_cast<const float*>(staged.takers + count);
-  staged.rows = staged.lengths + count;
-  cuda::put_clusters(
-      context, staged,
-      {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view()});
-  if (!table.read) table.read = std::make_unique<GpuEvent>(device_);
-  table.read->record(context);
+  if (table.changed.size() > most_staged) {
+    upload_many(context, table);
+  } else {
+    const size_t count = table.changed.size();
+    const auto* places = reinterpret_cast<const int32_t*>(table.staged.data());
+    const auto* lengths = reinterpret_cast<const float*>(places + 2 * count);
+    put(context, table,
+        {static_cast<int64_t>(count), places, places + count, lengths, lengths + count});
+    if (!table.read) table.read = std::make_unique<GpuEvent>(device_);
+    table.read->record(context);
+  }
   table.changed.clear();
 }
 

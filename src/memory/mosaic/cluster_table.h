@@ -19,6 +19,10 @@
 
 namespace kinora {
 
+namespace cuda {
+struct StagedClusters;
+}
+
 class ClusterTable {
  public:
   // Clusters of `most_rows` rows take no more.
@@ -83,6 +87,12 @@ class ClusterTable {
   int64_t width() const { return kv_heads_ * head_size_; }
   static int64_t places_of(const Layer& layer);
   void grow(const Context& context, Layer& layer, int64_t places);
+  size_t staged_bytes(size_t clusters) const;
+  // What is known of these places, in memory that the GPU reads.
+  cuda::StagedClusters stage(const Layer& table, std::span<const int32_t> changed, std::byte* to,
+                             const ThreadPool* threads) const;
+  void put(const Context& context, Layer& table, const cuda::StagedClusters& staged);
+  void upload_many(const Context& context, Layer& table);
 
   Device device_;
   int64_t kv_heads_;

@@ -118,6 +118,27 @@ TEST_P(ClusterTables, FollowEveryIndex) {
   }
 }
 
+// More clusters than are collected in one piece, at once and over a table that has some.
+TEST_P(ClusterTables, TakeManyClustersAtOnce) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicIndex index({.cluster_rows = 1}, 1);
+  watch(random, index, 20);
+  ClusterTable grown(layout_, Device::cuda(), 8), fresh(layout_, Device::cuda(), 8);
+  grown.pack(0, index);
+  grown.upload(context_, 0);
+  watch(random, index, 250 + static_cast<int>(random.below(100)));
+  size_t clusters = 0;
+  for (size_t p = 0; p < index.partitions().size(); ++p) {
+    clusters += index.layer(static_cast<int32_t>(p), 0).clusters.size();
+  }
+  ASSERT_GT(clusters, 2048u);
+  for (ClusterTable* table : {&grown, &fresh}) {
+    table->pack(0, index);
+    table->upload(context_, 0);
+    expect_mirrors(*table, index);
+  }
+}
+
 TEST_P(ClusterTables, RankAsAttentionWould) {
   KINORA_FRESH_RANDOM(random);
   for (const int64_t tokens : {1, 63, 65, 129}) {

@@ -152,8 +152,12 @@ void MosaicRows::read(const Context& context, const Archive& in, const FrameTabl
 }
 
 RowGroups MosaicRows::groups(const std::shared_ptr<const void>& saved) const {
-  return [index = std::static_pointer_cast<const MosaicIndex>(saved)](int layer) {
-    return index->cluster_numbers(layer);
+  // Every question reads the newest rows, which therefore stay together.
+  return [index = std::static_pointer_cast<const MosaicIndex>(saved),
+          newest = newest_read()](int layer) {
+    std::vector<int32_t> numbers = index->cluster_numbers(layer);
+    numbers.resize(static_cast<size_t>(std::max<int64_t>(0, std::ssize(numbers) - newest)));
+    return numbers;
   };
 }
 
@@ -444,8 +448,7 @@ std::shared_ptr<MosaicRows::Held> MosaicRows::select(const Context& context, int
   }
   const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
 
-  const std::vector<int32_t> newest =
-      newest_rows(rows, std::min(options_.recent, options_.reading.rows / 2));
+  const std::vector<int32_t> newest = newest_rows(rows, newest_read());
   const int32_t recent = newest.empty() ? rows.first_token() : rows.ordinal(newest.front());
   // At first rows of each cluster that are not read anyway.
   std::vector<float>& left = held->left;

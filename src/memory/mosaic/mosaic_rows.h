@@ -2,6 +2,7 @@
 // frames, and one row for every cluster that is not fetched.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -72,6 +73,8 @@ class MosaicRows final : public RowChooser {
   };
 
   MosaicIndex& own();
+  // Newest rows that every question reads.
+  int64_t newest_read() const { return std::min(options_.recent, options_.reading.rows / 2); }
   NewRows new_rows(int layer, const StoredRows& rows) const;
   void take_in(const Context& context, int layer, const StoredRows& rows, const NewRows& fresh);
   void start_taking_in(const Context& context, int layer, const StoredRows& rows, NewRows fresh);

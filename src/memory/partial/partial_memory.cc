@@ -10,6 +10,9 @@
 namespace kinora {
 namespace {
 
+// Layers that do without reading ahead after one for which it was in vain.
+constexpr int ahead_rest = 8;
+
 // Rows [begin, end) of a set.
 RowSet part_of(const RowSet& set, int64_t begin, int64_t end) {
   RowSet part = set;
@@ -174,8 +177,10 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   } else if (visual_) {
     reading = fetch(context, rows, {newest_rows(rows, options_.window), {}});
   } else {
+    const FetchCounts before = all_->fetched();
     reading = fetch(context, rows, chooser_->choose(context, layer, rows, queries));
     question = reading;
+    judge_reading_ahead(layer, before);
     read_ahead(context, layer + 1);
   }
   // Since the question there may have been forks, each of which begins a new set.
@@ -190,9 +195,22 @@ void PartialMemory::read(const Context& context, int layer, const QueryView& que
   out.push_back(part_of(own, reading->end - rows.begin_of_set(last), own.count()));
 }
 
+// Where less than half of what a layer needed had been read ahead, the disk was kept from what was
+// needed instead: the next few layers do without.
+void PartialMemory::judge_reading_ahead(int layer, const FetchCounts& before) {
+  if (ahead_layer_ != layer) {
+    ahead_rest_ = std::max(0, ahead_rest_ - 1);
+    return;
+  }
+  const FetchCounts now = all_->fetched();
+  const int64_t late = now.late - before.late, wanted = now.wanted - before.wanted;
+  ahead_rest_ = 2 * late > wanted ? ahead_rest : 0;
+}
+
 // What a layer's queries look for, the next layer's will probably look for too.
-void PartialMemory::read_ahead(const Context& context, int layer) const {
-  if (layer >= layout().layers || all_->bytes().disk == 0) return;
+void PartialMemory::read_ahead(const Context& context, int layer) {
+  if (layer >= layout().layers || ahead_rest_ > 0 || all_->bytes().disk == 0) return;
+  ahead_layer_ = layer;
   std::vector<RowSet> sets;
   all_->read(context, layer, {}, sets);
   const StoredRows rows(*all_, layer, frames_, std::move(sets), static_cast<int32_t>(first_));

@@ -100,7 +100,8 @@ class PartialMemory final : public Memory {
     Copies question;
   };
 
-  void read_ahead(const Context& context, int layer) const;
+  void judge_reading_ahead(int layer, const FetchCounts& before);
+  void read_ahead(const Context& context, int layer);
   std::shared_ptr<const Fetched> fetch(const Context& context, const StoredRows& rows,
                                        const FrameRows& frames) const;
   std::shared_ptr<const Fetched> extend(const Context& context, const StoredRows& rows,
@@ -110,6 +111,8 @@ class PartialMemory final : public Memory {
   void restore(const MemoryMark& mark);
 
   std::unique_ptr<Memory> all_;
+  int ahead_layer_ = -1;  // that rows were last read for before it asked
+  int ahead_rest_ = 0;    // layers for which nothing is read ahead
   std::unique_ptr<RowChooser> chooser_;
   PartialOptions options_;
   FrameTable frames_;
