@@ -41,6 +41,9 @@ class DraftModel {
              const Model& target);
   DraftModel(const Context& context, const Decoder& target, DraftParts parts);
 
+  // False on a GPU that runs the target in less time than it takes to start a draft's many small
+  // kernels.
+  bool could_pay() const;
   const DraftFeed& feed() const { return parts_.feed; }
   int64_t hidden_size() const { return decoder_->hidden_size(); }
   RowLayout rows() const;
@@ -61,7 +64,8 @@ class DraftModel {
 
   Context context_;
   const Decoder& target_;
-  DraftParts parts_;  // without the layer's weights
+  int64_t target_bytes_ = 0;  // of weights; 0: not known
+  DraftParts parts_;          // without the layer's weights
   DType activations_ = DType::f32;
   bool own_head_ = false;
   std::unique_ptr<TransformerDecoder> decoder_;  // the one layer, and the norm and head if any

@@ -26,12 +26,13 @@ DraftPolicy no_draft_policy() {
 DraftPolicy auto_policy() {
   DraftPolicy policy;
   policy.info = {"auto",
-                 "sparrow if the model came with a draft (draft/ in its directory), else none"};
+                 "sparrow if the model came with a draft (draft/ in its directory), on a GPU only "
+                 "for weights of more than a gigabyte; else none"};
   policy.make = [](std::span<const GivenSetting> given) {
     match_settings(given, {});
     return [](const OpenDraft& open) -> std::unique_ptr<Drafter> {
       try {
-        if (auto model = open ? open("") : nullptr) {
+        if (auto model = open ? open("") : nullptr; model && model->could_pay()) {
           return std::make_unique<SparrowDrafter>(std::move(model));
         }
       } catch (const Error& error) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "attention/cuda/device_test_support.h"
 #include "base/error.h"
 #include "generate/draft_case.h"
 #include "generate/draft_files.h"
@@ -328,7 +329,18 @@ TEST(SparrowPolicy, IsMadeByNameAndByDirectory) {
   EXPECT_NE(problem("sparrow").find("came without a draft"), std::string::npos);
   EXPECT_NE(problem("sparrow:total=1").find("total"), std::string::npos);
   EXPECT_NE(problem("./absent").find("absent"), std::string::npos);
-  // One that came with the model and is damaged is passed over, unless it was asked for.
+  // One that came with the model is used where it could pay.
+  for (const Device device : testing::all_devices()) {
+    const Context there(pool, device);
+    const auto small = load_model(there, real_files(), directory);
+    const OpenDraft gift = [&](const std::string&) -> std::shared_ptr<const DraftModel> {
+      return std::make_shared<DraftModel>(there, real_files(), written, *small);
+    };
+    EXPECT_EQ(gift("")->could_pay(), device.is_cpu());
+    EXPECT_EQ(make_drafter("auto", gift)->propose(text, 63, 63).ids.empty(), !device.is_cpu());
+    EXPECT_FALSE(make_drafter("sparrow:adapt=0", gift)->propose(text, 63, 63).ids.empty());
+  }
+  // One that is damaged is passed over, unless it was asked for.
   const OpenDraft damaged = [](const std::string&) -> std::shared_ptr<const DraftModel> {
     throw Error(ErrorKind::bad_input, "half a file");
   };
