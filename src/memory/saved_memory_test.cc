@@ -148,16 +148,17 @@ TEST_F(SavedMemory, OnlyAnOrderOfAllRowsIsBelieved) {
   ByteReader from(packed, "order");
   const auto order = from.all<int32_t>();
   EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
-  const auto loads = [&](const std::vector<int32_t>& changed) {
+  const auto loads = [&](const std::vector<int32_t>& changed, int64_t page = 0, size_t cut = 0) {
     const std::string path = directory_.file("changed");
     ArchiveWriter out(path);
     for (const ArchiveSection& section : whole->sections()) {
       ByteWriter bytes;
       bytes.put_all(changed);
       const bool here = section.name == "layer/1/order";
+      const bool rows = section.name == "layer/1/values";
       const std::string content = here ? bytes.bytes() : whole->read(section.name);
-      out.begin(section.name, section.page);
-      out.append(content.data(), content.size());
+      out.begin(section.name, rows && page > 0 ? page : section.page);
+      out.append(content.data(), content.size() - (rows ? cut : 0));
       out.end();
     }
     out.commit();
@@ -171,6 +172,9 @@ TEST_F(SavedMemory, OnlyAnOrderOfAllRowsIsBelieved) {
   for (const auto& changed : {twice, none, fewer, std::vector<int32_t>()}) {
     EXPECT_EQ(kind_of([&] { loads(changed); }), ErrorKind::bad_input);
   }
+  const int64_t row = whole->section("layer/1/values").bytes / std::ssize(order);
+  EXPECT_EQ(kind_of([&] { loads(order, row + 1); }), ErrorKind::bad_input);
+  EXPECT_EQ(kind_of([&] { loads(order, 0, static_cast<size_t>(row)); }), ErrorKind::bad_input);
 }
 
 TEST_F(SavedMemory, DamageIsTheErrorOfWhoReadsIt) {

@@ -146,8 +146,9 @@ std::shared_ptr<const FileOrder> read_order(const Archive& in, int layer, int64_
     order->place_of[static_cast<size_t>(row)] = place;
   }
   for (const char* part : {"keys", "values"}) {
-    if (in.section(layer_section(layer, part)).page % row_bytes != 0) {
-      from.refuse("cuts rows in two");
+    const ArchiveSection& section = in.section(layer_section(layer, part));
+    if (section.page % row_bytes != 0 || section.bytes != rows * row_bytes) {
+      from.refuse("cuts rows in two, or has another number of them");
     }
   }
   return order;
