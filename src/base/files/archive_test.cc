@@ -136,16 +136,27 @@ TEST(Archive, NoFlippedBitIsTakenForData) {
   EXPECT_GT(caught, 64 + 277);
 }
 
-TEST(Archive, ANewerVersionIsNamed) {
+TEST(Archive, OlderAndNewerVersionsAreNamed) {
   const testing::TempDir directory;
   const std::string path = directory.file("file");
   write(path, {{"a", "b"}});
-  std::string bytes = real_files().read(path);
-  bytes[8] = 2;
-  const uint64_t check = content_checksum(std::string_view(bytes).substr(0, 56));
-  std::memcpy(bytes.data() + 56, &check, sizeof check);
-  real_files().write(path, bytes);
-  EXPECT_EQ(kind_of([&] { Archive::open(path); }), ErrorKind::unsupported);
+  const std::string whole = real_files().read(path);
+  for (const int other : {-1, 1, 40}) {
+    std::string bytes = whole;
+    bytes[8] = static_cast<char>(bytes[8] + other);
+    const uint64_t check = content_checksum(std::string_view(bytes).substr(0, 56));
+    std::memcpy(bytes.data() + 56, &check, sizeof check);
+    real_files().write(path, bytes);
+    try {
+      Archive::open(path);
+      ADD_FAILURE() << "a file of another version was opened";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+      EXPECT_NE(std::string(error.what()).find("version " + std::to_string(bytes[8])),
+                std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 TEST(Archive, WhatIsGivenUpLeavesTheOldFile) {
