@@ -214,9 +214,16 @@ DecodeFigure ModelBench::decode(int64_t rows, int64_t steps, int64_t sessions, i
     for (size_t i = 0; i < newest.size(); ++i) {
       newest[i] = best[i * static_cast<size_t>(tokens)];
     }
-    // Checked drafts are thrown away; a token on its own stays.
+    // Of checked drafts some stay, which moves their rows, and are then thrown away for the next
+    // step to find what this one did; a token on its own stays.
     if (tokens > 1) {
-      for (size_t i = 0; i < before.size(); ++i) memories[i]->rewind(before[i]);
+      const int32_t last = static_cast<int32_t>(tokens) - 1;
+      const std::vector<int32_t> right =
+          tokens < 4 ? std::vector{0, last} : std::vector{0, last - 2, last - 1, last};
+      for (size_t i = 0; i < before.size(); ++i) {
+        memories[i]->accept(context_, right);
+        memories[i]->rewind(before[i]);
+      }
     } else {
       ++position;
     }

@@ -34,6 +34,7 @@ json to_json(const EvalRecord& record, const std::string& key) {
                         {"guessed", record.evidence.guessed},
                         {"length", record.evidence.length}};
   }
+  if (record.first_token > 0) line["first_token"] = record.first_token;
   if (record.prefill > 0) {
     line["prefill"] = record.prefill;
     line["share"] = record.share;
@@ -59,6 +60,7 @@ EvalRecord from_json(const json& line) {
     record.evidence = {true, evidence.at("several"), evidence.at("found"), evidence.at("guessed"),
                        evidence.at("length")};
   }
+  record.first_token = line.value("first_token", record.first_token);
   record.prefill = line.value("prefill", record.prefill);
   record.share = line.value("share", record.share);
   record.row_bytes = line.value("row_bytes", record.row_bytes);

@@ -110,6 +110,7 @@ EvalOutcome run_eval(const Engine& engine, const EvalData& data,
             record.evidence =
                 score_evidence(*item, answer.evidence, session->begin(), session->end());
           }
+          if (!first) record.first_token = answer.timings.first_token;
           if (first) {
             record.prefill = answer.timings.total - answer.timings.generate;
             record.share = answer.attention_report ? answer.attention_report->computed_share : 1.0;

@@ -34,7 +34,9 @@ struct EvalRecord {
   double seconds = 0;  // from the question to the whole answer, without the shared prefill
   double depth = -1;   // of the needle; negative: none
   EvidenceScore evidence;
-  // Set only for the first question about a video, which pays for the shared prefill; else 0.
+  // From the question to its first token; 0 for the first question about a video, which has to
+  // wait for the shared prefill. Of that question alone are the rest.
+  double first_token = 0;
   double prefill = 0;     // seconds
   double share = 0;       // of the multiply-adds of dense attention
   int64_t row_bytes = 0;  // keys and values held

@@ -107,16 +107,14 @@ bool DraftCosts::could_pay(int64_t guesses, double level) const {
   return 1 + count > margin * (1 + (level + shares_.checked) * count);
 }
 
-int64_t DraftCosts::worth_checking(std::span<const double> confidences, double spent) const {
+DraftCosts::Worth DraftCosts::best_of(std::span<const double> confidences, double spent) const {
   const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
-  double tokens = 0, best_rate = rate(0, 0, drafting);
-  int64_t best = 0;
+  double tokens = 0;
+  Worth best{0, rate(0, 0, drafting)};
   for (int64_t i = 0; i < std::ssize(confidences); ++i) {
     tokens += confidences[static_cast<size_t>(i)];
     const double now = rate(tokens, i + 1, drafting);
-    if (now <= best_rate) continue;
-    best_rate = now;
-    best = i + 1;
+    if (now > best.rate) best = {i + 1, now};
   }
   return best;
 }

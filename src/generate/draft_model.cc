@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/decoder/layers.h"
 #include "model/weights/linear.h"
 #include "ops/elementwise.h"
 #include "ops/gather.h"
@@ -18,9 +19,9 @@ DraftModel::DraftModel(const Context& context, const FileSystem& files,
 }
 
 bool DraftModel::could_pay() const {
-  // Read in a quarter of a millisecond by an H200, on which a level of the draft takes 0.2 ms.
+  // Read in a quarter of a millisecond by an H200, on which a level that the host starts takes 0.2.
   constexpr int64_t small = 1'000'000'000;
-  return context_.device.is_cpu() || target_bytes_ == 0 || target_bytes_ > small;
+  return context_.device.is_cpu() || target_bytes_ == 0 || target_bytes_ > small || grows({});
 }
 
 DraftModel::DraftModel(const Context& context, const Decoder& target, DraftParts parts)
@@ -84,6 +85,28 @@ void DraftModel::join(std::span<const int32_t> ids, const Tensor& states,
   convert(context_, states, both.view().columns(hidden, hidden));
   sequence.embeddings = Tensor(DType::f32, {count, hidden}, context_.device);
   apply_linear(context_, both, parts_.fc, sequence.embeddings);
+}
+
+DeviceTrees& DraftModel::trees() const {
+  if (trees_ == nullptr) {
+    const DecoderLayers& own = *decoder_->layers();
+    const DecoderLayers& target = *target_.layers();
+    trees_ = make_device_trees(
+        {context_, own, decoder_->frequencies(), own_head_ ? own : target, parts_,
+         parts_.embeddings.defined() ? parts_.embeddings : target.weights().embeddings});
+  }
+  return *trees_;
+}
+
+bool DraftModel::grows(const TreeShape& shape) const {
+  if (context_.device.is_cpu() || target_.layers() == nullptr) return false;
+  const std::lock_guard lock(turn_);
+  return trees().takes(shape);
+}
+
+GrownTree DraftModel::grow(const TreeShape& shape, int64_t deepest, const TreeStart& start) const {
+  const std::lock_guard lock(turn_);
+  return trees().grow(shape, deepest, start);
 }
 
 std::vector<std::vector<Guess>> likeliest(const Context& context, ConstTensorView logits,

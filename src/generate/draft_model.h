@@ -18,17 +18,13 @@
 #include <vector>
 
 #include "base/file.h"
+#include "generate/device_tree/device_tree.h"
 #include "generate/draft_parts.h"
+#include "generate/draft_tree.h"
 #include "model/decoder/transformer_decoder.h"
 #include "model/model.h"
 
 namespace kinora {
-
-// A guess of one token.
-struct Guess {
-  int32_t token = 0;
-  float log_probability = 0;
-};
 
 // The likeliest tokens by each row of logits, likeliest first.
 std::vector<std::vector<Guess>> likeliest(const Context& context, ConstTensorView logits,
@@ -41,8 +37,8 @@ class DraftModel {
              const Model& target);
   DraftModel(const Context& context, const Decoder& target, DraftParts parts);
 
-  // False on a GPU that runs the target in less time than it takes to start a draft's many small
-  // kernels.
+  // False on a GPU that runs the target in less time than the host takes to start a draft's many
+  // small kernels, where it has to.
   bool could_pay() const;
   const DraftFeed& feed() const { return parts_.feed; }
   int64_t hidden_size() const { return decoder_->hidden_size(); }
@@ -58,9 +54,14 @@ class DraftModel {
   void join(std::span<const int32_t> ids, const Tensor& states, Sequence& sequence) const;
   // The likeliest tokens after each row of the draft's output, likeliest first.
   std::vector<std::vector<Guess>> next(const Tensor& hidden, int64_t count) const;
+  // Whether a GPU grows trees of this shape without the host, with …
+  bool grows(const TreeShape& shape) const;
+  // … the whole tree below some text. Chains are no longer than `deepest`.
+  GrownTree grow(const TreeShape& shape, int64_t deepest, const TreeStart& start) const;
 
  private:
   Tensor embed(std::span<const int32_t> ids) const;
+  DeviceTrees& trees() const;  // made when first asked for
 
   Context context_;
   const Decoder& target_;
@@ -71,6 +72,7 @@ class DraftModel {
   std::unique_ptr<TransformerDecoder> decoder_;  // the one layer, and the norm and head if any
   mutable std::mutex turn_;
   mutable std::unique_ptr<DecoderRunner> runner_;
+  mutable std::unique_ptr<DeviceTrees> trees_;
 };
 
 }  // namespace kinora

@@ -25,7 +25,7 @@ std::vector<double> probabilities(const DraftTree& tree, std::span<const int32_t
 }  // namespace
 
 DraftPace::DraftPace(const TreeShape& shape, bool adapt, Device device, double level)
-    : shape_(shape), adapt_(adapt), costs_(first_shares(device, level)) {}
+    : shape_(shape), adapt_(adapt), costs_(first_shares(device, level)), widths_(shape) {}
 
 double DraftPace::now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -35,6 +35,7 @@ bool DraftPace::begin(bool possible) {
   began_ = now();
   drafted_ = 0;
   promised_ = 0;
+  usual_ = true;
   wanted_ = !adapt_ || costs_.try_now();
   tried_ = possible && wanted_;
   return tried_;
@@ -66,6 +67,20 @@ Draft DraftPace::grow(std::span<const Guess> first, int64_t most, int64_t deepes
     }
     costs_.note_growth(std::accumulate(above.begin(), above.end(), 0.0), below);
   }
+  return choose(tree, most);
+}
+
+Draft DraftPace::grow_whole(int64_t most, const RunWhole& run) {
+  TreeShape shape = shape_;
+  if (adapt_) shape.width = widths_.next();
+  const double started = now();
+  const GrownTree grown = run(shape);
+  usual_ = grown.replayed;
+  if (adapt_) widths_.note(shape.width, now() - started, grown.replayed, grown.tree, costs_);
+  return choose(grown.tree, most);
+}
+
+Draft DraftPace::choose(const DraftTree& tree, int64_t most) {
   const std::vector<int32_t> ranking = tree.ranked();
   const std::vector<double> confidences = probabilities(tree, ranking);
   drafted_ = std::min({most, shape_.total - 1, std::ssize(ranking)});
@@ -79,7 +94,8 @@ void DraftPace::end() { proposed_ = now(); }
 
 void DraftPace::learn(int64_t right) {
   const double passing = now() - proposed_;
-  if (tried_) costs_.note_step(proposed_ - began_, passing, 1 + drafted_, right, promised_);
+  if (tried_ && usual_)
+    costs_.note_step(proposed_ - began_, passing, 1 + drafted_, right, promised_);
   costs_.note_pass(1 + drafted_, passing);
 }
 

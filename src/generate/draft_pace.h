@@ -10,6 +10,8 @@
 
 #include "base/device.h"
 #include "base/policy/settings.h"
+#include "generate/device_tree/device_tree.h"
+#include "generate/device_tree/tree_widths.h"
 #include "generate/draft_costs.h"
 #include "generate/draft_tree.h"
 #include "generate/drafter.h"
@@ -29,12 +31,15 @@ class DraftPace {
   };
   using RunLevel = std::function<Level(const DraftTree& tree, std::span<const int32_t> leaves)>;
 
-  // A proposal: begin, grow if it says so, end; then the model's pass, and learn. Where drafting is
-  // not possible yet, `wanted` says whether it would have begun.
+  // A proposal: begin, grow if it says so, end; then the model's pass, and learn. Where
+  // drafting is not possible yet, `wanted` says whether it would have begun.
   bool begin(bool possible);
   bool wanted() const { return wanted_; }
   // `first` may follow the newest token; `run` goes on from leaves of one level.
   Draft grow(std::span<const Guess> first, int64_t most, int64_t deepest, const RunLevel& run);
+  // The same where a tree grows at once: `run` makes all of one of this shape.
+  using RunWhole = std::function<GrownTree(const TreeShape& shape)>;
+  Draft grow_whole(int64_t most, const RunWhole& run);
   void end();
   void learn(int64_t right);
 
@@ -50,13 +55,17 @@ class DraftPace {
 
  private:
   static double now();
+  // What of a tree is worth checking.
+  Draft choose(const DraftTree& tree, int64_t most);
 
   TreeShape shape_;
   bool adapt_;
   DraftCosts costs_;
+  TreeWidths widths_;
   // The proposal under way.
   bool wanted_ = false;
   bool tried_ = false;
+  bool usual_ = true;  // growing took what it will take again
   int64_t drafted_ = 0;
   double promised_ = 0;
   double began_ = 0, proposed_ = 0;  // on the clock

@@ -33,6 +33,34 @@ std::vector<int32_t> DraftTree::frontier(int64_t width) const {
   return level;
 }
 
+std::vector<DraftTree::Node> DraftTree::narrowed(int64_t width) const {
+  std::vector<Node> kept;
+  std::vector<bool> open(nodes_.size());  // those to go on from
+  std::vector<size_t> level;              // nodes of one depth that are kept
+  const auto close_level = [&] {
+    std::stable_sort(level.begin(), level.end(), [&](size_t a, size_t b) {
+      return nodes_[a].confidence > nodes_[b].confidence;
+    });
+    for (size_t i = 0; i < std::min(level.size(), static_cast<size_t>(width)); ++i) {
+      open[level[i]] = true;
+    }
+    level.clear();
+  };
+  int32_t depth = 1, parent = -1;
+  int64_t followers = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (node.depth > depth) close_level();
+    if (i == 0 || node.parent != parent) followers = 0;
+    depth = node.depth;
+    parent = node.parent;
+    if (++followers > width || (parent >= 0 && !open[static_cast<size_t>(parent)])) continue;
+    level.push_back(i);
+    kept.push_back(node);
+  }
+  return kept;
+}
+
 std::vector<int32_t> DraftTree::with_ancestors(std::span<const int32_t> nodes) const {
   std::vector<int32_t> all;
   for (int32_t node : nodes) {

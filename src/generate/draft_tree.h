@@ -8,10 +8,15 @@
 #include <span>
 #include <vector>
 
-#include "generate/draft_model.h"
 #include "generate/drafter.h"
 
 namespace kinora {
+
+// A guess of one token.
+struct Guess {
+  int32_t token = 0;
+  float log_probability = 0;
+};
 
 // How large trees may be: written total-depth-width, 30-4-8.
 struct TreeShape {
@@ -40,6 +45,9 @@ class DraftTree {
   // The place among `nodes`, which have all their ancestors, of each one's parent; −1: the newest
   // token.
   std::vector<int32_t> parents_among(std::span<const int32_t> nodes) const;
+  // The nodes that a tree of this width, no more than the tree's own, would have had, as far as
+  // they are here.
+  std::vector<Node> narrowed(int64_t width) const;
   // All nodes, likeliest first; of equals the earlier one.
   std::vector<int32_t> ranked() const;
   // The first `count` of these as a draft.

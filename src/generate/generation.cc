@@ -28,6 +28,8 @@ namespace {
 
 // The most tokens that one pass checks: what a captured graph takes.
 constexpr int64_t most_checked = 64;
+// Logits of a token that are sooner copied from a GPU than looked at there.
+constexpr int64_t most_copied = 8192;
 
 GenerateOptions checked(const GenerateOptions& options) {
   if (options.max_tokens < 0) {
@@ -96,7 +98,7 @@ int32_t Generation::pick(const Context& context, TensorView row, std::optional<i
   std::vector<float> scored;
   if (options_.on_scores) {  // the sampler uses the row as scratch
     scored.resize(static_cast<size_t>(row.elements()));
-    copy_bytes(scored.data(), Device::cpu(), row.raw(), context.device,
+    copy_bytes(scored.data(), Device::cpu(), row.raw(), row.device(),
                scored.size() * sizeof(float));
   }
   const int32_t token = largest ? *largest : sampler_.pick(context, row, state_.history);
@@ -224,12 +226,16 @@ std::vector<std::exception_ptr> step(const Context& context, DecoderRunner& runn
   Tensor logits = decoder.logits(context, hidden.view());
   // One look at the device for all who want no more than the largest.
   std::vector<int32_t> largest;
-  if (std::any_of(who.begin(), who.end(),
-                  [&](size_t i) { return generations[i]->takes_the_largest(); })) {
+  const auto greedy = [&](size_t i) { return generations[i]->takes_the_largest(); };
+  if (std::any_of(who.begin(), who.end(), greedy)) {
     try {
       largest = argmax_rows(context, logits);
     } catch (const Error&) {  // one of them has no largest: each looks for its own
     }
+  }
+  // And one copy of a small vocabulary for those who draw from it, token by token.
+  if (logits.size(1) <= most_copied && !std::all_of(who.begin(), who.end(), greedy)) {
+    logits = logits.to(Device::cpu());
   }
   int64_t at = 0;
   for (size_t i = 0; i < who.size(); ++i) {

@@ -26,8 +26,8 @@ DraftPolicy no_draft_policy() {
 DraftPolicy auto_policy() {
   DraftPolicy policy;
   policy.info = {"auto",
-                 "sparrow if the model came with a draft (draft/ in its directory), on a GPU only "
-                 "for weights of more than a gigabyte; else none"};
+                 "sparrow if the model came with a draft (draft/ in its directory), on a GPU not for "
+                 "small models in f32; else none"};
   policy.make = [](std::span<const GivenSetting> given) {
     match_settings(given, {});
     return [](const OpenDraft& open) -> std::unique_ptr<Drafter> {

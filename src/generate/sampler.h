@@ -47,15 +47,25 @@ class Sampler {
   std::vector<Candidate> distribution(std::span<float> logits, std::span<const int32_t> context);
 
  private:
-  // The end of `distribution`: candidates are sorted, weighted by exp((logit − largest) /
-  // temperature), and cut to the top k; `mass` is the weight of all that top-p counts.
-  std::vector<Candidate> narrowed(std::vector<Candidate> candidates, double mass) const;
-  int32_t draw(const std::vector<Candidate>& candidates);
+  class Ranking;
+  // How many of the likeliest candidates may be drawn, and their weight.
+  struct Kept {
+    size_t count = 0;
+    double mass = 0;
+  };
+  // Candidates weighted by exp((logit − largest) / temperature) and cut to the top k.
+  Ranking rank(std::span<float> logits, std::span<const int32_t> context);
+  // What top-p and min-p leave; `mass` is the weight of all that top-p counts.
+  Kept narrow(Ranking& ranking, double mass) const;
+  // The candidate at this share of the weight; nothing if it is further down.
+  static std::optional<int32_t> walk(Ranking& ranking, const Kept& kept, double place);
+  int32_t draw(Ranking& ranking, const Kept& kept);
   std::optional<int32_t> pick_on_gpu(const Context& where, ConstTensorView logits);
   void penalise(std::span<float> logits, std::span<const int32_t> context);
 
   SamplingOptions options_;
   Random random_;
+  std::optional<double> drawn_;  // a random number that was not used yet
   std::vector<uint8_t> seen_;
 };
 

@@ -101,6 +101,30 @@ TEST(Sampler, DrawsWithTheRightFrequencies) {
   }
 }
 
+// A draw looks at as many candidates as it needs, and is the one that a full sort would give.
+TEST(Sampler, DrawsWhatTheWholeDistributionWould) {
+  KINORA_FRESH_RANDOM(random);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t vocabulary = 1 + random.below(3000);
+    std::vector<float> logits =
+        testing::random_floats(random, vocabulary, random.uniform(0.0, 4.0));
+    SamplingOptions options;
+    options.temperature = random.uniform(0.2, 2.0);
+    options.seed = random.next();
+    if (random.uniform() < 0.3) options.top_k = 1 + random.below(vocabulary);
+    if (random.uniform() < 0.3) options.top_p = random.uniform(0.05, 1.0);
+    if (random.uniform() < 0.3) options.min_p = random.uniform(0.0, 0.2);
+    std::vector<float> scratch = logits;
+    const auto sorted = Sampler(options).distribution(scratch, {});
+    double left = Random(options.seed).uniform();
+    size_t place = 0;
+    while (place + 1 < sorted.size() && (left -= sorted[place].probability) >= 0) ++place;
+    // Rounding may move a border between two candidates by next to nothing.
+    if (place + 1 < sorted.size() && left > -1e-12) continue;
+    EXPECT_EQ(Sampler(options).pick(logits, {}), sorted[sorted.size() == 1 ? 0 : place].token);
+  }
+}
+
 TEST(Sampler, GreedyTakesTheFirstOfEqualLogits) {
   std::vector<float> logits{1.f, 5.f, 5.f, -2.f};
   EXPECT_EQ(Sampler({}).pick(logits, {}), 1);

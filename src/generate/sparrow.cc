@@ -1,6 +1,7 @@
 #include "generate/sparrow.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -20,6 +21,12 @@ void copy_rows(const Context& context, ConstTensorView from, TensorView to) {
   } else {
     copy_async(context, to.raw(), from.raw(), bytes);
   }
+}
+
+void clear(const Context& context, TensorView rows) {
+  const auto bytes = static_cast<size_t>(rows.bytes());
+  context.device.is_cpu() ? void(std::memset(rows.raw(), 0, bytes))
+                          : clear_async(context, rows.raw(), bytes);
 }
 
 Tensor rows_of(const Context& context, const Tensor& tensor, int64_t begin, int64_t count) {
@@ -91,19 +98,19 @@ void SparrowDrafter::add_states(int64_t first, Tensor rows) {
 }
 
 // The states of the tokens before [first, first + count); zeros where they are not known.
-Tensor SparrowDrafter::states_before(int64_t first, int64_t count) const {
-  Tensor out = Tensor::zeros(DType::f32, {count, model_->hidden_size()}, context_.device);
+void SparrowDrafter::states_before(int64_t first, TensorView out) const {
+  const int64_t count = out.size(0);
+  clear(context_, out);
   if (const auto edge = edges_.find(first); edge != edges_.end()) {
-    copy_rows(context_, edge->second, out.view().rows(0, 1));
+    copy_rows(context_, edge->second, out.rows(0, 1));
   }
   for (const Piece& piece : pieces_) {
     const int64_t from = std::max(piece.first, first - 1);
     const int64_t to = std::min(piece.end(), first + count - 1);
     if (from >= to) continue;
     copy_rows(context_, piece.rows.view().rows(from - piece.first, to - from),
-              out.view().rows(from - (first - 1), to - from));
+              out.rows(from - (first - 1), to - from));
   }
-  return out;
 }
 
 // Makes the next rows. States that no later row needs are forgotten.
@@ -111,7 +118,9 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
   const int64_t at = rows(), first = begin_ + at;
   const auto ids = std::span(ids_).subspan(static_cast<size_t>(at), static_cast<size_t>(count));
   Sequence sequence;
-  model_->join(ids, states_before(first, count), sequence);
+  Tensor before(DType::f32, {count, model_->hidden_size()}, context_.device);
+  states_before(first, before);
+  model_->join(ids, before, sequence);
   for (int64_t i = at; i < at + count; ++i) {
     sequence.tokens.push_back(text_at(positions_[static_cast<size_t>(i)], 0));
   }
@@ -124,8 +133,12 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
     newest_state_ = rows_of(context_, result.states[0], count - 1, 1);
     newest_normed_ = std::move(result.hidden);
   }
-  // A state is used by the row after it.
-  std::erase_if(pieces_, [&](const Piece& piece) { return piece.end() < first + count; });
+  forget_states();
+}
+
+// A state is used by the row after it.
+void SparrowDrafter::forget_states() {
+  std::erase_if(pieces_, [&](const Piece& piece) { return piece.end() < begin_ + rows(); });
 }
 
 void SparrowDrafter::read(const ReadText& text) {
@@ -152,7 +165,7 @@ void SparrowDrafter::read(const ReadText& text) {
   while (known_end() - begin_ - rows() > chunk) run_rows(chunk, false);
 }
 
-// Rows for all of the text; the newest token is the last of them.
+// The text is this one; the newest token is the last of those that have no row.
 void SparrowDrafter::catch_up(std::span<const int32_t> text) {
   const int64_t before = std::ssize(text) - 1;  // tokens whose states are or should be known
   if (before > known_end() || before < begin_) start_at(before);
@@ -173,8 +186,12 @@ void SparrowDrafter::catch_up(std::span<const int32_t> text) {
     positions_.push_back(positions_.empty() ? Position{place, place, place}
                                             : text_at(positions_.back(), 1).position);
   }
-  while (rows() < std::ssize(own)) {
-    const int64_t left = std::ssize(own) - rows(), step = std::min(left, chunk);
+}
+
+// Makes rows until no more than this many tokens have none.
+void SparrowDrafter::make_rows(int64_t without) {
+  while (std::ssize(ids_) - rows() > without) {
+    const int64_t left = std::ssize(ids_) - rows(), step = std::min(left - without, chunk);
     run_rows(step, step == left);
   }
 }
@@ -228,18 +245,37 @@ Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64
   Draft draft;
   if (pace_.begin(text_count_ > least_)) {
     catch_up(text);
-    const int64_t rows = this->rows();
-    slots_.clear();
-    copy_rows(context_, newest_state_, node_states_.view().rows(0, 1));
-    used_slots_ = 1;
-    chain_rows_ = 0;
-    draft = pace_.grow(model_->next(newest_normed_, options_.shape.width)[0], most, deepest,
-                       [&](const DraftTree& tree, std::span<const int32_t> leaves) {
-                         return run_level(tree, leaves);
-                       });
-    cut_rows(begin_ + rows);
+    draft = model_->grows(options_.shape) ? grow_there(most, deepest) : grow(most, deepest);
   }
   pace_.end();
+  return draft;
+}
+
+// All at once, by the device.
+Draft SparrowDrafter::grow_there(int64_t most, int64_t deepest) {
+  make_rows(TreeStart::most);
+  const auto at = static_cast<size_t>(rows());
+  const TreeStart start{
+      memory_, std::span(ids_).subspan(at), std::span(positions_).subspan(at),
+      [&, first = begin_ + rows()](TensorView out) { states_before(first, out); }};
+  Draft draft = pace_.grow_whole(
+      most, [&](const TreeShape& shape) { return model_->grow(shape, deepest, start); });
+  forget_states();
+  return draft;
+}
+
+Draft SparrowDrafter::grow(int64_t most, int64_t deepest) {
+  make_rows(0);
+  const int64_t rows = this->rows();
+  slots_.clear();
+  copy_rows(context_, newest_state_, node_states_.view().rows(0, 1));
+  used_slots_ = 1;
+  chain_rows_ = 0;
+  Draft draft = pace_.grow(model_->next(newest_normed_, options_.shape.width)[0], most, deepest,
+                           [&](const DraftTree& tree, std::span<const int32_t> leaves) {
+                             return run_level(tree, leaves);
+                           });
+  cut_rows(begin_ + rows);
   return draft;
 }
 

@@ -54,9 +54,13 @@ class SparrowDrafter final : public Drafter {
   void start_at(int64_t first);
   int64_t known_end() const { return pieces_.empty() ? begin_ + rows() : pieces_.back().end(); }
   void add_states(int64_t first, Tensor rows);
-  Tensor states_before(int64_t first, int64_t count) const;
+  void states_before(int64_t first, TensorView out) const;
+  void forget_states();
   void run_rows(int64_t count, bool last);
   void catch_up(std::span<const int32_t> text);
+  void make_rows(int64_t without);
+  Draft grow_there(int64_t most, int64_t deepest);
+  Draft grow(int64_t most, int64_t deepest);  // level by level
   DraftPace::Level run_level(const DraftTree& tree, std::span<const int32_t> frontier);
 
   Context context_;

@@ -241,33 +241,46 @@ void FlatMemory::resize(Part& part, int64_t rows) {
   part.rows = rows;
 }
 
-void FlatMemory::retain(int layer, std::span<const int32_t> kept) {
-  Layer& target = layer_at(layer);
-  Block& block = own_block(target);
+// Keeps what is known of the rows that stay; the rows themselves have not moved yet. Gives back
+// where the group's first row is.
+int64_t FlatMemory::keep_known(Layer& layer, std::span<const int32_t> kept) {
+  Block& block = own_block(layer);
   const size_t group = group_ordinals_.size();
-  const auto first = static_cast<size_t>(first_of_group(block));
-  size_t next = first;
+  const int64_t first = first_of_group(block);
+  auto next = static_cast<size_t>(first);
   int32_t previous = -1;
   for (const int32_t place : kept) {
     if (place <= previous || static_cast<size_t>(place) >= group) {
       throw Error(ErrorKind::internal, "rows to keep must be increasing and inside the group");
     }
     previous = place;
-    const size_t from = first + static_cast<size_t>(place);
+    const size_t from = static_cast<size_t>(first) + static_cast<size_t>(place);
     block.ordinals[next] = block.ordinals[from];
     block.modalities[next] = block.modalities[from];
     block.times[next] = block.times[from];
     ++next;
   }
-  // Rows that stay at the front of the group are where they belong.
-  size_t still = 0;
-  while (still < kept.size() && kept[still] == static_cast<int32_t>(still)) ++still;
-  if (still < kept.size()) {
-    const size_t offset = first * static_cast<size_t>(row_bytes_);
-    move_rows_up(device_, block.keys.data() + offset, row_bytes_, kept);
-    move_rows_up(device_, block.values.data() + offset, row_bytes_, kept);
+  return first;
+}
+
+namespace {
+
+// Rows that stay at the front of the group are where they belong.
+bool must_move(std::span<const int32_t> kept) {
+  return !kept.empty() && kept.back() != static_cast<int32_t>(kept.size()) - 1;
+}
+
+}  // namespace
+
+void FlatMemory::retain(int layer, std::span<const int32_t> kept) {
+  Layer& target = layer_at(layer);
+  const int64_t first = keep_known(target, kept);
+  if (must_move(kept)) {
+    Block& block = *target.parts.back().block;
+    move_rows_up(device_, block.keys.data() + first * row_bytes_, row_bytes_, kept);
+    move_rows_up(device_, block.values.data() + first * row_bytes_, row_bytes_, kept);
   }
-  resize(target.parts.back(), static_cast<int64_t>(next));
+  resize(target.parts.back(), first + std::ssize(kept));
 }
 
 void FlatMemory::retain_there(const Context& context, int layer, const Tensor& kept) {
@@ -300,8 +313,9 @@ void FlatMemory::retain_there(const Context& context, int layer, const Tensor& k
   target.parts.back().rows = static_cast<int64_t>(rows);
 }
 
-void FlatMemory::accept(const Context&, std::span<const int32_t> tokens) {
+void FlatMemory::accept(const Context& context, std::span<const int32_t> tokens) {
   if (probes_ > 0) throw Error(ErrorKind::internal, "a group with probes is accepted whole");
+  std::vector<std::byte*> lists;  // of rows that move, in all layers
   for (int layer = 0; layer < layout_.layers; ++layer) {
     Layer& target = layer_at(layer);
     if (keeps_state(layer)) {
@@ -312,12 +326,24 @@ void FlatMemory::accept(const Context&, std::span<const int32_t> tokens) {
       target.nodes.clear();
       continue;
     }
-    retain(layer, tokens);
+    const int64_t first = keep_known(target, tokens);
     Block& block = *target.parts.back().block;
     for (size_t i = 0; i < tokens.size(); ++i) {
-      block.ordinals[block.ordinals.size() - tokens.size() + i] =
+      block.ordinals[static_cast<size_t>(first) + i] =
           static_cast<int32_t>(group_begin_) + static_cast<int32_t>(i);
     }
+    lists.push_back(block.keys.data() + first * row_bytes_);
+    lists.push_back(block.values.data() + first * row_bytes_);
+  }
+  if (must_move(tokens) && device_ == context.device) {
+    move_rows_up(context, lists, row_bytes_, tokens);
+  } else if (must_move(tokens)) {
+    for (std::byte* rows : lists) move_rows_up(device_, rows, row_bytes_, tokens);
+  }
+  for (int layer = 0; layer < layout_.layers; ++layer) {
+    if (keeps_state(layer)) continue;
+    Part& part = layers_[static_cast<size_t>(layer)].parts.back();
+    resize(part, first_of_group(*part.block) + std::ssize(tokens));
   }
   const auto begin = static_cast<size_t>(group_begin_);
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -142,6 +142,7 @@ class FlatMemory final : public Memory {
   Layer& layer_at(int layer) const;  // what is known of its rows is complete
   void settle(Layer& layer) const;
   int64_t first_of_group(const Block& block) const;
+  int64_t keep_known(Layer& layer, std::span<const int32_t> kept);
   void resize(Part& part, int64_t rows);
   void cut(Layer& layer, int64_t rows);
   void freeze(Layer& layer);

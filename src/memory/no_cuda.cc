@@ -9,6 +9,9 @@ namespace kinora::cuda {
 
 void move_rows_up(int, std::byte*, int64_t, std::span<const int32_t>) { no_cuda(); }
 void move_rows_up(const Context&, std::byte*, int64_t, ConstTensorView) { no_cuda(); }
+void move_lists_up(const Context&, std::span<std::byte* const>, int64_t, std::span<const int32_t>) {
+  no_cuda();
+}
 void copy_rows(const Context&, std::span<const RowCopy>, int64_t, std::span<const int32_t>) {
   no_cuda();
 }

@@ -10,6 +10,8 @@ std::unique_ptr<DecoderSteps> make_decoder_steps(const DecoderLayers&, std::span
   no_cuda();
 }
 
+bool replays_graphs() { no_cuda(); }
+
 void cuda::cut_patches(const Context&, const PatchWork&) { no_cuda(); }
 void cuda::fill_random(const Context&, TensorView, float, uint64_t) { no_cuda(); }
 void cuda::read_all(const Context&, ConstTensorView) { no_cuda(); }

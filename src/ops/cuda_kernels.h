@@ -70,6 +70,18 @@ void cosine_rows(const Context& context, ConstTensorView a, ConstTensorView b, T
 std::vector<int64_t> argmax_rows(const Context& context, ConstTensorView x);
 std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t k);
 std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k);
+// Launches alone, as RankedThere needs them. `room` is rank_room for each row, 8-byte aligned.
+struct RankWork {
+  ConstTensorView x;  // [rows, columns] f32
+  int64_t k = 1;
+  std::byte* room = nullptr;
+  double* mass = nullptr;     // [rows]
+  Candidate* best = nullptr;  // [rows, k]
+  int32_t* taken = nullptr;   // [rows]
+};
+void rank_rows(const Context& context, const RankWork& work);
+// Bytes; 0: there are too many columns or candidates.
+int64_t rank_room(int64_t columns, int64_t k);
 double exp_sum(const Context& context, ConstTensorView x, float highest, double factor);
 
 void bilinear_pool(const Context& context, ConstTensorView x, TensorView out);

@@ -41,6 +41,8 @@ void cosine_rows(const Context&, ConstTensorView, ConstTensorView, TensorView) {
 std::vector<int64_t> argmax_rows(const Context&, ConstTensorView) { no_cuda(); }
 std::vector<Candidate> top_k(const Context&, ConstTensorView, int64_t) { no_cuda(); }
 std::vector<RankedRow> top_k_rows(const Context&, ConstTensorView, int64_t) { no_cuda(); }
+void rank_rows(const Context&, const RankWork&) { no_cuda(); }
+int64_t rank_room(int64_t, int64_t) { no_cuda(); }
 double exp_sum(const Context&, ConstTensorView, float, double) { no_cuda(); }
 void bilinear_pool(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void window_pool(const Context&, ConstTensorView, int64_t, cpu::PoolKind, TensorView) { no_cuda(); }

@@ -25,7 +25,43 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.value != b.value ? a.value > b.value : a.index < b.index;
 }
 
+int64_t bytes_of_results(int64_t rows, int64_t k) {
+  return rows * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+         rows * k * static_cast<int64_t>(sizeof(Candidate));
+}
+
 }  // namespace
+
+RankedThere::RankedThere(const Context& context, int64_t rows, int64_t columns, int64_t k)
+    : rows_(rows),
+      columns_(columns),
+      k_(k),
+      parts_(DType::u8, {rows * cuda::rank_room(columns, k)}, context.device),
+      results_(DType::u8, {bytes_of_results(rows, k)}, context.device) {}
+
+bool RankedThere::takes(int64_t columns, int64_t k) {
+  return k <= columns && cuda::rank_room(columns, k) > 0;
+}
+
+const double* RankedThere::mass() const {
+  return reinterpret_cast<const double*>(ConstTensorView(results_.view()).raw());
+}
+const Candidate* RankedThere::best() const {
+  return reinterpret_cast<const Candidate*>(mass() + rows_);
+}
+const int32_t* RankedThere::taken() const {
+  return reinterpret_cast<const int32_t*>(best() + rows_ * k_);
+}
+
+void RankedThere::rank(const Context& context, ConstTensorView x) {
+  const OpChecks checks(context, "RankedThere", {{"x", x}});
+  checks.f32("x", x);
+  checks.rank("x", x, 2, 2);
+  checks.that(x.size(0) >= 1 && x.size(0) <= rows_ && x.size(1) == columns_,
+              "x is not what there is room for");
+  cuda::rank_rows(context, {x, k_, parts_.view().raw(), const_cast<double*>(mass()),
+                            const_cast<Candidate*>(best()), const_cast<int32_t*>(taken())});
+}
 
 int32_t argmax(const Context& context, ConstTensorView x) {
   check_row(context, "argmax", x);

@@ -32,4 +32,26 @@ struct RankedRow {
 // Both for every row of x [rows, n]; a GPU is waited for once.
 std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k);
 
+// The same for a GPU that goes on with what was found: nothing but launches, so that it can stand
+// in a captured graph.
+class RankedThere {
+ public:
+  // Room for up to `rows` rows of `columns` numbers on the context's GPU.
+  RankedThere(const Context& context, int64_t rows, int64_t columns, int64_t k);
+  static bool takes(int64_t columns, int64_t k);
+
+  void rank(const Context& context, ConstTensorView x);  // [rows, columns] f32
+
+  // In device memory.
+  const double* mass() const;       // [rows]
+  const Candidate* best() const;    // [rows, k], largest first; none beyond `taken`
+  const int32_t* taken() const;     // [rows]
+  int64_t k() const { return k_; }  // of each row
+
+ private:
+  int64_t rows_, columns_, k_;
+  Tensor parts_;    // what blocks have found
+  Tensor results_;  // the masses, then the candidates, then how many there are of each row
+};
+
 }  // namespace kinora

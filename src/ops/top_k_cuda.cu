@@ -117,7 +117,7 @@ __global__ void select_kernel(const float* x, int64_t stride, int32_t count, int
 }
 
 // Few of many: every block takes the largest of a part of a row (rank_parts), then one block a row
-// those of the parts (rank_rows). A key orders like (value, the complement of the index), so the
+// those of the parts (rank_joined). A key orders like (value, the complement of the index), so the
 // first of equals comes first; 0 is no number.
 using Key = unsigned long long;
 constexpr int rank_threads = 256;
@@ -179,6 +179,8 @@ __device__ inline double sum_of_block(double own) {
 __global__ void __launch_bounds__(rank_threads)
     rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share) {
   extern __shared__ Key tops[];
+  let_next_start();
+  wait_for_previous();
   x += blockIdx.y * stride;
   const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   best += part * k;
@@ -210,10 +212,12 @@ __global__ void __launch_bounds__(rank_threads)
 
 // found [rows, k] (index, value), largest first, *taken of them; mass [rows].  grid: rows
 __global__ void __launch_bounds__(rank_threads)
-    rank_rows(const float* x, int64_t stride, int32_t parts, int k, const Key* best,
-              const double* share, int2* found, int32_t* taken, double* mass) {
+    rank_joined(const float* x, int64_t stride, int32_t parts, int k, const Key* best,
+                const double* share, int2* found, int32_t* taken, double* mass) {
   extern __shared__ Key tops[];
   __shared__ Key largest[most_ranked];
+  let_next_start();
+  wait_for_previous();
   const int64_t row = blockIdx.x;
   x += row * stride;
   best += row * parts * k;
@@ -334,6 +338,30 @@ std::vector<Candidate> top_k(const Context& context, ConstTensorView x, int64_t 
   return sorted(raw.data(), raw.back());
 }
 
+int64_t rank_room(int64_t columns, int64_t k) {
+  const int64_t parts = (columns + rank_part - 1) / rank_part;
+  if (k < 1 || k > most_ranked || parts < 1 || parts * k > rank_part) return 0;
+  return parts * (k * static_cast<int64_t>(sizeof(Key)) + static_cast<int64_t>(sizeof(double)));
+}
+
+void rank_rows(const Context& context, const RankWork& work) {
+  static_assert(sizeof(Candidate) == sizeof(int2) && alignof(Key) == alignof(double));
+  const auto rows = static_cast<unsigned int>(work.x.size(0));
+  const int64_t parts = (work.x.size(1) + rank_part - 1) / rank_part;
+  const auto k = static_cast<int>(work.k);
+  auto* best = reinterpret_cast<Key*>(work.room);
+  auto* share = reinterpret_cast<double*>(best + work.x.size(0) * parts * k);
+  const auto* values = device_data<float>(work.x);
+  const size_t shared = static_cast<size_t>(rank_warps * k) * sizeof(Key);
+  const cudaStream_t stream = enter(context);
+  launch_early({dim3(static_cast<unsigned int>(parts), rows), rank_threads, shared, stream},
+               "top_k", rank_parts, values, work.x.stride(0), static_cast<int32_t>(work.x.size(1)),
+               k, best, share);
+  launch_early({rows, rank_threads, shared, stream}, "top_k", rank_joined, values, work.x.stride(0),
+               static_cast<int32_t>(parts), k, best, share, reinterpret_cast<int2*>(work.best),
+               work.taken, work.mass);
+}
+
 std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k) {
   const int64_t rows = x.size(0);
   // The masses, then the pairs, then how many there are of each row.
@@ -345,28 +373,19 @@ std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int
   auto* mass = reinterpret_cast<double*>(there);
   auto* pairs = reinterpret_cast<int2*>(there + pairs_at);
   auto* taken = reinterpret_cast<int32_t*>(there + taken_at);
-  const auto blocks = static_cast<unsigned int>(rows);
-  const cudaStream_t stream = enter(context);
-  const auto* values = device_data<float>(x);
-  const auto count = static_cast<int32_t>(x.size(1));
-  const auto wanted = static_cast<int>(k);
-  const int64_t parts = (x.size(1) + rank_part - 1) / rank_part;
-  Tensor keys, shares;
-  if (k > 0 && k <= most_ranked && parts * k <= rank_part) {
-    keys =
-        Tensor(DType::u8, {rows * parts * k * static_cast<int64_t>(sizeof(Key))}, context.device);
-    shares =
-        Tensor(DType::u8, {rows * parts * static_cast<int64_t>(sizeof(double))}, context.device);
-    auto* best = reinterpret_cast<Key*>(keys.view().raw());
-    auto* share = reinterpret_cast<double*>(shares.view().raw());
-    const size_t shared = static_cast<size_t>(rank_warps * k) * sizeof(Key);
-    launch({dim3(static_cast<unsigned int>(parts), blocks), rank_threads, shared, stream}, "top_k",
-           rank_parts, values, x.stride(0), count, wanted, best, share);
-    launch({blocks, rank_threads, shared, stream}, "top_k", rank_rows, values, x.stride(0),
-           static_cast<int32_t>(parts), wanted, best, share, pairs, taken, mass);
+  const int64_t room = rank_room(x.size(1), k);
+  Tensor found;
+  if (room > 0) {
+    found = Tensor(DType::u8, {rows * room}, context.device);
+    rank_rows(context,
+              {x, k, found.view().raw(), mass, reinterpret_cast<Candidate*>(pairs), taken});
   } else {
-    launch({blocks, 1024, 0, stream}, "top_k", select_kernel, values, x.stride(0), count, wanted,
-           pairs, taken);
+    const auto* values = device_data<float>(x);
+    const auto blocks = static_cast<unsigned int>(rows);
+    const auto wanted = static_cast<int32_t>(k);
+    const cudaStream_t stream = enter(context);
+    launch({blocks, 1024, 0, stream}, "top_k", select_kernel, values, x.stride(0),
+           static_cast<int32_t>(x.size(1)), wanted, pairs, taken);
     launch({blocks, 1024, 0, stream}, "top_k", mass_kernel, values, x.stride(0), x.size(1), wanted,
            pairs, taken, mass);
   }

@@ -180,7 +180,7 @@ def needle(w):
             rng = _rng(w, length, i)
             bins = [(i + k) % 10 for k in range(8 if length >= 128 else 4)]
             depths = sorted((b + rng.uniform(0.1, 0.9)) / 10 for b in bins)
-            world = _world(w, length, i, depths=depths)
+            world = _world(w, length, i, depths=depths, still=w.a.still)
             where = dict(video=w.video(f"needle-{length}-{i}", world))
             asker = questions.Asker(rng, world)
             for kind in NEEDLES:
@@ -364,6 +364,7 @@ def arguments(words=None):
     parser.add_argument("--videos", type=int, default=4, help="per length")
     parser.add_argument("--questions", type=int, default=22, help="per video, about")
     parser.add_argument("--wordings", type=int, default=1, help="needle sets: ask the same N times in other words")
+    parser.add_argument("--still", action="store_true", help="needle sets: long stretches in which nothing moves, and hard cuts")
     parser.add_argument("--facts", type=int, default=45, help="of a crowd, each with another sentence like it; at most 45")
     parser.add_argument("--height", type=int, default=112)
     parser.add_argument("--width", type=int, default=112)

@@ -219,10 +219,14 @@ def _scene_count(rng, frames):
     return rng.randint(5, 14)
 
 
-def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False, depths=None):
+SHORT, LONG = 6, 6  # scenes of a still video
+
+
+def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False, depths=None, still=False):
     """A video of `frames` frames. grid: height and width in 28-pixel tokens, for the aspect ratio.
 
     cards: how many; depths: instead, one card at each of these fractions of the length.
+    still: nothing moves but the cards; long stretches of one picture, and hard cuts between short ones.
     """
     rng = random.Random(f"world/{seed}")
     short = min(grid)
@@ -232,6 +236,10 @@ def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False, depths=N
     taken, scenes, places, seen = set(), [], [], {}
     count = 1 if image else _scene_count(rng, frames)
     lengths = [frames] if image else _split(rng, frames, count, 8 if frames > 16 else 6)
+    if still:
+        lengths = [8] * SHORT + _split(rng, frames - 8 * SHORT, LONG, 8)
+        count = len(lengths)
+        rng.shuffle(lengths)
     start = 0
     for i, length in enumerate(lengths):
         returns = [p for p in places if p is not scenes[-1].place] if scenes else []
@@ -248,6 +256,10 @@ def sample(seed, frames, grid=(4, 4), fps=2.0, cards=None, image=False, depths=N
     world = World(frames, fps, width, height, scenes, [], dict(
         noise=rng.choice((0.0, rng.uniform(0, 0.03))), gain=rng.uniform(0.85, 1.12), blur=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(-0.06, 0.2),
         step=rng.choice((0.0, 1.0, 1.0)) * rng.uniform(0.01, 0.09)), image)
+    if still:
+        world.style.update(noise=0.0)
+        for place in places:  # the mover stays where it is seen whole
+            place.look.update(drift=(0.0, 0.0), speed=0.0, offset=0.8 * place.look["half"] + 0.5 * min(width, height))
     if depths is not None:
         cards = len(depths)
     if cards is None:

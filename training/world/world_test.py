@@ -40,6 +40,17 @@ class Scenes(unittest.TestCase):
             movers = {s.place.background: s.place.mover.name for s in world.scenes}
             self.assertEqual(len(set(movers.values())), len(movers))
 
+    def test_a_still_video_has_long_stretches_and_cuts(self):
+        for seed in range(20):
+            world = scene.sample(f"still/{seed}", 512, depths=[0.3, 0.7], still=True)
+            lengths = sorted(s.stop - s.start for s in world.scenes)
+            self.assertEqual((sum(lengths), lengths[:scene.SHORT]), (512, [8] * scene.SHORT))
+            self.assertEqual(len(world.cards), 2)
+            p = scene.parameters(world)
+            for s in world.scenes:
+                free = [f for f in range(s.start, s.stop) if all(not c.start <= f < c.stop for c in world.cards)]
+                self.assertEqual(len({p[f].tobytes() for f in free}), 1)
+
     def test_smooth_drawing_passes_through_the_sampled_frames(self):
         world = scene.sample(3, 32)
         np.testing.assert_allclose(scene.parameters(world, 4)[::4], scene.parameters(world), atol=2e-3)

@@ -17,6 +17,14 @@ void move_rows_up(Device device, std::byte* rows, int64_t row_bytes,
   }
 }
 
+void move_rows_up(const Context& context, std::span<std::byte* const> lists, int64_t row_bytes,
+                  std::span<const int32_t> kept) {
+  if (!context.device.is_cpu() && kept.size() <= cuda::most_moved_together) {
+    return cuda::move_lists_up(context, lists, row_bytes, kept);
+  }
+  for (std::byte* rows : lists) move_rows_up(context.device, rows, row_bytes, kept);
+}
+
 namespace {
 
 // One buffer for all who collect rows on the host, because making one takes longer than filling it.

@@ -13,6 +13,10 @@ namespace kinora {
 
 // rows[i] = rows[kept[i]], row by row of `row_bytes` bytes; `kept` is increasing.
 void move_rows_up(Device device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
+// The same for several lists of rows with the same places, such as keys and values of all layers:
+// where few stay, a GPU moves them all at once.
+void move_rows_up(const Context& context, std::span<std::byte* const> lists, int64_t row_bytes,
+                  std::span<const int32_t> kept);
 
 // to[i] = rows[places[i]]; both contiguous and of one type, `to` on the context's device. Rows on
 // the host are read by a GPU where they lie if it can, else they are collected there first.
@@ -27,6 +31,10 @@ namespace cuda {
 void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept);
 // The same with the indexes on the GPU, i32 [kept]; only starts the work.
 void move_rows_up(const Context& context, std::byte* rows, int64_t row_bytes, ConstTensorView kept);
+// At most most_moved_together rows of any number of lists; only starts the work.
+constexpr size_t most_moved_together = 64;
+void move_lists_up(const Context& context, std::span<std::byte* const> lists, int64_t row_bytes,
+                   std::span<const int32_t> kept);
 // One or two lists of rows with the same places.
 struct RowCopy {
   const std::byte* from = nullptr;

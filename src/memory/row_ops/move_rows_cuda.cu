@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/cuda_support.h"
 #include "memory/row_ops/move_rows.h"
 
@@ -54,7 +56,48 @@ void move_up(Device device, cudaStream_t stream, std::byte* rows, int64_t row_by
         "moving rows");
 }
 
+template <typename Unit>
+struct UnitLists {
+  static constexpr size_t most = 128;
+  Unit* rows[most];
+  int32_t kept[most_moved_together];
+  int32_t count;
+};
+
+// A thread moves its column of all rows, in order: what it overwrites it has read before.
+// grid: (columns, lists)
+template <typename Unit>
+__global__ void move_columns(const __grid_constant__ UnitLists<Unit> lists, int64_t units) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column >= units) return;
+  Unit* rows = lists.rows[blockIdx.y] + column;
+  for (int32_t i = 0; i < lists.count; ++i) rows[i * units] = rows[lists.kept[i] * units];
+}
+
 }  // namespace
+
+void move_lists_up(const Context& context, std::span<std::byte* const> lists, int64_t row_bytes,
+                   std::span<const int32_t> kept) {
+  constexpr unsigned int threads = 64;
+  const cudaStream_t stream = enter(context);
+  const auto start = [&]<typename Unit>(Unit) {
+    const int64_t units = row_bytes / static_cast<int64_t>(sizeof(Unit));
+    UnitLists<Unit> some;
+    std::copy(kept.begin(), kept.end(), some.kept);
+    some.count = static_cast<int32_t>(kept.size());
+    for (size_t first = 0; first < lists.size(); first += some.most) {
+      const size_t count = std::min(some.most, lists.size() - first);
+      for (size_t i = 0; i < count; ++i) some.rows[i] = reinterpret_cast<Unit*>(lists[first + i]);
+      launch(
+          {dim3(blocks_for(units, threads), static_cast<unsigned int>(count)), threads, 0, stream},
+          "moving rows", move_columns<Unit>, some, units);
+    }
+  };
+  auto places = static_cast<uintptr_t>(row_bytes);
+  for (const std::byte* rows : lists) places |= reinterpret_cast<uintptr_t>(rows);
+  if (places % 16 == 0) return start(uint4());
+  places % 4 == 0 ? start(uint32_t()) : start(uint8_t());
+}
 
 void move_rows_up(int device, std::byte* rows, int64_t row_bytes, std::span<const int32_t> kept) {
   if (kept.empty()) return;

@@ -20,6 +20,7 @@
 namespace kinora {
 
 class AttentionObserver;
+class DecoderLayers;
 
 // What some tokens bring besides their embeddings (DeepStack): level l is added to their hidden
 // rows after layer l.
@@ -90,6 +91,8 @@ class Decoder {
   virtual Tensor norm(const Context& context, ConstTensorView rows) const = 0;
   // Hidden rows (after the final norm) → logits f32 [rows, vocabulary].
   virtual Tensor logits(const Context& context, ConstTensorView hidden) const = 0;
+  // Its weights, for who puts its table and its head into a captured graph; null: it has no such.
+  virtual const DecoderLayers* layers() const { return nullptr; }
 };
 
 }  // namespace kinora

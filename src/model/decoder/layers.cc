@@ -296,13 +296,17 @@ void DecoderLayers::norm(const Context& context, ConstTensorView hidden, TensorV
 Tensor DecoderLayers::logits(const Context& context, ConstTensorView hidden) const {
   Tensor result(DType::f32, Shape{hidden.size(0), config_.vocabulary}, context.device);
   if (type_ == DType::f32) {
-    apply_linear(context, hidden, weights_.head, result, false, native_bf16_);
+    head(context, hidden, result);
     return result;
   }
   Tensor narrow(type_, hidden.shape(), context.device);
   convert(context, hidden, narrow);
-  apply_linear(context, narrow, weights_.head, result);
+  head(context, narrow, result);
   return result;
+}
+
+void DecoderLayers::head(const Context& context, ConstTensorView rows, TensorView logits) const {
+  apply_linear(context, rows, weights_.head, logits, false, native_bf16_ && type_ == DType::f32);
 }
 
 }  // namespace kinora

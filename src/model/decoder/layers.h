@@ -91,6 +91,8 @@ class DecoderLayers {
   void norm(const Context& context, ConstTensorView hidden, TensorView out) const;
   // Hidden rows after the final norm → logits.
   Tensor logits(const Context& context, ConstTensorView hidden) const;
+  // The same into memory that is there: rows in the type of activations → f32 [rows, vocabulary].
+  void head(const Context& context, ConstTensorView rows, TensorView logits) const;
 
  private:
   TensorView part(Tensor& tensor, const Shape& shape) const;

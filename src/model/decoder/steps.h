@@ -3,6 +3,7 @@
 // and how many there are) is read on the device, so a graph serves every sequence that comes along.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,6 +27,14 @@ class DecoderSteps {
   // rows, an attention that does not read everything, or a memory that wants to see the queries.
   virtual bool run(const Context& context, std::span<const Step> steps) = 0;
 };
+
+// Graphs are captured for these numbers of tokens; others are padded to the next.
+inline int64_t captured_tokens(int64_t count) {
+  if (count <= 8) return count;
+  return count <= 16 ? (count + 3) / 4 * 4 : (count + 15) / 16 * 16;
+}
+// Tools that watch single launches see no graphs with KINORA_LAUNCHES=plain.
+bool replays_graphs();
 
 // Throws unsupported in a build without CUDA. Arguments passed by reference must outlive the steps.
 std::unique_ptr<DecoderSteps> make_decoder_steps(const DecoderLayers& layers,

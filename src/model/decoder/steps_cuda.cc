@@ -26,18 +26,6 @@ constexpr int64_t most_tokens = most_decode_tokens;
 // Steps over this many rows or fewer are one kind, then over twice as many, and so on.
 constexpr int64_t first_bucket = 4096;
 
-// Tools that watch single launches see no graphs with KINORA_LAUNCHES=plain.
-bool replays_graphs() {
-  const char* launches = std::getenv("KINORA_LAUNCHES");
-  return launches == nullptr || std::string_view(launches) != "plain";
-}
-
-// Graphs are captured for these numbers of tokens; others are padded to the next.
-int64_t padded(int64_t count) {
-  if (count <= 8) return count;
-  return count <= 16 ? (count + 3) / 4 * 4 : (count + 15) / 16 * 16;
-}
-
 // Host memory that a copy to the device reads; filled again only when the copy is done.
 class Staging {
  public:
@@ -202,8 +190,8 @@ CapturedSteps::Kind CapturedSteps::kind_of(const Context& context, StepRows& row
     std::sort(layers->begin(), layers->end());
     layers->erase(std::unique(layers->begin(), layers->end()), layers->end());
   }
-  kind.tokens = padded(rows.tokens());
-  kind.sequences = padded(static_cast<int64_t>(rows.steps().size()));
+  kind.tokens = captured_tokens(rows.tokens());
+  kind.sequences = captured_tokens(static_cast<int64_t>(rows.steps().size()));
   kind.longest = std::min(kind.tokens, power_of_two(rows.most_tokens()));
   const int64_t bucket = power_of_two(std::max(rows.all_rows(), first_bucket));
   kind.splits = decode_splits(context, static_cast<int>(layers_.config().kv_heads), bucket);
@@ -313,8 +301,7 @@ void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& c
     make_room(context, kind, captured);
     return layers(context, kind, captured);
   }
-  static const bool replays = replays_graphs();
-  if (!replays) return layers(context, kind, captured);
+  if (!replays_graphs()) return layers(context, kind, captured);
   if (captured.graph.empty()) {
     captured.graph = GpuGraph::record(
         context, [&](const Context& recorder) { layers(recorder, kind, captured); });
@@ -446,6 +433,14 @@ void CapturedSteps::give_back(const Context& context, std::span<const Step> step
 }
 
 }  // namespace
+
+bool replays_graphs() {
+  static const bool replays = [] {
+    const char* launches = std::getenv("KINORA_LAUNCHES");
+    return launches == nullptr || std::string_view(launches) != "plain";
+  }();
+  return replays;
+}
 
 std::unique_ptr<DecoderSteps> make_decoder_steps(const DecoderLayers& layers,
                                                  std::span<const double> frequencies) {

@@ -47,6 +47,8 @@ class TransformerDecoder final : public Decoder {
   Tensor logits(const Context& context, ConstTensorView hidden) const override {
     return layers_.logits(context, hidden);
   }
+  const DecoderLayers* layers() const override { return &layers_; }
+  std::span<const double> frequencies() const { return frequencies_; }  // of the rotation
 
  private:
   DecoderLayers layers_;

@@ -307,7 +307,7 @@ __device__ inline int32_t plain_rows_end(const DeviceSequence& sequence, const S
   const DeviceRowSet& set = sequence.sets[at.index];
   if (set.weights != nullptr || set.serves != ~uint64_t{0}) return 0;
   return at.begin + static_cast<int32_t>(set.count) -
-         (at.index == sequence.own ? sequence.tokens : 0);
+         (at.index == sequence.own ? sequence.tokens + sequence.earlier : 0);
 }
 
 // Bit i: new token `token` of the sequence, which has this mask, sees row `row` + i. The 32 rows,
@@ -319,11 +319,11 @@ __device__ inline uint32_t rows_seen(const DeviceSequence& sequence, const SetCu
   if (left <= 0 || (set.serves >> token & 1) == 0) return 0;
   uint32_t seen = left < 32 ? (1u << left) - 1 : ~0u;
   if (at.index == sequence.own) {
-    const int32_t fresh = sequence.tokens - left;  // of the first row: which new token it is
-    if (fresh >= 0) {
-      seen &= static_cast<uint32_t>(mask >> fresh);
-    } else if (fresh > -32) {
-      seen &= static_cast<uint32_t>(mask << -fresh) | ((1u << -fresh) - 1);
+    const int32_t named = sequence.tokens + sequence.earlier - left;  // the first row's bit
+    if (named >= 0) {
+      seen &= static_cast<uint32_t>(mask >> named);
+    } else if (named > -32) {
+      seen &= static_cast<uint32_t>(mask << -named) | ((1u << -named) - 1);
     }
   }
   return seen;

@@ -45,6 +45,9 @@ struct DeviceSequence {
   int32_t tokens = 0;       // batch; 0: a sequence that is not there
   int32_t own = 0;  // the set whose last `tokens` rows are those of the new tokens themselves; it
                     // has no list and serves all; no_own_rows: there is none
+  // Rows of the own set right before the new ones that masks name too, as where a tree grows level
+  // by level: bit 0 of a mask is the first of them.
+  int32_t earlier = 0;
   // Which new tokens and which heads (as in LayerHeads) count for the mass of rows, and how far
   // apart tokens and heads are added; 0: together.
   int32_t mass_from = 0;  // the sequence's first new token that counts
@@ -87,7 +90,8 @@ struct DecodeAttention {
   float scale = 1;
   TensorView out;  // [T, heads, d], bf16 or f32; tokens of no sequence are left alone
   // [T] in device memory: bit j of mask i says that token i of the batch reads new token j of its
-  // sequence. Older rows are read by all that their set serves.
+  // sequence, those of DeviceSequence::earlier counted in. Older rows are read by all that their
+  // set serves.
   const uint64_t* masks = nullptr;
   // The softmax state of every token and head, as in runner.h (natural units); null: not wanted.
   float* state_max = nullptr;  // [T, heads]

@@ -29,6 +29,7 @@ struct SequenceCase {
   std::vector<SetCase> sets;
   int64_t tokens = 1;
   int own = 0;
+  int32_t earlier = 0;  // rows before the new ones that masks name; random where tokens are a tree
   // What counts for the mass of rows, and whether every token and head is added apart.
   uint64_t mass_heads = ~uint64_t{0};
   int32_t mass_from = 0;
@@ -136,6 +137,7 @@ class DecodeBatch {
       to.first_token = static_cast<int32_t>(sequence.first_token);
       to.tokens = static_cast<int32_t>(sequence.shape.tokens);
       to.own = sequence.shape.own;
+      to.earlier = sequence.shape.earlier;
       to.mass_heads = sequence.shape.mass_heads;
       to.mass_from = sequence.shape.mass_from;
       std::copy(sequence.masks.begin(), sequence.masks.end(), masks.begin() + sequence.first_token);
@@ -233,9 +235,16 @@ class DecodeBatch {
 
   Sequence make_sequence(Random& random, const SequenceCase& one, int64_t first_token, bool tree) {
     Sequence sequence{one, first_token, {}, {}};
+    int64_t named = 0;  // rows before the new ones
+    if (tree && one.own != no_own_rows) {
+      const int64_t old = one.sets[static_cast<size_t>(one.own)].count - one.tokens;
+      named = random.below(std::min<int64_t>(64 - one.tokens, old) + 1);
+      sequence.shape.earlier = static_cast<int32_t>(named);
+    }
     for (int64_t i = 0; i < one.tokens; ++i) {
-      const uint64_t earlier = (uint64_t{1} << i) - 1;
-      sequence.masks.push_back((tree ? random.next() & earlier : earlier) | uint64_t{1} << i);
+      const uint64_t before = (uint64_t{1} << (named + i)) - 1;
+      sequence.masks.push_back((tree ? random.next() & before : before) | uint64_t{1}
+                                                                              << (named + i));
     }
     for (const SetCase& set : one.sets) sequence.sets.push_back(make_set(random, set));
     return sequence;
@@ -336,10 +345,9 @@ class DecodeBatch {
       if ((set.shape.serves >> token & 1) == 0) continue;
       for (size_t place = 0; place < set.rows.size(); ++place) {
         if (static_cast<int>(s) == sequence.shape.own) {
-          const int64_t fresh =
-              static_cast<int64_t>(place) - (set.shape.count - sequence.shape.tokens);
-          if (fresh >= 0 && (sequence.masks[static_cast<size_t>(token)] >> fresh & 1) == 0)
-            continue;
+          const int64_t bit = static_cast<int64_t>(place) - set.shape.count +
+                              sequence.shape.tokens + sequence.shape.earlier;
+          if (bit >= 0 && (sequence.masks[static_cast<size_t>(token)] >> bit & 1) == 0) continue;
         }
         const float* k = &set.keys[(static_cast<size_t>(set.rows[place]) * kv_heads + kv) * size];
         double score = 0;

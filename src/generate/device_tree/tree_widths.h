@@ -1,0 +1,37 @@
+// How wide trees should be that grow at once, without anybody looking on: as wide as allowed, half,
+// a quarter … one. What a width costs is measured. What it would bring is read off wide trees,
+// which hold the narrow ones. Knows no clock. Used by DraftPace.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "generate/draft_costs.h"
+#include "generate/draft_tree.h"
+
+namespace kinora {
+
+class TreeWidths {
+ public:
+  explicit TreeWidths(const TreeShape& shape);
+
+  // The width of the next tree.
+  int64_t next();
+  // A tree of that width has taken this long; `usual` if the next will take as long.
+  void note(int64_t width, double seconds, bool usual, const DraftTree& tree,
+            const DraftCosts& costs);
+
+ private:
+  struct Width {
+    int64_t width = 1;
+    double seconds = 0;  // of a tree; 0: not known
+    double rate = 0;     // tokens a second that it promises
+  };
+  void judge(Width& one, const DraftTree& tree, const DraftCosts& costs) const;
+
+  TreeShape shape_;
+  std::vector<Width> widths_;  // widest first
+  int64_t since_widest_ = 0;   // trees
+};
+
+}  // namespace kinora
