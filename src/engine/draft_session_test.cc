@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <kinora/session.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
@@ -103,6 +104,7 @@ TEST(DraftSession, OverPrunedRowsWorksWithEveryMemory) {
   const testing::TempDir films;
   const std::string film = testing::write_film(films.file("film"), random, 10, 60, 80);
   const Engine engine(on_cpu());
+  std::vector<double> leads;  // of the chosen token over the next, in the last answer
   const auto talk = [&](SessionOptions options, const std::string& draft, bool evidence) {
     options.draft = draft;
     Session session(engine, options);
@@ -116,6 +118,11 @@ TEST(DraftSession, OverPrunedRowsWorksWithEveryMemory) {
     GenerateOptions alike;
     alike.max_tokens = 12;
     alike.ignore_stop_tokens = true;
+    alike.best_scores = 2;
+    leads.clear();
+    alike.on_scores = [&](const TokenScores& scores) {
+      leads.push_back(scores.best[0].log_probability - scores.best[1].log_probability);
+    };
     answers.push_back(session.ask("And then?", asked));
     answers.push_back(other->ask({{Modality::text, "Why?"}}, alike, nullptr, {}));
     return answers;
@@ -131,12 +138,20 @@ TEST(DraftSession, OverPrunedRowsWorksWithEveryMemory) {
       options.retain = retain;
       SCOPED_TRACE(memory + ", " + rows + ", " + retain);
       const std::vector<Answer> plain = talk(options, "none", false);
+      const std::vector<double> plain_leads = leads;
       for (const auto& [draft, evidence] : {std::pair("pruned:keep=1,adapt=0", true),
                                             std::pair("pruned:keep=0.2,adapt=0,width=3", false),
                                             std::pair("pruned:by=even,adapt=0", false)}) {
         const std::vector<Answer> drafted = talk(options, draft, evidence);
         for (size_t i = 0; i < plain.size(); ++i) {
-          EXPECT_EQ(drafted[i].ids, plain[i].ids) << draft << ", answer " << i;
+          // Several tokens at once are added up in another order than one: where two are equally
+          // likely but for rounding, either may come, and another text follows.
+          const auto differ = std::mismatch(plain[i].ids.begin(), plain[i].ids.end(),
+                                            drafted[i].ids.begin(), drafted[i].ids.end());
+          const auto at = static_cast<size_t>(differ.first - plain[i].ids.begin());
+          const bool tie = i == 2 && at < plain_leads.size() && plain_leads[at] < 1e-4;
+          EXPECT_TRUE(tie || drafted[i].ids == plain[i].ids)
+              << draft << ", answer " << i << " differs from token " << at << " on";
           EXPECT_EQ(drafted[i].row_bytes, plain[i].row_bytes) << draft << ", answer " << i;
           ASSERT_TRUE(drafted[i].draft.has_value());
           EXPECT_GT(drafted[i].draft->drafted, 0) << draft << ", answer " << i;

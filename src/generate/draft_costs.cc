@@ -56,6 +56,13 @@ double CostLine::at(int64_t tokens) const {
   return std::max(line, 0.1 * mean_seconds);
 }
 
+DraftCosts DraftCosts::for_other_text() const {
+  DraftCosts known = *this;
+  known.loss_ = 0;
+  known.drafted_steps_ = known.rest_ = 0;
+  return known;
+}
+
 void DraftCosts::note_pass(int64_t tokens, double seconds) {
   passes_.note(tokens, seconds);
   ++since_plain_;

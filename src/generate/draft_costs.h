@@ -39,6 +39,9 @@ class DraftCosts {
   explicit DraftCosts(const Shares& shares)
       : shares_(shares), passes_(shares.checked), levels_(shares.drafted) {}
 
+  // The same knowledge for another text: what became of drafting in this one does not count.
+  DraftCosts for_other_text() const;
+
   void note_pass(int64_t tokens, double seconds);  // of the target
   void note_level(int64_t tokens, double seconds) { levels_.note(tokens, seconds); }
   // A level below guesses of this total confidence had this total itself, the best of each counted.

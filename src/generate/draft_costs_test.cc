@@ -174,5 +174,21 @@ TEST(DraftCosts, ADraftThatDoesNotPayCostsNextToNothing) {
   EXPECT_LT(simulate(narrow, 4000, random), 1.03 * plain);
 }
 
+// A session begins with what others have measured, and makes its own trials.
+TEST(DraftCosts, AreKnownToTheNextTextWithoutItsLosses) {
+  DraftCosts costs({0.25, 0.2, 0.25});
+  for (int i = 0; i < 200; ++i) {
+    if (costs.try_now()) costs.note_step(5, 2, 4, 0, 3);
+    costs.note_pass(1, 1);
+  }
+  int trials = 0;
+  DraftCosts same = costs, next = costs.for_other_text();
+  for (int i = 0; i < 3; ++i) trials += same.try_now();
+  EXPECT_EQ(trials, 0) << "it rests where nothing came of it";
+  EXPECT_TRUE(next.try_now());
+  EXPECT_EQ(next.pass(1), costs.pass(1));
+  EXPECT_EQ(next.pass(8), costs.pass(8));
+}
+
 }  // namespace
 }  // namespace kinora

@@ -87,6 +87,17 @@ void DraftModel::join(std::span<const int32_t> ids, const Tensor& states,
   apply_linear(context_, both, parts_.fc, sequence.embeddings);
 }
 
+std::optional<KnownPace> DraftModel::known_pace(const TreeShape& shape) const {
+  const std::lock_guard lock(known_turn_);
+  const auto found = known_.find(shape);
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void DraftModel::remember(const TreeShape& shape, const KnownPace& pace) const {
+  const std::lock_guard lock(known_turn_);
+  known_.insert_or_assign(shape, pace);
+}
+
 DeviceTrees& DraftModel::trees() const {
   if (trees_ == nullptr) {
     const DecoderLayers& own = *decoder_->layers();

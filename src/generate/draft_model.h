@@ -11,14 +11,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "generate/device_tree/device_tree.h"
+#include "generate/draft_pace.h"
 #include "generate/draft_parts.h"
 #include "generate/draft_tree.h"
 #include "model/decoder/transformer_decoder.h"
@@ -47,6 +50,10 @@ class DraftModel {
   Forwarded forward(const Sequence& sequence) const;
   const Context& context() const { return context_; }  // where it computes
 
+  // What sessions that draft trees of this shape have learnt so far; nothing before the first.
+  std::optional<KnownPace> known_pace(const TreeShape& shape) const;
+  void remember(const TreeShape& shape, const KnownPace& pace) const;
+
   // What the draft is told of tokens, f32 [tokens, hidden]: the target's rows of the layers it is
   // fed, one tensor for each, as one state.
   Tensor state(std::span<const Tensor> layers) const;
@@ -73,6 +80,8 @@ class DraftModel {
   mutable std::mutex turn_;
   mutable std::unique_ptr<DecoderRunner> runner_;
   mutable std::unique_ptr<DeviceTrees> trees_;
+  mutable std::mutex known_turn_;
+  mutable std::map<TreeShape, KnownPace> known_;
 };
 
 }  // namespace kinora

@@ -18,11 +18,23 @@
 
 namespace kinora {
 
+// What one session has learnt of the machine and the draft, for the next to begin with.
+struct KnownPace {
+  DraftCosts costs;
+  TreeWidths widths;
+};
+
 class DraftPace {
  public:
   // Draft as much as pays, at most the shape; or always the whole shape. A level of one token is
   // taken to cost `level` of a plain pass until it was measured.
   DraftPace(const TreeShape& shape, bool adapt, Device device, double level);
+
+  KnownPace known() const { return {costs_.for_other_text(), widths_}; }
+  void begin_with(const KnownPace& known) {
+    costs_ = known.costs;
+    widths_ = known.widths;
+  }
 
   // What may follow each of some leaves, and how many tokens had to run for that.
   struct Level {

@@ -4,6 +4,7 @@
 // model (draft_pace.h).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,6 +24,7 @@ struct TreeShape {
   int64_t total = 30;  // tokens that are checked together, the newest one included
   int64_t depth = 4;   // times that the draft goes on from its guesses
   int64_t width = 8;   // guesses it goes on from, and followers of each
+  auto operator<=>(const TreeShape&) const = default;
 };
 
 class DraftTree {

@@ -55,7 +55,9 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
       begin_(least_),
       node_states_(DType::f32,
                    {1 + options.shape.depth * options.shape.width, model_->hidden_size()},
-                   context_.device) {}
+                   context_.device) {
+  if (const auto known = model_->known_pace(options.shape)) pace_.begin_with(*known);
+}
 
 SparrowDrafter::~SparrowDrafter() = default;
 
@@ -281,6 +283,7 @@ Draft SparrowDrafter::grow(int64_t most, int64_t deepest) {
 
 void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tensor> states) {
   pace_.learn(std::ssize(right));
+  if (options_.adapt) model_->remember(options_.shape, pace_.known());
   std::vector<int32_t> path{0};
   for (const int32_t place : right) path.push_back(place + 1);
   const int64_t first = text_count_ - 1;
