@@ -104,9 +104,12 @@ double DraftCosts::level_or_share(int64_t tokens) const {
   return shares_.level * pass_or_share(1) * levels_.share(tokens);
 }
 
+double DraftCosts::likely(double promised) const {
+  return std::clamp(justified_ / promised_, 0.1, 1.5) * promised;
+}
+
 double DraftCosts::rate(double promised, int64_t checked, double drafting) const {
-  const double likely = std::clamp(justified_ / promised_, 0.1, 1.5) * promised;
-  return (1 + likely) / (pass_or_share(1 + checked) + drafting);
+  return (1 + likely(promised)) / (pass_or_share(1 + checked) + drafting);
 }
 
 bool DraftCosts::could_pay(int64_t guesses, double level) const {
@@ -117,11 +120,11 @@ bool DraftCosts::could_pay(int64_t guesses, double level) const {
 DraftCosts::Worth DraftCosts::best_of(std::span<const double> confidences, double spent) const {
   const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
   double tokens = 0;
-  Worth best{0, rate(0, 0, drafting)};
+  Worth best{0, 1, rate(0, 0, drafting)};
   for (int64_t i = 0; i < std::ssize(confidences); ++i) {
     tokens += confidences[static_cast<size_t>(i)];
     const double now = rate(tokens, i + 1, drafting);
-    if (now > best.rate) best = {i + 1, now};
+    if (now > best.rate) best = {i + 1, 1 + likely(tokens), now};
   }
   return best;
 }

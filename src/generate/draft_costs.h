@@ -61,9 +61,10 @@ class DraftCosts {
   int64_t worth_checking(std::span<const double> confidences, double spent) const {
     return best_of(confidences, spent).count;
   }
-  // And how many tokens a second that promises.
+  // And how many tokens that promises, the model's own counted, in all and a second.
   struct Worth {
     int64_t count = 0;
+    double tokens = 0;
     double rate = 0;
   };
   Worth best_of(std::span<const double> confidences, double spent) const;
@@ -77,6 +78,7 @@ class DraftCosts {
   bool try_now();
 
  private:
+  double likely(double promised) const;  // of promised tokens, those that will be right
   double rate(double promised, int64_t checked, double drafting) const;
   double pass_or_share(int64_t tokens) const;
   double level_or_share(int64_t tokens) const;

@@ -36,6 +36,7 @@ bool DraftPace::begin(bool possible) {
   drafted_ = 0;
   promised_ = 0;
   usual_ = true;
+  width_ = 0;
   wanted_ = !adapt_ || costs_.try_now();
   tried_ = possible && wanted_;
   return tried_;
@@ -76,7 +77,10 @@ Draft DraftPace::grow_whole(int64_t most, const RunWhole& run) {
   const double started = now();
   const GrownTree grown = run(shape);
   usual_ = grown.replayed;
-  if (adapt_) widths_.note(shape.width, now() - started, grown.replayed, grown.tree, costs_);
+  if (adapt_) {
+    width_ = shape.width;
+    widths_.note(shape.width, now() - started, grown.replayed, grown.tree, costs_);
+  }
   return choose(grown.tree, most);
 }
 
@@ -97,6 +101,7 @@ void DraftPace::learn(int64_t right) {
   if (tried_ && usual_)
     costs_.note_step(proposed_ - began_, passing, 1 + drafted_, right, promised_);
   costs_.note_pass(1 + drafted_, passing);
+  if (width_ > 0) widths_.note_pass(width_, passing);
 }
 
 }  // namespace kinora

@@ -78,6 +78,7 @@ class DraftPace {
   bool wanted_ = false;
   bool tried_ = false;
   bool usual_ = true;  // growing took what it will take again
+  int64_t width_ = 0;  // of a tree that grew at once; 0: it did not
   int64_t drafted_ = 0;
   double promised_ = 0;
   double began_ = 0, proposed_ = 0;  // on the clock

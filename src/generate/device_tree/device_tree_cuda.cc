@@ -41,10 +41,8 @@ struct Told {
   int32_t parents[most_text];  // which of the given states comes before a token
 };
 
-// Few kinds of graphs serve any number of text tokens.
-int64_t padded_text(int64_t count) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
-}
+// Two kinds of graphs serve any number of text tokens.
+int64_t padded_text(int64_t count) { return count <= most_text / 2 ? most_text / 2 : most_text; }
 
 // What the device tells the host when it has grown.
 struct Found {
@@ -265,22 +263,22 @@ CapturedTrees::Kind CapturedTrees::tell_levels(const TreeShape& shape, const Tre
   return kind;
 }
 
-// The first tree of a kind grows by plain launches, which allocate whatever they need; the second
-// is captured; from then on it is replayed, as this says.
+// The first tree of a kind grows by plain launches, which allocate whatever they need, and is then
+// captured; from then on it is replayed, as this says.
 bool CapturedTrees::replay(const Kind& kind) {
   Captured& captured = captured_[kind];
-  const bool ready = captured.ranked.has_value(), recorded = !captured.graph.empty();
-  if (!ready) make_room(kind, captured);
-  if (!ready || !replays_graphs()) {
-    levels(context_, kind, captured);
-    return ready;
+  if (!captured.graph.empty()) {
+    captured.graph.launch(context_);
+    return true;
   }
-  if (!recorded) {
+  const bool ready = captured.ranked.has_value();
+  if (!ready) make_room(kind, captured);
+  levels(context_, kind, captured);
+  if (replays_graphs()) {
     captured.graph = GpuGraph::record(
         context_, [&](const Context& recorder) { levels(recorder, kind, captured); });
   }
-  captured.graph.launch(context_);
-  return recorded;
+  return ready;
 }
 
 void CapturedTrees::make_room(const Kind& kind, Captured& captured) {

@@ -226,7 +226,7 @@ TEST_P(DeviceTree, IsTheOneThatTheDraftMeans) {
     for (int round = 0; round < 3; ++round) {
       const int64_t width = 1 + random.below(8);
       const TreeShape shape{64, 1 + random.below(std::min<int64_t>(5, 64 / width)), width};
-      // The first grows by launches, the second is captured, the third replayed.
+      // The first grows by launches, the others are replayed.
       for (int turn = 0; turn < 3; ++turn) {
         reader.read(random, 1 + random.below(30));
         ASSERT_TRUE(reader.model().grows(shape));

@@ -6,23 +6,37 @@
 namespace kinora {
 namespace {
 
-constexpr double newest = 0.3;       // the share of the newest measurement
-constexpr double outlier = 3;        // times what was expected: something else took the time
-constexpr int64_t next_widest = 64;  // trees until one shows again what narrow ones miss
+constexpr double newest = 0.3;          // the share of the newest promise
+constexpr int64_t first_passes = 3;     // that are measured before a width is judged by them
+constexpr int64_t longest_unused = 64;  // trees until a width is tried again
+constexpr double outlier = 3;           // times what was expected: something else took the time
+constexpr double rise = 0.1;            // of what took longer than before
+
+// What took long may have had to wait; what was quick shows what is possible.
+void take(double& known, double seconds) {
+  if (known == 0 || seconds < known) {
+    known = seconds;
+  } else {
+    known += rise * (std::min(seconds, outlier * known) - known);
+  }
+}
 
 }  // namespace
 
 TreeWidths::TreeWidths(const TreeShape& shape) : shape_(shape) {
-  for (int64_t width = shape.width; width >= 1; width /= 2) widths_.push_back({width, 0, 0});
+  for (int64_t width = shape.width; width >= 1; width /= 2) {
+    widths_.emplace_back();
+    widths_.back().width = width;
+  }
 }
 
+bool TreeWidths::Width::known() const { return seconds > 0 && passes >= first_passes; }
+
 int64_t TreeWidths::next() {
-  ++since_widest_;
   // The widest is measured first: it shows what the others would bring.
   for (const Width& one : widths_) {
-    if (one.seconds == 0) return one.width;
+    if (!one.known() || one.since > longest_unused) return one.width;
   }
-  if (since_widest_ > next_widest) return widths_[0].width;
   return std::max_element(widths_.begin(), widths_.end(),
                           [](const Width& a, const Width& b) { return a.rate < b.rate; })
       ->width;
@@ -30,27 +44,34 @@ int64_t TreeWidths::next() {
 
 void TreeWidths::note(int64_t width, double seconds, bool usual, const DraftTree& tree,
                       const DraftCosts& costs) {
-  if (width == widths_[0].width) since_widest_ = 0;
   for (Width& one : widths_) {
+    one.since = one.width == width ? 0 : one.since + 1;
     if (one.width > width) continue;
-    if (one.width == width && usual) {
-      const double now = one.seconds == 0 ? seconds : std::min(seconds, outlier * one.seconds);
-      one.seconds += (one.seconds == 0 ? 1 : newest) * (now - one.seconds);
-    }
+    if (one.width == width && usual) take(one.seconds, seconds);
     // A narrow tree shows what it brings itself, the widest what all would have brought.
     if (one.width == width || width == widths_[0].width) judge(one, tree, costs);
   }
 }
 
+void TreeWidths::note_pass(int64_t width, double seconds) {
+  for (Width& one : widths_) {
+    if (one.width != width) continue;
+    take(one.pass, seconds);
+    ++one.passes;
+  }
+}
+
 void TreeWidths::judge(Width& one, const DraftTree& tree, const DraftCosts& costs) const {
-  const std::vector<DraftTree::Node> nodes = tree.narrowed(one.width);
+  if (one.seconds == 0) return;
   std::vector<double> confidences;
-  for (const DraftTree::Node& node : nodes) {
+  for (const DraftTree::Node& node : tree.narrowed(one.width)) {
     confidences.push_back(std::exp(double{node.confidence}));
   }
   std::sort(confidences.rbegin(), confidences.rend());
   confidences.resize(std::min<size_t>(confidences.size(), static_cast<size_t>(shape_.total - 1)));
-  const double rate = costs.best_of(confidences, one.seconds).rate;
+  const DraftCosts::Worth worth = costs.best_of(confidences, one.seconds);
+  const double pass = one.pass > 0 ? one.pass : costs.pass(1 + worth.count);
+  const double rate = worth.tokens / (one.seconds + pass);
   one.rate += (one.rate == 0 ? 1 : newest) * (rate - one.rate);
 }
 

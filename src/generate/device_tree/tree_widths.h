@@ -1,6 +1,7 @@
 // How wide trees should be that grow at once, without anybody looking on: as wide as allowed, half,
-// a quarter … one. What a width costs is measured. What it would bring is read off wide trees,
-// which hold the narrow ones. Knows no clock. Used by DraftPace.
+// a quarter … one. What a width costs, and the pass that checks its guesses, is measured. What it
+// would bring is read off wide trees, which hold the narrow ones. Knows no clock. Used by
+// DraftPace.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,24 @@ class TreeWidths {
   // A tree of that width has taken this long; `usual` if the next will take as long.
   void note(int64_t width, double seconds, bool usual, const DraftTree& tree,
             const DraftCosts& costs);
+  // And the pass after it.
+  void note_pass(int64_t width, double seconds);
 
  private:
   struct Width {
     int64_t width = 1;
     double seconds = 0;  // of a tree; 0: not known
+    double pass = 0;     // seconds of what checks its guesses; 0: not known
     double rate = 0;     // tokens a second that it promises
+    int64_t passes = 0;
+    int64_t since = 0;  // trees of other widths since the last
+
+    bool known() const;
   };
   void judge(Width& one, const DraftTree& tree, const DraftCosts& costs) const;
 
   TreeShape shape_;
   std::vector<Width> widths_;  // widest first
-  int64_t since_widest_ = 0;   // trees
 };
 
 }  // namespace kinora

@@ -12,13 +12,13 @@
 namespace kinora {
 namespace {
 
-// A tree in which the best follower of anything has this probability, and the others share the
-// rest.
+// A tree in which the best follower of anything has this probability, and each other one a tenth of
+// the rest.
 DraftTree tree_of(double best, const TreeShape& shape) {
   DraftTree tree;
   std::vector<Guess> guesses;
   for (int64_t i = 0; i < shape.width; ++i) {
-    const double share = i == 0 ? best : (1 - best) * std::pow(0.5, static_cast<double>(i));
+    const double share = i == 0 ? best : (1 - best) / 10;
     guesses.push_back({static_cast<int32_t>(i), static_cast<float>(std::log(share))});
   }
   tree.add(-1, guesses);
@@ -28,8 +28,10 @@ DraftTree tree_of(double best, const TreeShape& shape) {
   return tree;
 }
 
-// What is chosen in the long run where a tree takes this many seconds by its width and a pass one.
-int64_t settled(double best, const std::map<int64_t, double>& seconds) {
+// What is chosen in the long run where a tree takes this many seconds by its width, and a pass one
+// or what is given.
+int64_t settled(double best, const std::map<int64_t, double>& seconds,
+                const std::map<int64_t, double>& passes = {}) {
   const TreeShape shape{30, 4, 8};
   DraftCosts costs({0.01, 0.2, 0.01});
   for (int i = 0; i < 20; ++i) costs.note_pass(1, 1);
@@ -41,9 +43,13 @@ int64_t settled(double best, const std::map<int64_t, double>& seconds) {
     const bool usual = ++chosen[width] > 2;
     widths.note(width, usual ? seconds.at(width) : 50, usual,
                 tree_of(best, {shape.total, shape.depth, width}), costs);
+    const auto pass = passes.find(width);
+    // Now and then a pass has to wait for something.
+    widths.note_pass(width, (pass == passes.end() ? 1 : pass->second) * (i % 7 == 0 ? 5 : 1));
   }
   EXPECT_EQ(chosen.size(), 4u) << "every width is tried";
   EXPECT_GE(chosen[8], 6) << "the widest shows now and then what narrow ones miss";
+  EXPECT_GE(chosen[1], 6) << "and what was slow once is tried again";
   return std::max_element(chosen.begin(), chosen.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; })
       ->first;
@@ -51,9 +57,11 @@ int64_t settled(double best, const std::map<int64_t, double>& seconds) {
 
 TEST(TreeWidths, FindsWhatPays) {
   // Where width costs nothing, the widest; where guesses are sure and width costs, a chain.
-  EXPECT_EQ(settled(0.5, {{8, 0.2}, {4, 0.2}, {2, 0.2}, {1, 0.2}}), 8);
+  EXPECT_EQ(settled(0.2, {{8, 0.2}, {4, 0.2}, {2, 0.2}, {1, 0.2}}), 8);
   EXPECT_EQ(settled(0.99, {{8, 0.8}, {4, 0.7}, {2, 0.6}, {1, 0.2}}), 1);
-  EXPECT_EQ(settled(0.5, {{8, 3}, {4, 0.2}, {2, 0.19}, {1, 0.18}}), 4);
+  EXPECT_EQ(settled(0.2, {{8, 3}, {4, 0.2}, {2, 0.19}, {1, 0.18}}), 4);
+  // The pass over many guesses counts too.
+  EXPECT_EQ(settled(0.9, {{8, 0.2}, {4, 0.2}, {2, 0.2}, {1, 0.2}}, {{8, 3}, {4, 3}, {2, 3}}), 1);
 }
 
 // The narrowed tree is the one that would have grown with that width, where the wide one holds it.

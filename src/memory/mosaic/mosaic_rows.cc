@@ -330,6 +330,7 @@ std::vector<double> MosaicRows::ranks_of_partitions(const Context& context, int 
 std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstTensorView question,
                                        const ClusterList& list, std::span<const float> rows) const {
   const auto& partitions = index_->partitions();
+  if (options_.search == 0) return std::vector<bool>(partitions.size(), true);
   std::vector<double> held(partitions.size());
   double total = 0;
   for (size_t i = 0; i < list.count(); ++i) {
@@ -337,7 +338,7 @@ std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstT
     held[static_cast<size_t>(list.partitions[i])] += double{rows[i]};
     total += double{rows[i]};
   }
-  const bool everything = options_.search == 0 || total <= static_cast<double>(options_.search);
+  const bool everything = total <= static_cast<double>(options_.search);
   std::vector<bool> chosen(partitions.size(), everything);
   if (everything) return chosen;
   const bool asked = options_.visual == VisualMatch::embedding && !asked_.empty();

@@ -31,7 +31,7 @@ struct MosaicOptions {
   int64_t recent = 0;                  // newest rows of frames, whatever is asked
   int64_t representatives = 512;       // rows that stand for clusters, at most …
   double representative_share = 0.25;  // … and of all rows that are read
-  int64_t search = 32768;              // rows of the visual clusters that are searched; 0: all
+  int64_t search = 0;                  // rows of the visual clusters that are searched; 0: all
   VisualMatch visual = VisualMatch::embedding;
   ClusterRank rank = ClusterRank::mass;
   MosaicRules rules;
