@@ -24,16 +24,17 @@ void take(double& known, double seconds) {
 }  // namespace
 
 TreeWidths::TreeWidths(const TreeShape& shape) : shape_(shape) {
-  for (int64_t width = shape.width; width >= 1; width /= 2) {
-    widths_.emplace_back();
-    widths_.back().width = width;
-  }
+  widths_.emplace_back();
+  widths_.back().width = shape.width;
+  if (shape.width == 1) return;
+  widths_.emplace_back();
+  widths_.back().width = 1;
 }
 
 bool TreeWidths::Width::known() const { return seconds > 0 && passes >= first_passes; }
 
 int64_t TreeWidths::next() {
-  // The widest is measured first: it shows what the others would bring.
+  // The widest is measured first: it shows what a chain would bring.
   for (const Width& one : widths_) {
     if (!one.known() || one.since > longest_unused) return one.width;
   }
@@ -48,7 +49,7 @@ void TreeWidths::note(int64_t width, double seconds, bool usual, const DraftTree
     one.since = one.width == width ? 0 : one.since + 1;
     if (one.width > width) continue;
     if (one.width == width && usual) take(one.seconds, seconds);
-    // A narrow tree shows what it brings itself, the widest what all would have brought.
+    // A chain shows what it brings itself, the widest what both would have brought.
     if (one.width == width || width == widths_[0].width) judge(one, tree, costs);
   }
 }

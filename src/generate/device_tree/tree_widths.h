@@ -1,7 +1,7 @@
-// How wide trees should be that grow at once, without anybody looking on: as wide as allowed, half,
-// a quarter … one. What a width costs, and the pass that checks its guesses, is measured. What it
-// would bring is read off wide trees, which hold the narrow ones. Knows no clock. Used by
-// DraftPace.
+// Whether trees that grow at once, without anybody looking on, should be as wide as they may be or
+// chains: what lies between has never been the best of them. What a width costs, and the pass that
+// checks its guesses, is measured. What a chain would bring is read off wide trees, which hold it.
+// Knows no clock. Used by DraftPace.
 #pragma once
 
 #include <cstdint>
