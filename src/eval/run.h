@@ -34,8 +34,8 @@ struct EvalRecord {
   double seconds = 0;  // from the question to the whole answer, without the shared prefill
   double depth = -1;   // of the needle; negative: none
   EvidenceScore evidence;
-  // From the question to its first token; 0 for the first question about a video, which has to
-  // wait for the shared prefill. Of that question alone are the rest.
+  // From the question to its first token; 0 for the first question about a video, which waits for
+  // the shared prefill. What follows is set for that question alone.
   double first_token = 0;
   double prefill = 0;     // seconds
   double share = 0;       // of the multiply-adds of dense attention

@@ -28,8 +28,6 @@ namespace {
 
 // The most tokens that one pass checks: what a captured graph takes.
 constexpr int64_t most_checked = 64;
-// Logits of a token that are sooner copied from a GPU than looked at there.
-constexpr int64_t most_copied = 8192;
 
 GenerateOptions checked(const GenerateOptions& options) {
   if (options.max_tokens < 0) {
@@ -234,7 +232,7 @@ std::vector<std::exception_ptr> step(const Context& context, DecoderRunner& runn
     }
   }
   // And one copy of a small vocabulary for those who draw from it, token by token.
-  if (logits.size(1) <= most_copied && !std::all_of(who.begin(), who.end(), greedy)) {
+  if (logits.size(1) <= few_logits && !std::all_of(who.begin(), who.end(), greedy)) {
     logits = logits.to(Device::cpu());
   }
   int64_t at = 0;

@@ -25,9 +25,10 @@ DraftPolicy no_draft_policy() {
 // A draft that came with the model is a gift: if it is damaged, the answer comes without it.
 DraftPolicy auto_policy() {
   DraftPolicy policy;
-  policy.info = {"auto",
-                 "sparrow if the model came with a draft (draft/ in its directory), on a GPU not for "
-                 "small models in f32; else none"};
+  policy.info = {
+      "auto",
+      "sparrow if the model came with a draft (draft/ in its directory), on a GPU not for "
+      "small models in f32; else none"};
   policy.make = [](std::span<const GivenSetting> given) {
     match_settings(given, {});
     return [](const OpenDraft& open) -> std::unique_ptr<Drafter> {

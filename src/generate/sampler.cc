@@ -23,7 +23,6 @@ void require(bool holds, const char* name, double value, const char* range) {
 // Below this the softmax of any two different floats is 0 or 1: greedy, without overflow.
 constexpr double greedy_below = 1e-5;
 constexpr int64_t most_fetched = 1024;  // candidates, from a GPU
-constexpr int64_t most_copied = 8192;   // logits that are sooner copied whole than ranked there
 
 double total(const std::vector<Sampler::Candidate>& candidates) {
   return std::accumulate(
@@ -170,7 +169,7 @@ int32_t Sampler::pick(std::span<float> logits, std::span<const int32_t> context)
 std::optional<int32_t> Sampler::pick_on_gpu(const Context& where, ConstTensorView logits) {
   if (options_.temperature < greedy_below) return argmax(where, logits);
   const bool all = options_.top_k == 0 || options_.top_k >= logits.size(0);
-  if (logits.size(0) <= most_copied || (!all && options_.top_k > most_fetched)) return std::nullopt;
+  if (logits.size(0) <= few_logits || (!all && options_.top_k > most_fetched)) return std::nullopt;
   const auto best = top_k(where, logits, all ? most_fetched : options_.top_k);
   if (best.empty()) throw Error(ErrorKind::bad_input, "every logit is NaN");
   std::vector<Candidate> candidates;

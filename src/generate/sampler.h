@@ -22,6 +22,9 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
+// Logits of one token that are sooner copied from a GPU than ranked there.
+constexpr int64_t few_logits = 8192;
+
 // Throws a usage error that names the first value out of its range.
 void check_sampling(const SamplingOptions& options);
 

@@ -91,7 +91,7 @@ class Decoder {
   virtual Tensor norm(const Context& context, ConstTensorView rows) const = 0;
   // Hidden rows (after the final norm) → logits f32 [rows, vocabulary].
   virtual Tensor logits(const Context& context, ConstTensorView hidden) const = 0;
-  // Its weights, for who puts its table and its head into a captured graph; null: it has no such.
+  // Its weights, for whoever puts its table and head into a captured graph; null: there are none.
   virtual const DecoderLayers* layers() const { return nullptr; }
 };
 
