@@ -1,5 +1,6 @@
 #include "base/no_cuda.h"
 
+#include "memory/mosaic/cluster_ranks.h"
 #include "memory/mosaic/cluster_table.h"
 #include "memory/row_ops/attention_mass.h"
 #include "memory/row_ops/best_rows.h"
@@ -19,6 +20,14 @@ void add_attention_mass(const Context&, ConstTensorView, ConstTensorView, bool, 
   no_cuda();
 }
 
+void count_rows(const Context&, const ClusterEntries&, const CountedRows&, bool, TensorView) {
+  no_cuda();
+}
+void rank_clusters(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
+void order_clusters(const Context&, const ClusterEntries&, int64_t, int64_t, TensorView,
+                    TensorView) {
+  no_cuda();
+}
 void put_clusters(const Context&, const StagedClusters&, const ClusterRows&) { no_cuda(); }
 void unit_rows(const Context&, ConstTensorView, TensorView) { no_cuda(); }
 void nearest_clusters(const Context&, ConstTensorView, ConstTensorView, ConstTensorView,

@@ -66,6 +66,8 @@ FetchRows ArrivingRows::fetch(int layer) const {
     const Layer& from = layers_[static_cast<size_t>(layer)];
     keys.clear();
     values.clear();
+    keys.reserve(tokens.size() * from.width);
+    values.reserve(tokens.size() * from.width);
     for (const int32_t token : tokens) {
       bool found = false;
       for (const Copy& copy : from.copies) {

@@ -1,6 +1,7 @@
 #include "memory/mosaic/cluster_list.h"
 
-#include <cmath>
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace kinora {
@@ -10,22 +11,33 @@ void ClusterList::put(size_t place, int32_t partition,
   if (place == count()) {
     partitions.emplace_back();
     rows.emplace_back();
-    log_rows.emplace_back();
     middles.emplace_back();
     newest.emplace_back();
     clusters.emplace_back();
   }
+  clear(place);
+  const auto owner = static_cast<size_t>(partition);
+  if (owner >= clusters_of.size()) {
+    clusters_of.resize(owner + 1);
+    rows_of.resize(owner + 1);
+  }
   partitions[place] = partition;
   rows[place] = static_cast<int32_t>(cluster->rows());
-  log_rows[place] = std::log(static_cast<float>(rows[place]));
   middles[place] = cluster->tokens[cluster->tokens.size() / 2];
   newest[place] = cluster->tokens.back();
   clusters[place] = std::move(cluster);
+  ++clusters_of[owner];
+  rows_of[owner] += rows[place];
+  ++clusters_in_all;
 }
 
 void ClusterList::clear(size_t place) {
+  if (rows[place] == 0) return;
+  const auto owner = static_cast<size_t>(partitions[place]);
+  --clusters_of[owner];
+  rows_of[owner] -= rows[place];
+  --clusters_in_all;
   rows[place] = 0;
-  log_rows[place] = -INFINITY;
   clusters[place] = nullptr;
 }
 
@@ -35,6 +47,20 @@ ClusterList list_clusters(const MosaicIndex& index, int layer) {
     for (const auto& cluster : index.layer(p, layer).clusters) list.put(list.count(), p, cluster);
   }
   return list;
+}
+
+OwnClusterOrder::OwnClusterOrder(const ClusterList& list) : positions(list.count(), -1) {
+  for (size_t place = 0; place < list.count(); ++place) {
+    if (list.rows[place] > 0) places.push_back(static_cast<int32_t>(place));
+  }
+  const auto key = [&](int32_t place) {
+    const auto at = static_cast<size_t>(place);
+    return std::tuple(list.partitions[at], list.middles[at]);
+  };
+  std::sort(places.begin(), places.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  for (size_t i = 0; i < places.size(); ++i) {
+    positions[static_cast<size_t>(places[i])] = static_cast<int32_t>(i);
+  }
 }
 
 }  // namespace kinora

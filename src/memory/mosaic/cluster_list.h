@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "memory/mosaic/mosaic_index.h"
@@ -11,12 +12,16 @@
 namespace kinora {
 
 struct ClusterList {
+  // By place.
   std::vector<int32_t> partitions;
   std::vector<int32_t> rows;     // 0: the place is free
-  std::vector<float> log_rows;   // their natural logarithms
   std::vector<int32_t> middles;  // tokens of the middle rows
   std::vector<int32_t> newest;   // tokens of the newest rows
   std::vector<std::shared_ptr<const SemanticCluster>> clusters;
+  // By partition: how many clusters it has, and how many rows these have.
+  std::vector<int32_t> clusters_of;
+  std::vector<int64_t> rows_of;
+  int64_t clusters_in_all = 0;
 
   size_t count() const { return rows.size(); }
   // Puts a cluster at a place, which may be one behind the last.
@@ -26,5 +31,17 @@ struct ClusterList {
 
 // One after another, partition by partition.
 ClusterList list_clusters(const MosaicIndex& index, int layer);
+
+// All clusters of a list by partition, and in each by the tokens of their middle rows.
+struct ClusterOrder {
+  std::span<const int32_t> places;     // of the clusters, in this order
+  std::span<const int32_t> positions;  // by place: where a cluster stands in `places`
+};
+struct OwnClusterOrder {
+  std::vector<int32_t> places, positions;
+
+  explicit OwnClusterOrder(const ClusterList& list);
+  ClusterOrder view() const { return {places, positions}; }
+};
 
 }  // namespace kinora

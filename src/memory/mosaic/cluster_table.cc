@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "memory/row_ops/attention_mass.h"
@@ -38,6 +40,10 @@ Tensor placed(const Context& context, const std::vector<Number>& numbers) {
   return out;
 }
 
+ConstTensorView view_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.view() : ConstTensorView();
+}
+
 }  // namespace
 
 ClusterTable::ClusterTable(const RowLayout& layout, Device device, int64_t most_rows)
@@ -50,43 +56,44 @@ ClusterTable::ClusterTable(const RowLayout& layout, Device device, int64_t most_
 
 void ClusterTable::pack(int layer, const MosaicIndex& index) {
   Layer& table = at(layer);
+  if (table.stamp == index.stamp(layer)) return;
   const size_t partitions = std::max(index.partitions().size(), table.known.size());
   table.known.resize(partitions);
   table.places.resize(partitions);
+  std::vector<int32_t> ids;
   for (size_t p = 0; p < partitions; ++p) {
     const auto partition = static_cast<int32_t>(p);
-    auto now = p < index.partitions().size() ? index.shared_layer(partition, layer) : nullptr;
-    if (now == table.known[p]) continue;
+    const MosaicIndex::Layer& now = index.layer(partition, layer);
+    if (now.stamp == table.known[p]) continue;
     auto& places = table.places[p];
-    std::vector<bool> there(places.size());
-    for (size_t i = 0; now != nullptr && i < now->clusters.size(); ++i) {
-      const auto& cluster = now->clusters[i];
-      const auto id = static_cast<size_t>(cluster->id);
-      if (id >= places.size()) {
-        places.resize(id + 1, -1);
-        there.resize(id + 1);
-      }
-      there[id] = true;
-      if (places[id] >= 0 && table.list.clusters[static_cast<size_t>(places[id])] == cluster) {
+    if (!now.changed_since(table.known[p], ids)) {  // of whatever is there or was
+      ids.resize(std::max(places.size(), static_cast<size_t>(now.next_id)));
+      std::iota(ids.begin(), ids.end(), 0);
+    }
+    places.resize(std::max(places.size(), static_cast<size_t>(now.next_id)), -1);
+    for (const int32_t id : ids) {
+      int32_t& place = places[static_cast<size_t>(id)];
+      if (now.find(id) == nullptr) {
+        if (place < 0) continue;
+        table.list.clear(static_cast<size_t>(place));
+        table.changed.push_back(place);
+        table.free.push_back(std::exchange(place, -1));
         continue;
       }
-      if (places[id] < 0) {
-        const auto behind = static_cast<int32_t>(table.list.count());
-        places[id] = table.free.empty() ? behind : table.free.back();
-        if (!table.free.empty()) table.free.pop_back();
+      const auto& cluster = now.clusters[static_cast<size_t>(now.places[static_cast<size_t>(id)])];
+      if (place >= 0 && table.list.clusters[static_cast<size_t>(place)] == cluster) continue;
+      if (place < 0 && table.free.empty()) {
+        place = static_cast<int32_t>(table.list.count());
+      } else if (place < 0) {
+        place = table.free.back();
+        table.free.pop_back();
       }
-      table.list.put(static_cast<size_t>(places[id]), partition, cluster);
-      table.changed.push_back(places[id]);
+      table.list.put(static_cast<size_t>(place), partition, cluster);
+      table.changed.push_back(place);
     }
-    for (size_t id = 0; id < places.size(); ++id) {
-      if (places[id] < 0 || there[id]) continue;
-      table.list.clear(static_cast<size_t>(places[id]));
-      table.changed.push_back(places[id]);
-      table.free.push_back(places[id]);
-      places[id] = -1;
-    }
-    table.known[p] = std::move(now);
+    table.known[p] = now.stamp;
   }
+  table.stamp = index.stamp(layer);
   std::sort(table.changed.begin(), table.changed.end());
   table.changed.erase(std::unique(table.changed.begin(), table.changed.end()), table.changed.end());
   if (table.changed.empty() || table.changed.size() > most_staged) return;
@@ -97,7 +104,21 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
 }
 
 size_t ClusterTable::staged_bytes(size_t clusters) const {
-  return clusters * (3 + 2 * static_cast<size_t>(width())) * sizeof(float);
+  return clusters * (6 + 2 * static_cast<size_t>(width())) * sizeof(float);
+}
+
+// Six numbers of each, one kind after another, and then what is known of it.
+cuda::StagedClusters ClusterTable::staged_at(const std::byte* bytes, size_t count) {
+  const auto* numbers = reinterpret_cast<const int32_t*>(bytes);
+  const auto* lengths = reinterpret_cast<const float*>(numbers + 5 * count);
+  return {.count = static_cast<int64_t>(count),
+          .places = numbers,
+          .takers = numbers + count,
+          .rows = numbers + 2 * count,
+          .partitions = numbers + 3 * count,
+          .middles = numbers + 4 * count,
+          .lengths = lengths,
+          .means = lengths + count};
 }
 
 cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int32_t> changed,
@@ -105,7 +126,10 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
   const size_t count = changed.size(), row = 2 * static_cast<size_t>(width());
   auto* places = reinterpret_cast<int32_t*>(to);
   int32_t* takers = places + count;
-  auto* lengths = reinterpret_cast<float*>(takers + count);
+  int32_t* counts = takers + count;
+  int32_t* partitions = counts + count;
+  int32_t* middles = partitions + count;
+  auto* lengths = reinterpret_cast<float*>(middles + count);
   float* rows = lengths + count;
   const auto fill = [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
@@ -113,15 +137,16 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
       float* const means = rows + i * row;
       places[i] = changed[i];
       takers[i] = -1;
+      counts[i] = table.list.rows[place];
+      partitions[i] = table.list.partitions[place];
+      middles[i] = table.list.middles[place];
       lengths[i] = 0;
       if (table.list.rows[place] == 0) {
         std::fill_n(means, row, 0.0f);
         continue;
       }
       const SemanticCluster& cluster = *table.list.clusters[place];
-      if (cluster.rows() < most_rows_ && cluster.waits_for < 0) {
-        takers[i] = table.list.partitions[place];
-      }
+      if (cluster.takes_rows(most_rows_)) takers[i] = table.list.partitions[place];
       const auto length = static_cast<float>(cluster.length);
       lengths[i] = static_cast<float>(cluster.keys.length) * length;
       for (size_t k = 0; k < row / 2; ++k) means[k] = cluster.keys.mean[k] * length;
@@ -133,7 +158,7 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
   } else {
     fill(0, static_cast<int64_t>(count));
   }
-  return {static_cast<int64_t>(count), places, takers, lengths, rows};
+  return staged_at(to, count);
 }
 
 // As when a saved memory is asked for the first time: piece by piece through a buffer that all
@@ -159,13 +184,14 @@ void ClusterTable::upload_many(const Context& context, Layer& table) {
 void ClusterTable::put(const Context& context, Layer& table, const cuda::StagedClusters& staged) {
   cuda::put_clusters(
       context, staged,
-      {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view()});
+      {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view(),
+       table.rows.view(), table.partitions.view(), table.middles.view()});
 }
 
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
   const int64_t before = layer.keys.defined() ? layer.keys.size(0) : 0;
   if (places <= before) return;
-  const int64_t capacity = rounded(places);
+  const int64_t capacity = rounded(std::max(places, before + before / 4));
   const auto larger = [&](Tensor& tensor, Tensor more) {
     if (before > 0) {
       copy_async(context, more.view().raw(), tensor.view().raw(),
@@ -179,10 +205,14 @@ void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
   };
   // Where there is no cluster yet, none takes rows.
   const std::vector<int32_t> none(static_cast<size_t>(capacity), -1);
-  const std::array<Tensor, 4> old{larger(layer.keys, zeros(dtype_, {capacity, width()})),
+  const auto numbers = [&] { return zeros(DType::i32, {capacity}); };
+  const std::array<Tensor, 7> old{larger(layer.keys, zeros(dtype_, {capacity, width()})),
                                   larger(layer.values, zeros(dtype_, {capacity, width()})),
                                   larger(layer.takers, placed(context, none)),
-                                  larger(layer.lengths, zeros(DType::f32, {capacity}))};
+                                  larger(layer.lengths, zeros(DType::f32, {capacity})),
+                                  larger(layer.rows, numbers()),
+                                  larger(layer.partitions, numbers()),
+                                  larger(layer.middles, numbers())};
   if (before > 0) synchronize(context);  // before the old ones go
 }
 
@@ -197,15 +227,12 @@ void ClusterTable::upload(const Context& context, int layer) {
   if (table.changed.size() > most_staged) {
     upload_many(context, table);
   } else {
-    const size_t count = table.changed.size();
-    const auto* places = reinterpret_cast<const int32_t*>(table.staged.data());
-    const auto* lengths = reinterpret_cast<const float*>(places + 2 * count);
-    put(context, table,
-        {static_cast<int64_t>(count), places, places + count, lengths, lengths + count});
+    put(context, table, staged_at(table.staged.data(), table.changed.size()));
     if (!table.read) table.read = std::make_unique<GpuEvent>(device_);
     table.read->record(context);
   }
   table.changed.clear();
+  table.in_order = false;
 }
 
 Tensor ClusterTable::nearest(const Context& context, int layer, ConstTensorView keys,
@@ -245,31 +272,103 @@ std::vector<double> ClusterTable::scores(const Context& context, int layer, Cons
   return out;
 }
 
+cuda::ClusterEntries ClusterTable::entries(const Layer& layer, int64_t count) {
+  return {layer.rows.view().rows(0, count), layer.partitions.view().rows(0, count),
+          layer.middles.view().rows(0, count)};
+}
+
+void ClusterTable::bring_into_order(const Context& context, Layer& table) {
+  if (table.in_order) return;
+  const int64_t count = places_of(table);
+  const int64_t partitions = std::ssize(table.list.clusters_of);
+  const int32_t newest = *std::max_element(table.list.newest.begin(), table.list.newest.end());
+  table.order = Tensor(DType::i32, {2, count}, device_);
+  cuda::order_clusters(context, entries(table, count), partitions, int64_t{newest} + 1,
+                       table.order.view()[0], table.order.view()[1]);
+  // Making pinned memory takes longer than all the rest, so that there is room for more.
+  const auto bytes = static_cast<size_t>(table.order.bytes());
+  if (table.order_here.size() < bytes) table.order_here = PinnedBuffer(2 * bytes);
+  copy_async(context, table.order_here.data(), table.order.view().raw(), bytes);
+  table.ordered = count;
+  table.in_order = true;
+}
+
+ClusterOrder ClusterTable::order(int layer) const {
+  const Layer& table = layers_[static_cast<size_t>(layer)];
+  const auto* numbers = reinterpret_cast<const int32_t*>(table.order_here.data());
+  const auto count = static_cast<size_t>(table.ordered);
+  return {{numbers, static_cast<size_t>(table.list.clusters_in_all)}, {numbers + count, count}};
+}
+
+// Unread rows where they are not all rows, as count_rows wants them.
+Tensor ClusterTable::changed_rows(const Context& context, const UnreadRows& unread) {
+  if (unread.changed().empty()) return {};
+  std::vector<int32_t> numbers(unread.changed().begin(), unread.changed().end());
+  for (const int32_t place : unread.changed()) {
+    numbers.push_back(unread[static_cast<size_t>(place)]);
+  }
+  const auto count = static_cast<int64_t>(unread.changed().size());
+  return placed(context, numbers).reshaped({2, count});
+}
+
+ClusterTable::Ranking ClusterTable::rank(const Context& context, int layer, ConstTensorView queries,
+                                         bool softmax, const UnreadRows& unread,
+                                         std::span<const int32_t> searched) {
+  Layer& table = at(layer);
+  const int64_t count = places_of(table);
+  if (count == 0) return {Tensor(), best_};
+  bring_into_order(context, table);
+  Tensor logs(DType::f32, {count}, device_), found(DType::i32, {count}, device_);
+  const Tensor changed = changed_rows(context, unread);
+  Tensor partitions;
+  if (!searched.empty())
+    partitions = placed(context, std::vector(searched.begin(), searched.end()));
+  cuda::count_rows(context, entries(table, count), {view_of(changed), view_of(partitions)}, true,
+                   logs.view());
+  const Tensor mass = attention_mass_there(context, queries, table.keys.view().rows(0, count),
+                                           kv_heads_, logs, softmax);
+  cuda::rank_clusters(context, mass, logs, found.view());
+  return {std::move(found), best_};
+}
+
+std::span<const int32_t> ClusterTable::Ranking::next(const Context& context, int64_t most) {
+  if (!places_.defined()) return {};
+  const int64_t count = std::min(most, places_.size(0) - given_);
+  if (count <= 0) return {};
+  const size_t bytes = static_cast<size_t>(count) * sizeof(int32_t);
+  if (to_.size() < bytes) to_ = PinnedBuffer(2 * bytes);
+  copy_async(context, to_.data(), places_.view().rows(given_, count).raw(), bytes);
+  synchronize(context);
+  given_ += count;
+  return {reinterpret_cast<const int32_t*>(to_.data()), static_cast<size_t>(count)};
+}
+
 std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
-                                              const Groups& groups) {
+                                              const ClusterGroups& groups,
+                                              const UnreadRows& unread) {
   const Layer& table = at(layer);
-  const int64_t count = std::ssize(groups.begins) - 1;
+  const auto count = static_cast<int64_t>(groups.count());
   const Shape shape{count, kv_heads_, head_size_};
   std::pair<Tensor, Tensor> out{Tensor(DType::f32, shape, device_),
                                 Tensor(DType::f32, shape, device_)};
   if (count == 0) return out;
-  std::vector<int32_t> begins, of_groups{0};
-  std::vector<float> totals;
-  for (size_t g = 0; g + 1 < groups.begins.size(); ++g) {
-    float total = 0;
-    for (int32_t i = groups.begins[g]; i < groups.begins[g + 1]; ++i) {
-      if ((i - groups.begins[g]) % piece_rows == 0) begins.push_back(i);
-      total += groups.weights[static_cast<size_t>(i)];
+  std::vector<int32_t> ranges, of_groups{0};
+  for (size_t g = 0; g < groups.count(); ++g) {
+    for (int32_t i = groups.begins[g]; i < groups.ends[g]; i += piece_rows) {
+      ranges.push_back(i);
+      ranges.push_back(std::min(i + piece_rows, groups.ends[g]));
     }
-    of_groups.push_back(static_cast<int32_t>(begins.size()));
-    totals.push_back(total);
+    of_groups.push_back(static_cast<int32_t>(ranges.size() / 2));
   }
-  begins.push_back(groups.begins.back());
-  const Tensor there[] = {placed(context, begins), placed(context, groups.places),
-                          placed(context, groups.weights), placed(context, of_groups),
-                          placed(context, totals)};
-  cuda::cluster_means(context, {there[0], there[1], there[2], there[3], there[4]}, table.keys,
-                      table.values, out.first.view(), out.second.view());
+  const int64_t pieces = std::ssize(ranges) / 2;
+  const Tensor there[] = {placed(context, ranges).reshaped({pieces, 2}), placed(context, of_groups),
+                          placed(context, groups.places), changed_rows(context, unread)};
+  Tensor weights(DType::f32, {places_of(table)}, device_);
+  cuda::count_rows(context, entries(table, weights.size(0)), {view_of(there[3]), {}}, false,
+                   weights.view());
+  const ConstTensorView places = groups.ordered ? table.order.view()[0] : there[2].view();
+  cuda::cluster_means(context, {there[0], places, weights, there[1]}, table.keys, table.values,
+                      out.first.view(), out.second.view());
   return out;
 }
 
@@ -277,8 +376,10 @@ int64_t ClusterTable::bytes() const {
   int64_t bytes = 0;
   for (const Layer& layer : layers_) {
     if (!layer.keys.defined()) continue;
-    bytes +=
-        layer.keys.bytes() + layer.values.bytes() + layer.takers.bytes() + layer.lengths.bytes();
+    for (const Tensor* tensor : {&layer.keys, &layer.values, &layer.takers, &layer.lengths,
+                                 &layer.rows, &layer.partitions, &layer.middles, &layer.order}) {
+      if (tensor->defined()) bytes += tensor->bytes();
+    }
   }
   return bytes;
 }

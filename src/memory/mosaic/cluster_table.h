@@ -15,7 +15,9 @@
 #include "base/gpu.h"
 #include "base/tensor.h"
 #include "memory/memory.h"
+#include "memory/mosaic/cluster_choice.h"
 #include "memory/mosaic/cluster_list.h"
+#include "memory/mosaic/cluster_ranks.h"
 
 namespace kinora {
 
@@ -48,14 +50,19 @@ class ClusterTable {
   std::vector<double> scores(const Context& context, int layer, ConstTensorView queries,
                              std::span<const float> log_weights, bool softmax);
 
-  // Weighted means of the keys and values of groups of clusters, each f32 [groups, kv heads, head
-  // size]. Group g is members [begins[g], begins[g + 1]) by place and weight. Only starts the work.
-  struct Groups {
-    std::vector<int32_t> begins = {0};
-    std::vector<int32_t> places;
-    std::vector<float> weights;
-  };
-  std::pair<Tensor, Tensor> means(const Context& context, int layer, const Groups& groups);
+  // Starts to rank clusters by that, each with its unread rows, and to bring them into order where
+  // they are not. `searched`, by partition, is 0 where no cluster counts; empty: all count. Those
+  // that do not count come last.
+  class Ranking;
+  Ranking rank(const Context& context, int layer, ConstTensorView queries, bool softmax,
+               const UnreadRows& unread, std::span<const int32_t> searched);
+  // As it was when a ranking was last waited for.
+  ClusterOrder order(int layer) const;
+
+  // Means of the keys and values of groups of clusters, each weighted with its unread rows, f32
+  // [groups, kv heads, head size]. Only starts the work.
+  std::pair<Tensor, Tensor> means(const Context& context, int layer, const ClusterGroups& groups,
+                                  const UnreadRows& unread);
 
   int64_t bytes() const;  // of the GPU
 
@@ -71,23 +78,33 @@ class ClusterTable {
  private:
   struct Layer {
     ClusterList list;
-    std::vector<std::shared_ptr<const MosaicIndex::Layer>> known;  // by partition
+    std::vector<uint64_t> known;               // by partition: the stamp of its clusters
     std::vector<std::vector<int32_t>> places;  // by partition and id; −1: none
     std::vector<int32_t> free;
+    uint64_t stamp = 0;  // of the index that the list was made from
     // What was packed and not uploaded yet.
     std::vector<int32_t> changed;
     PinnedBuffer staged;  // of [changed]: see StagedClusters
     std::unique_ptr<GpuEvent> read;
-    Tensor keys, values;     // [capacity, kv heads × head size]
-    Tensor takers, lengths;  // i32 and f32 [capacity]; see ClusterRows
+    Tensor keys, values;               // [capacity, kv heads × head size]
+    Tensor takers, lengths;            // i32 and f32 [capacity]; see ClusterRows
+    Tensor rows, partitions, middles;  // i32 [capacity]; see ClusterEntries
+    bool in_order = true;
+    Tensor order;             // i32 [2, places]: places by partition and time, and positions …
+    PinnedBuffer order_here;  // … and the same on the host
+    int64_t ordered = 0;      // places of them
     std::vector<Wanted> wanted;
   };
 
   Layer& at(int layer) { return layers_[static_cast<size_t>(layer)]; }
   int64_t width() const { return kv_heads_ * head_size_; }
   static int64_t places_of(const Layer& layer);
+  static cuda::ClusterEntries entries(const Layer& layer, int64_t count);
+  void bring_into_order(const Context& context, Layer& table);
   void grow(const Context& context, Layer& layer, int64_t places);
   size_t staged_bytes(size_t clusters) const;
+  static cuda::StagedClusters staged_at(const std::byte* bytes, size_t clusters);
+  Tensor changed_rows(const Context& context, const UnreadRows& unread);
   // What is known of these places, in memory that the GPU reads.
   cuda::StagedClusters stage(const Layer& table, std::span<const int32_t> changed, std::byte* to,
                              const ThreadPool* threads) const;
@@ -100,8 +117,22 @@ class ClusterTable {
   int64_t most_rows_;
   DType dtype_;
   std::vector<Layer> layers_;
+  PinnedBuffer best_;  // places of clusters that a ranking gives next
   std::mutex turn_;
   std::mutex wanted_turn_;
+};
+
+// Clusters of a layer, best first. Valid while its maker holds the table's turn.
+class ClusterTable::Ranking {
+ public:
+  Ranking(Tensor places, PinnedBuffer& to) : places_(std::move(places)), to_(to) {}
+  // The next ones, at most this many; waits.
+  std::span<const int32_t> next(const Context& context, int64_t most);
+
+ private:
+  Tensor places_;  // i32 on the GPU
+  PinnedBuffer& to_;
+  int64_t given_ = 0;
 };
 
 // Mean rows of f32 [rows, width] that lie anywhere: rows [begins[i], begins[i + 1]) for each i;
@@ -116,14 +147,18 @@ struct ClusterRows {
   TensorView keys, values;  // [capacity, width]
   TensorView takers;        // i32 [capacity]: the partition of clusters that take rows; else −1
   TensorView lengths;       // f32 [capacity]: of the keys
+  TensorView rows, partitions, middles;  // i32 [capacity]: see ClusterEntries
 };
 // Clusters on their way there, in pinned memory.
 struct StagedClusters {
   int64_t count = 0;
   const int32_t* places = nullptr;
   const int32_t* takers = nullptr;
+  const int32_t* rows = nullptr;
+  const int32_t* partitions = nullptr;
+  const int32_t* middles = nullptr;
   const float* lengths = nullptr;
-  const float* rows = nullptr;  // [count, 2 × width]: keys, then values
+  const float* means = nullptr;  // [count, 2 × width]: keys, then values
 };
 void put_clusters(const Context& context, const StagedClusters& staged, const ClusterRows& to);
 
@@ -140,10 +175,10 @@ void nearest_earlier(const Context& context, ConstTensorView products, ConstTens
 
 // Groups of table rows in pieces, so that large ones keep all of a GPU busy.
 struct ClusterPieces {
-  ConstTensorView begins;           // i32 [pieces + 1]: of places and weights
-  ConstTensorView places, weights;  // i32 and f32
-  ConstTensorView of_groups;        // i32 [groups + 1]: of pieces
-  ConstTensorView totals;           // f32 [groups]: sums of weights
+  ConstTensorView ranges;     // i32 [pieces, 2]: of places, begin and end
+  ConstTensorView places;     // i32
+  ConstTensorView weights;    // f32, by place
+  ConstTensorView of_groups;  // i32 [groups + 1]: of pieces
 };
 void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,
                    ConstTensorView values, TensorView mean_keys, TensorView mean_values);

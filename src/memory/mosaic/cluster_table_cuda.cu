@@ -9,9 +9,10 @@ namespace {
 // One block per cluster; it reads pinned host memory.
 template <typename T>
 __global__ void put_cluster(StagedClusters staged, int64_t width, T* keys, T* values,
-                            int32_t* takers, float* lengths) {
+                            int32_t* takers, float* lengths, int32_t* rows, int32_t* partitions,
+                            int32_t* middles) {
   const int64_t place = staged.places[blockIdx.x];
-  const float* from = staged.rows + blockIdx.x * 2 * width;
+  const float* from = staged.means + blockIdx.x * 2 * width;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     keys[place * width + i] = from_float<T>(from[i]);
     values[place * width + i] = from_float<T>(from[width + i]);
@@ -19,6 +20,9 @@ __global__ void put_cluster(StagedClusters staged, int64_t width, T* keys, T* va
   if (threadIdx.x > 0) return;
   takers[place] = staged.takers[blockIdx.x];
   lengths[place] = staged.lengths[blockIdx.x];
+  rows[place] = staged.rows[blockIdx.x];
+  partitions[place] = staged.partitions[blockIdx.x];
+  middles[place] = staged.middles[blockIdx.x];
 }
 
 template <typename T>
@@ -89,22 +93,26 @@ __global__ void nearest_row_before(const float* products, const int32_t* partiti
   if (threadIdx.x == 0) near[2 * blockIdx.x + 1] = mine.place;
 }
 
-// One block per piece of a group and 128 columns: Σ weight × key and Σ weight × value.
+// One block per piece of a group and 128 columns: Σ weight × key, Σ weight × value and Σ weight.
 template <typename T>
-__global__ void sum_of_clusters(const int32_t* begins, const int32_t* places, const float* weights,
-                                const T* keys, const T* values, int64_t width, float* sums) {
+__global__ void sum_of_clusters(const int2* ranges, const int32_t* places, const float* weights,
+                                const T* keys, const T* values, int64_t width, float* sums,
+                                float* totals) {
   const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (column >= width) return;
-  float key = 0, value = 0;
-  const int32_t end = begins[blockIdx.x + 1];
+  float key = 0, value = 0, total = 0;
+  const int2 range = ranges[blockIdx.x];
 #pragma unroll 4
-  for (int32_t i = begins[blockIdx.x]; i < end; ++i) {
-    const int64_t at = places[i] * width + column;
-    key += weights[i] * to_float(keys[at]);
-    value += weights[i] * to_float(values[at]);
+  for (int32_t i = range.x; i < range.y; ++i) {
+    const int64_t place = places[i], at = place * width + column;
+    const float weight = weights[place];
+    key += weight * to_float(keys[at]);
+    value += weight * to_float(values[at]);
+    total += weight;
   }
   sums[blockIdx.x * 2 * width + column] = key;
   sums[(blockIdx.x * 2 + 1) * width + column] = value;
+  if (column == 0) totals[blockIdx.x] = total;
 }
 
 // One block per group and 128 columns: its pieces are [pieces[group], pieces[group + 1]).
@@ -112,13 +120,14 @@ __global__ void mean_of_pieces(const int32_t* pieces, const float* totals, const
                                int64_t width, float* mean_keys, float* mean_values) {
   const int64_t column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (column >= width) return;
-  float key = 0, value = 0;
+  float key = 0, value = 0, total = 0;
   for (int32_t i = pieces[blockIdx.x]; i < pieces[blockIdx.x + 1]; ++i) {
     key += sums[i * 2 * width + column];
     value += sums[(i * 2 + 1) * width + column];
+    total += totals[i];
   }
-  mean_keys[blockIdx.x * width + column] = key / totals[blockIdx.x];
-  mean_values[blockIdx.x * width + column] = value / totals[blockIdx.x];
+  mean_keys[blockIdx.x * width + column] = key / total;
+  mean_values[blockIdx.x * width + column] = value / total;
 }
 
 __global__ void mean_of_rows(const float* rows, int64_t stride, const int32_t* begins,
@@ -138,7 +147,8 @@ void put_clusters(const Context& context, const StagedClusters& staged, const Cl
   with_activation(to.keys.dtype(), [&]<typename T>(T) {
     launch(how, "put_clusters", put_cluster<T>, staged, to.keys.size(1), device_data<T>(to.keys),
            device_data<T>(to.values), device_data<int32_t>(to.takers),
-           device_data<float>(to.lengths));
+           device_data<float>(to.lengths), device_data<int32_t>(to.rows),
+           device_data<int32_t>(to.partitions), device_data<int32_t>(to.middles));
   });
 }
 
@@ -169,18 +179,19 @@ void nearest_earlier(const Context& context, ConstTensorView products, ConstTens
 void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,
                    ConstTensorView values, TensorView mean_keys, TensorView mean_values) {
   cudaStream_t stream = enter(context);
-  const int64_t width = values.size(1), count = pieces.begins.elements() - 1;
+  const int64_t width = values.size(1), count = pieces.ranges.size(0);
   Tensor sums(DType::f32, {count, 2, width}, context.device);
+  Tensor totals(DType::f32, {count}, context.device);
   const dim3 grid(static_cast<unsigned int>(count), blocks_for(width, 128));
   with_activation(keys.dtype(), [&]<typename T>(T) {
     launch({grid, 128, 0, stream}, "cluster_means", sum_of_clusters<T>,
-           device_data<int32_t>(pieces.begins), device_data<int32_t>(pieces.places),
+           device_data<int2>(pieces.ranges), device_data<int32_t>(pieces.places),
            device_data<float>(pieces.weights), device_data<T>(keys), device_data<T>(values), width,
-           device_data<float>(sums.view()));
+           device_data<float>(sums.view()), device_data<float>(totals.view()));
   });
   const dim3 groups(static_cast<unsigned int>(mean_keys.size(0)), blocks_for(width, 128));
   launch({groups, 128, 0, stream}, "cluster_means", mean_of_pieces,
-         device_data<int32_t>(pieces.of_groups), device_data<float>(pieces.totals),
+         device_data<int32_t>(pieces.of_groups), device_data<float>(ConstTensorView(totals)),
          device_data<float>(ConstTensorView(sums)), width, device_data<float>(mean_keys),
          device_data<float>(mean_values));
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -55,13 +56,13 @@ class ClusterTables : public ::testing::TestWithParam<DType> {
   // Every cluster alone, as the GPU has it.
   void expect_mirrors(ClusterTable& table, const MosaicIndex& index) {
     const ClusterList& list = table.list(0);
-    ClusterTable::Groups each;
+    ClusterGroups each;
     std::vector<const SemanticCluster*> clusters;
     for (size_t place = 0; place < list.count(); ++place) {
       if (list.rows[place] == 0) continue;
-      each.places.push_back(static_cast<int32_t>(place));
-      each.weights.push_back(2.5f);
       each.begins.push_back(static_cast<int32_t>(each.places.size()));
+      each.places.push_back(static_cast<int32_t>(place));
+      each.ends.push_back(static_cast<int32_t>(each.places.size()));
       clusters.push_back(list.clusters[place].get());
     }
     size_t all = 0;
@@ -72,7 +73,7 @@ class ClusterTables : public ::testing::TestWithParam<DType> {
       }
     }
     ASSERT_EQ(clusters.size(), all);
-    const auto [keys, values] = table.means(context_, 0, each);
+    const auto [keys, values] = table.means(context_, 0, each, UnreadRows(list));
     const Tensor mean_keys = keys.to(Device::cpu()), mean_values = values.to(Device::cpu());
     const double rounding = GetParam() == DType::f32 ? 1e-6 : 1.0 / 256;
     for (size_t i = 0; i < clusters.size(); ++i) {
@@ -259,6 +260,81 @@ TEST_P(ClusterTables, FindWhatIsNear) {
   }
 }
 
+// Some clusters are read whole, some in part.
+UnreadRows some_read(Random& random, const ClusterList& list, int32_t next_token) {
+  UnreadRows unread(list, random.below(2) == 0
+                              ? UnreadRows::none_is_recent
+                              : next_token - static_cast<int32_t>(random.below(30)));
+  for (int64_t i = random.below(20); i > 0; --i) {
+    unread.read(static_cast<size_t>(random.below(static_cast<int64_t>(list.count()))));
+  }
+  return unread;
+}
+
+TEST_P(ClusterTables, AreBroughtIntoOrderAndRanked) {
+  KINORA_FRESH_RANDOM(random);
+  // Clusters of one row are thousands: more than one block sorts.
+  for (const auto& [frames, cluster_rows] : {std::pair{1, 8}, {3, 1}, {60, 8}, {400, 1}}) {
+    ClusterTable table(layout_, Device::cuda(), 8);
+    MosaicIndex index({.cluster_rows = cluster_rows}, 1);
+    for (int round = 0; round < 3; ++round) {
+      watch(random, index, frames);
+      table.pack(0, index);
+      table.upload(context_, 0);
+      const ClusterList& list = table.list(0);
+      const UnreadRows unread = some_read(random, list, next_);
+      std::vector<int32_t> searched;
+      if (random.below(2) == 0) {
+        for (size_t p = 0; p < index.partitions().size(); ++p) {
+          searched.push_back(static_cast<int32_t>(random.below(2)));
+        }
+      }
+      std::vector<float> logs;
+      int64_t counting = 0;
+      for (size_t i = 0; i < list.count(); ++i) {
+        const bool counts =
+            searched.empty() || searched[static_cast<size_t>(list.partitions[i])] != 0;
+        logs.push_back(counts ? std::log(static_cast<float>(unread[i])) : -INFINITY);
+        counting += logs.back() > -INFINITY;
+      }
+      const bool softmax = random.below(2) == 0;
+      const std::vector<float> queries = testing::random_floats(random, 7 * 6 * head_size, 1.0);
+      Tensor there(DType::f32, {7, 6, head_size}, Device::cuda());
+      copy_bytes(there.view().raw(), Device::cuda(), queries.data(), Device::cpu(),
+                 queries.size() * sizeof(float));
+      const std::vector<double> scores = table.scores(context_, 0, there, logs, softmax);
+      auto ranking = table.rank(context_, 0, there, softmax, unread, searched);
+      std::vector<int32_t> found;
+      while (std::ssize(found) < counting) {
+        const int64_t wanted = 1 + random.below(100);
+        const auto more = ranking.next(context_, wanted);
+        ASSERT_FALSE(more.empty());
+        ASSERT_LE(std::ssize(more), wanted);
+        found.insert(found.end(), more.begin(), more.end());
+      }
+      found.resize(static_cast<size_t>(counting));
+      std::vector<bool> seen(list.count());
+      for (size_t i = 0; i < found.size(); ++i) {
+        const auto place = static_cast<size_t>(found[i]);
+        ASSERT_GT(logs[place], -INFINITY) << place;
+        ASSERT_FALSE(seen[place]) << place;
+        seen[place] = true;
+        if (i == 0) continue;
+        // Logarithms of a GPU differ in their last place.
+        const double before = scores[static_cast<size_t>(found[i - 1])], now = scores[place];
+        ASSERT_GE(before, now - 1e-5 * std::abs(now) - 1e-12) << i;
+      }
+      const OwnClusterOrder expected(list);
+      const ClusterOrder order = table.order(0);
+      ASSERT_EQ(std::vector(order.places.begin(), order.places.end()), expected.places);
+      for (const int32_t place : expected.places) {
+        ASSERT_EQ(order.positions[static_cast<size_t>(place)],
+                  expected.positions[static_cast<size_t>(place)]);
+      }
+    }
+  }
+}
+
 TEST_P(ClusterTables, AddUpGroups) {
   KINORA_FRESH_RANDOM(random);
   ClusterTable table(layout_, Device::cuda(), 8);
@@ -267,36 +343,55 @@ TEST_P(ClusterTables, AddUpGroups) {
   table.pack(0, index);
   table.upload(context_, 0);
   const ClusterList& list = table.list(0);
-  ClusterTable::Groups groups;
-  std::vector<std::vector<double>> expected;
-  for (int g = 0; g < 13; ++g) {
-    std::vector<double> sum(2 * width);
-    double total = 0;
-    for (int64_t i = 0, count = 1 + random.below(20); i < count; ++i) {
-      const auto place = static_cast<int32_t>(random.below(static_cast<int64_t>(list.count())));
-      const auto weight = static_cast<float>(1 + random.below(32));
-      groups.places.push_back(place);
-      groups.weights.push_back(weight);
-      const SemanticCluster& cluster = *list.clusters[static_cast<size_t>(place)];
-      const std::vector<float> key = cluster.key();
-      for (size_t k = 0; k < key.size(); ++k) {
-        sum[k] += double{weight} * double{key[k]};
-        sum[key.size() + k] += double{weight} * double{cluster.value[k]};
+  const std::vector<float> query = testing::random_floats(random, 2 * head_size, 1.0);
+  Tensor there(DType::f32, {1, 2, head_size}, Device::cuda());
+  copy_bytes(there.view().raw(), Device::cuda(), query.data(), Device::cpu(), query.size() * 4);
+  table.rank(context_, 0, there, true, UnreadRows(list), {}).next(context_, 1);
+  for (int round = 0; round < 6; ++round) {
+    const UnreadRows unread = some_read(random, list, next_);
+    ClusterGroups groups;
+    groups.ordered = round % 2 == 0;
+    const ClusterOrder order = table.order(0);
+    std::vector<std::vector<double>> expected;
+    for (int g = 0; g < 13; ++g) {
+      std::vector<double> sum(2 * width);
+      double total = 0;
+      int64_t begin = std::ssize(groups.places), count = 1 + random.below(200);
+      if (groups.ordered) {
+        begin = random.below(std::ssize(order.places));
+        count = std::min(count, std::ssize(order.places) - begin);
       }
-      total += double{weight};
+      for (int64_t i = 0; i < count; ++i) {
+        const auto place = groups.ordered
+                               ? static_cast<size_t>(order.places[static_cast<size_t>(begin + i)])
+                               : static_cast<size_t>(random.below(std::ssize(list.rows)));
+        if (!groups.ordered) groups.places.push_back(static_cast<int32_t>(place));
+        const SemanticCluster& cluster = *list.clusters[place];
+        const std::vector<float> key = cluster.key();
+        for (size_t k = 0; k < key.size(); ++k) {
+          sum[k] += double(unread[place]) * double{key[k]};
+          sum[key.size() + k] += double(unread[place]) * double{cluster.value[k]};
+        }
+        total += double(unread[place]);
+      }
+      if (total == 0) {  // of nothing there is no mean
+        if (!groups.ordered) groups.places.resize(static_cast<size_t>(begin));
+        continue;
+      }
+      groups.begins.push_back(static_cast<int32_t>(begin));
+      groups.ends.push_back(static_cast<int32_t>(begin + count));
+      for (double& x : sum) x /= total;
+      expected.push_back(std::move(sum));
     }
-    groups.begins.push_back(static_cast<int32_t>(groups.places.size()));
-    for (double& x : sum) x /= total;
-    expected.push_back(std::move(sum));
-  }
-  const auto [keys, values] = table.means(context_, 0, groups);
-  const Tensor mean_keys = keys.to(Device::cpu()), mean_values = values.to(Device::cpu());
-  // Members of a size up to about 15 are rounded once each.
-  const double bound = 15 * (GetParam() == DType::f32 ? 1e-6 : 1.0 / 256);
-  for (size_t g = 0; g < expected.size(); ++g) {
-    for (size_t k = 0; k < width; ++k) {
-      ASSERT_NEAR(mean_keys.data<float>()[g * width + k], expected[g][k], bound);
-      ASSERT_NEAR(mean_values.data<float>()[g * width + k], expected[g][width + k], bound);
+    const auto [keys, values] = table.means(context_, 0, groups, unread);
+    const Tensor mean_keys = keys.to(Device::cpu()), mean_values = values.to(Device::cpu());
+    // Members of a size up to about 15 are rounded once each.
+    const double bound = 15 * (GetParam() == DType::f32 ? 1e-6 : 1.0 / 256);
+    for (size_t g = 0; g < expected.size(); ++g) {
+      for (size_t k = 0; k < width; ++k) {
+        ASSERT_NEAR(mean_keys.data<float>()[g * width + k], expected[g][k], bound);
+        ASSERT_NEAR(mean_values.data<float>()[g * width + k], expected[g][width + k], bound);
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "memory/mosaic/mosaic_index.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_map>
 #include <utility>
 
@@ -40,11 +41,55 @@ std::vector<float> SemanticCluster::key() const {
 MosaicIndex::MosaicIndex(const MosaicRules& rules, int layers)
     : rules_(rules), layers_(static_cast<size_t>(layers)) {}
 
-std::shared_ptr<const MosaicIndex::Layer> MosaicIndex::shared_layer(int32_t partition,
-                                                                    int layer) const {
-  const auto& all = layers_[static_cast<size_t>(layer)].partitions;
-  const auto place = static_cast<size_t>(partition);
-  return place < all.size() ? all[place] : nullptr;
+const SemanticCluster* MosaicIndex::Layer::find(int32_t id) const {
+  if (id < 0 || id >= next_id) return nullptr;
+  const int32_t place = places[static_cast<size_t>(id)];
+  return place < 0 ? nullptr : clusters[static_cast<size_t>(place)].get();
+}
+
+bool MosaicIndex::Layer::changed_since(uint64_t earlier, std::vector<int32_t>& ids) const {
+  ids.clear();
+  const auto first = std::partition_point(changes_.begin(), changes_.end(),
+                                          [&](const Change& any) { return any.stamp <= earlier; });
+  // A stamp that stands between two changes is one of another copy.
+  const uint64_t before = first == changes_.begin() ? changes_after_ : (first - 1)->stamp;
+  if (before != earlier) return false;
+  for (auto change = first; change != changes_.end(); ++change) ids.push_back(change->id);
+  return true;
+}
+
+// Who has looked at this many changes ago looks at every cluster.
+void MosaicIndex::Layer::forget_old_changes() {
+  const size_t most = std::max<size_t>(1024, clusters.size() / 2);
+  if (changes_.size() <= 2 * most) return;
+  changes_after_ = changes_[changes_.size() - most - 1].stamp;
+  const auto kept = std::partition_point(changes_.begin(), changes_.end(), [&](const Change& any) {
+    return any.stamp <= changes_after_;
+  });
+  changes_.erase(changes_.begin(), kept);
+}
+
+void MosaicIndex::Layer::put(size_t place, std::shared_ptr<const SemanticCluster> cluster) {
+  change(cluster->id);
+  clusters[place] = std::move(cluster);
+}
+
+void MosaicIndex::Layer::add(std::shared_ptr<const SemanticCluster> cluster) {
+  change(cluster->id);
+  ++next_id;
+  places.push_back(static_cast<int32_t>(clusters.size()));
+  clusters.push_back(std::move(cluster));
+}
+
+// The last one takes its place.
+void MosaicIndex::Layer::remove(int32_t id) {
+  change(id);
+  const int32_t place = std::exchange(places[static_cast<size_t>(id)], -1);
+  if (const int32_t last = clusters.back()->id; last != id) {
+    clusters[static_cast<size_t>(place)] = std::move(clusters.back());
+    places[static_cast<size_t>(last)] = place;
+  }
+  clusters.pop_back();
 }
 
 const MosaicIndex::Layer& MosaicIndex::layer(int32_t partition, int layer) const {
@@ -87,14 +132,29 @@ int32_t MosaicIndex::add_frame(std::span<const float> embedding) {
   return best;
 }
 
-// A copy that nobody else has, put in its place.
+uint64_t MosaicIndex::next_stamp() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
+
+// One that nobody else has: a copy, put in its place, unless it is that already.
 MosaicIndex::Layer& MosaicIndex::own(int32_t partition, int layer) {
-  auto& all = layers_[static_cast<size_t>(layer)].partitions;
+  LayerIndex& index = layers_[static_cast<size_t>(layer)];
   const auto place = static_cast<size_t>(partition);
-  if (place >= all.size()) all.resize(place + 1);
-  auto mine = std::make_shared<Layer>(all[place] ? *all[place] : Layer());
-  Layer& out = *mine;
-  all[place] = std::move(mine);
+  if (place >= index.partitions.size()) index.partitions.resize(place + 1);
+  auto& shared = index.partitions[place];
+  if (!shared) {
+    shared = std::make_shared<Layer>();
+  } else if (shared.use_count() > 1) {
+    shared = std::make_shared<Layer>(*shared);
+  } else {
+    // Others may have had it until now: what they read comes before what is written next.
+    std::atomic_thread_fence(std::memory_order_acquire);
+  }
+  Layer& out = const_cast<Layer&>(*shared);  // made above, and not as a constant
+  index.stamp = next_stamp();
+  out.forget_old_changes();
+  out.stamp = index.stamp;
   return out;
 }
 
@@ -102,13 +162,6 @@ void MosaicIndex::open_again(Layer& layer) const {
   layer.open.clear();
   for (size_t i = 0; i < layer.clusters.size(); ++i) {
     if (takes_rows(*layer.clusters[i])) layer.open.push_back(static_cast<int32_t>(i));
-  }
-}
-
-void MosaicIndex::find_places(Layer& layer) {
-  layer.places.assign(static_cast<size_t>(layer.next_id), -1);
-  for (size_t i = 0; i < layer.clusters.size(); ++i) {
-    layer.places[static_cast<size_t>(layer.clusters[i]->id)] = static_cast<int32_t>(i);
   }
 }
 
@@ -142,14 +195,14 @@ void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicR
         best = place;
       }
     }
-    const size_t before = target.clusters.size();
+    const int32_t before = target.next_id;
     if (best < 0) {
       begin_cluster(index, target, rows[i], units[i], -1);
     } else {
       join(index, target, static_cast<size_t>(best), rows[i], units[i], rows.back().token, fetch);
     }
     // Few rows change which clusters are open.
-    const bool same = target.clusters.size() == before && best >= 0 &&
+    const bool same = target.next_id == before && best >= 0 &&
                       takes_rows(*target.clusters[static_cast<size_t>(best)]);
     if (!same) open_again(target);
   }
@@ -216,11 +269,10 @@ int32_t MosaicIndex::begin_cluster(LayerIndex& index, Layer& layer, const Mosaic
   ++index.clusters;
   auto fresh = std::make_shared<SemanticCluster>();
   fresh->add(row, key);
-  fresh->id = layer.next_id++;
+  fresh->id = layer.next_id;
   fresh->waits_for = waits_for;
   const int32_t id = fresh->id;
-  layer.places.push_back(static_cast<int32_t>(layer.clusters.size()));
-  layer.clusters.push_back(std::move(fresh));
+  layer.add(std::move(fresh));
   return id;
 }
 
@@ -234,37 +286,37 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
   if (too_many || cluster.keys.variance_with(key.direction) <= limit) {
     auto changed = std::make_shared<SemanticCluster>(cluster);
     changed->add(row, key);
-    layer.clusters[place] = std::move(changed);
+    layer.put(place, std::move(changed));
     return id;
   }
   const bool at_hand = rules_.resident == 0 || newest - cluster.tokens.front() < rules_.resident;
   if (at_hand && split(index, layer, place, {&row, 1}, fetch)) {
     // It is in one of the two.
-    const std::vector<int32_t>& first =
-        layer.clusters[static_cast<size_t>(layer.places[static_cast<size_t>(id)])]->tokens;
+    const std::vector<int32_t>& first = layer.find(id)->tokens;
     const bool stayed = std::binary_search(first.begin(), first.end(), row.token);
     return stayed ? id : layer.next_id - 1;
   }
   auto marked = std::make_shared<SemanticCluster>(cluster);
   marked->loose = true;
-  layer.clusters[place] = std::move(marked);
+  marked->waiting.push_back(layer.next_id);
+  layer.put(place, std::move(marked));
   return begin_cluster(index, layer, row, key, id);
 }
 
 bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
                         std::span<const MosaicRow> more, const FetchRows& fetch) {
-  const SemanticCluster& old = *layer.clusters[place];
-  const int32_t id = old.id;
-  std::vector<int32_t> tokens = old.tokens;
-  if (old.loose) {
-    for (const auto& cluster : layer.clusters) {
-      if (cluster->waits_for != id) continue;
-      tokens.insert(tokens.end(), cluster->tokens.begin(), cluster->tokens.end());
-    }
+  const std::shared_ptr<const SemanticCluster> old = layer.clusters[place];
+  const int32_t id = old->id;
+  std::vector<int32_t> tokens = old->tokens;
+  std::vector<float> keys, values;
+  // Where not even the oldest row is at hand, there is no need to look for the others.
+  if (!fetch(std::span(tokens).first(1), keys, values)) return false;
+  for (const int32_t one : old->waiting) {
+    const std::vector<int32_t>& more_tokens = layer.find(one)->tokens;
+    tokens.insert(tokens.end(), more_tokens.begin(), more_tokens.end());
   }
   for (const MosaicRow& row : more) tokens.push_back(row.token);
   std::sort(tokens.begin(), tokens.end());
-  std::vector<float> keys, values;
   if (!fetch(tokens, keys, values)) return false;
   const size_t width = keys.size() / tokens.size();
   std::vector<UnitKey> units;
@@ -280,18 +332,12 @@ bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
                         std::span(values).subspan(i * width, width)};
     (second[i] ? *two : *one).add(row, units[i]);
   }
-  const bool waited = old.loose;
   one->id = id;
-  two->id = layer.next_id++;
-  layer.clusters[place] = std::move(one);
-  ++index.clusters;
-  if (waited) {
-    index.clusters -= static_cast<int64_t>(std::erase_if(
-        layer.clusters, [&](const auto& cluster) { return cluster->waits_for == id; }));
-  }
-  layer.places.push_back(static_cast<int32_t>(layer.clusters.size()));
-  layer.clusters.push_back(std::move(two));
-  if (waited) find_places(layer);
+  two->id = layer.next_id;
+  layer.put(place, std::move(one));
+  layer.add(std::move(two));
+  for (const int32_t waited : old->waiting) layer.remove(waited);
+  index.clusters += 1 - static_cast<int64_t>(old->waiting.size());
   ++index.splits;
   return true;
 }
@@ -299,17 +345,16 @@ bool MosaicIndex::split(LayerIndex& index, Layer& layer, size_t place,
 void MosaicIndex::split_loose(int layer, int32_t partition, std::span<const int32_t> ids,
                               const FetchRows& fetch) {
   std::vector<int32_t> loose;
-  for (const auto& cluster : this->layer(partition, layer).clusters) {
-    if (!cluster->loose) continue;
-    if (std::find(ids.begin(), ids.end(), cluster->id) != ids.end()) loose.push_back(cluster->id);
+  for (const int32_t id : ids) {
+    const SemanticCluster* cluster = this->layer(partition, layer).find(id);
+    if (cluster != nullptr && cluster->loose) loose.push_back(id);
   }
   if (loose.empty()) return;
   Layer& target = own(partition, layer);
   for (const int32_t id : loose) {
-    const auto at = std::find_if(target.clusters.begin(), target.clusters.end(),
-                                 [&](const auto& cluster) { return cluster->id == id; });
-    split(layers_[static_cast<size_t>(layer)], target,
-          static_cast<size_t>(at - target.clusters.begin()), {}, fetch);
+    const int32_t place = target.places[static_cast<size_t>(id)];
+    if (!target.clusters[static_cast<size_t>(place)]->loose) continue;  // named twice
+    split(layers_[static_cast<size_t>(layer)], target, static_cast<size_t>(place), {}, fetch);
   }
 }
 
@@ -323,13 +368,10 @@ int64_t MosaicIndex::bytes() const {
   size_t bytes = assigned_.size() * sizeof(int32_t);
   for (const auto& partition : partitions_) bytes += partition->frames.mean.size() * sizeof(float);
   for (const LayerIndex& layer : layers_) {
-    for (const auto& partition : layer.partitions) {
-      if (!partition) continue;
-      for (const auto& cluster : partition->clusters) {
-        bytes += (cluster->keys.mean.size() + cluster->value.size()) * sizeof(float) +
-                 cluster->tokens.size() * sizeof(int32_t);
-      }
-    }
+    // A mean key and a mean value of each cluster, and the token of each row.
+    const size_t width = layer.all_keys.mean.size();
+    bytes += static_cast<size_t>(layer.clusters) * 2 * width * sizeof(float) +
+             static_cast<size_t>(layer.all_keys.count) * sizeof(int32_t);
   }
   return static_cast<int64_t>(bytes);
 }

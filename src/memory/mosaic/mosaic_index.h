@@ -12,7 +12,9 @@
 //   otherwise it is marked, the row waits beside it as a cluster of its own, and the split is made
 //   when a question next fetches the cluster. A full cluster takes no more rows: it is one copy.
 //
-// An index is a value: copies share all clusters, and a change copies only what it touches.
+// An index is a value: copies share all clusters, and a change copies what they share. An index
+// that shares nothing changes in place, so that a stream of one scene costs no more in its second
+// day than in its first.
 #pragma once
 
 #include <cstdint>
@@ -57,15 +59,20 @@ struct NearRow {
 };
 
 struct SemanticCluster {
-  Cohesion keys;                // as unit vectors
-  double length = 0;            // mean length of the keys
-  std::vector<float> value;     // mean
-  std::vector<int32_t> tokens;  // of its rows, increasing
-  int32_t id = 0;               // in its partition and layer
-  int32_t waits_for = -1;       // a single row that belongs to this loose cluster
-  bool loose = false;           // to be split when it is next fetched
+  Cohesion keys;                 // as unit vectors
+  double length = 0;             // mean length of the keys
+  std::vector<float> value;      // mean
+  std::vector<int32_t> tokens;   // of its rows, increasing
+  int32_t id = 0;                // in its partition and layer
+  int32_t waits_for = -1;        // a single row that belongs to this loose cluster
+  bool loose = false;            // to be split when it is next fetched
+  std::vector<int32_t> waiting;  // ids of single rows that wait for that
 
   int64_t rows() const { return keys.count; }
+  // Those that wait count: they will be of the parts that it is split into.
+  bool takes_rows(int64_t most) const {
+    return rows() + static_cast<int64_t>(waiting.size()) < most && waits_for < 0;
+  }
   void add(const MosaicRow& row, const UnitKey& key);
   std::vector<float> key() const;  // the mean direction with the mean length
 };
@@ -83,6 +90,29 @@ class MosaicIndex {
     std::vector<int32_t> open;    // places of those that take more rows
     std::vector<int32_t> places;  // by id; −1: there is none any more
     int32_t next_id = 0;
+    // Equal stamps mean equal clusters, in whatever copies of an index.
+    uint64_t stamp = 0;
+
+    // Null if there is none with this id any more.
+    const SemanticCluster* find(int32_t id) const;
+    // Ids of clusters that were changed, begun or removed since it had this stamp, each once or
+    // more often. False if that is not known.
+    bool changed_since(uint64_t earlier, std::vector<int32_t>& ids) const;
+
+   private:
+    friend class MosaicIndex;
+    struct Change {
+      uint64_t stamp = 0;
+      int32_t id = 0;
+    };
+    std::vector<Change> changes_;  // the newest, by stamp …
+    uint64_t changes_after_ = 0;   // … behind this one
+
+    void forget_old_changes();
+    void change(int32_t id) { changes_.push_back({stamp, id}); }
+    void put(size_t place, std::shared_ptr<const SemanticCluster> cluster);
+    void add(std::shared_ptr<const SemanticCluster> cluster);  // with the next id
+    void remove(int32_t id);
   };
   struct Partition {
     Cohesion frames;  // their embeddings as unit vectors
@@ -110,8 +140,8 @@ class MosaicIndex {
 
   const std::vector<std::shared_ptr<const Partition>>& partitions() const { return partitions_; }
   const Layer& layer(int32_t partition, int layer) const;
-  // The same to hold on to; null: it has no rows yet. It changes whenever what it points to does.
-  std::shared_ptr<const Layer> shared_layer(int32_t partition, int layer) const;
+  // Equal numbers mean equal rows of a layer, in whatever copies of an index.
+  uint64_t stamp(int layer) const { return layers_[static_cast<size_t>(layer)].stamp; }
   // The token behind the newest that a layer knows.
   int32_t known(int layer) const { return layers_[static_cast<size_t>(layer)].known; }
   // Variance of all keys of a layer, as unit vectors.
@@ -135,16 +165,18 @@ class MosaicIndex {
     int32_t known = 0;
     int64_t splits = 0;
     int64_t clusters = 0;
+    uint64_t stamp = 0;
     std::vector<std::shared_ptr<const Layer>> partitions;  // as far as they have rows
   };
 
+  // A number that no other rows have.
+  static uint64_t next_stamp();
   Layer& own(int32_t partition, int layer);
   void open_again(Layer& layer) const;
-  static void find_places(Layer& layer);
   bool split(LayerIndex& index, Layer& layer, size_t place, std::span<const MosaicRow> more,
              const FetchRows& fetch);
   bool takes_rows(const SemanticCluster& cluster) const {
-    return cluster.rows() < rules_.cluster_rows && cluster.waits_for < 0;
+    return cluster.takes_rows(rules_.cluster_rows);
   }
   std::vector<UnitKey> count_in(LayerIndex& index, std::span<const MosaicRow> rows) const;
   // Returns the id of the row's cluster.

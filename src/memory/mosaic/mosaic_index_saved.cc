@@ -100,20 +100,34 @@ void MosaicIndex::unpack_layer(int layer, ByteReader& in, int64_t tokens, size_t
   index.all_keys = get_cohesion(in);
   if (index.known < 0 || index.known > tokens) in.refuse("knows rows of no token");
   index.clusters = 0;
+  index.stamp = next_stamp();
   index.partitions.clear();
   for (size_t p = 0; p < partitions_.size(); ++p) {
     auto rows = std::make_shared<Layer>();
     rows->next_id = in.get<int32_t>();
     // Every row has begun a cluster at most, and every split of two rows or more another one.
     if (rows->next_id < 0 || rows->next_id > 2 * tokens) in.refuse("counts clusters wrongly");
+    rows->places.assign(static_cast<size_t>(rows->next_id), -1);
     const auto clusters = in.get<uint64_t>();
+    std::vector<std::shared_ptr<SemanticCluster>> made;
     for (uint64_t c = 0; c < clusters; ++c) {
-      rows->clusters.push_back(
-          std::make_shared<const SemanticCluster>(get_cluster(in, index.known, width)));
-      const int32_t id = rows->clusters.back()->id;
-      if (id < 0 || id >= rows->next_id) in.refuse("holds a cluster twice");
+      made.push_back(std::make_shared<SemanticCluster>(get_cluster(in, index.known, width)));
+      const int32_t id = made.back()->id;
+      if (id < 0 || id >= rows->next_id || rows->places[static_cast<size_t>(id)] >= 0) {
+        in.refuse("holds a cluster twice");
+      }
+      rows->places[static_cast<size_t>(id)] = static_cast<int32_t>(c);
     }
-    find_places(*rows);
+    rows->clusters.assign(made.begin(), made.end());
+    for (const auto& cluster : made) {
+      if (cluster->waits_for < 0) continue;
+      const SemanticCluster* loose = rows->find(cluster->waits_for);
+      if (loose == nullptr || !loose->loose) in.refuse("holds rows that wait for no cluster");
+      made[static_cast<size_t>(rows->places[static_cast<size_t>(loose->id)])]->waiting.push_back(
+          cluster->id);
+    }
+    rows->stamp = index.stamp;
+    rows->changes_after_ = index.stamp;
     index.clusters += static_cast<int64_t>(rows->clusters.size());
     index.partitions.push_back(std::move(rows));
   }

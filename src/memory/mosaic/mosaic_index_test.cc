@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -425,6 +426,137 @@ TEST(MosaicIndex, CopiesShareWhatNeitherChanges) {
   }
   EXPECT_GT(shared + 5, before.partitions().size() - 1);
   EXPECT_GT(index.bytes(), before.bytes());
+}
+
+// An index that shares nothing is changed where it is: a stream costs as much as what comes.
+TEST(MosaicIndex, WhatNobodySharesChangesInPlace) {
+  KINORA_FRESH_RANDOM(random);
+  MosaicIndex index({.visual = {.strict = 10, .loose = 10}}, 1);  // one scene
+  Stream stream(random);
+  for (int frame = 0; frame < 20; ++frame) stream.add_frame(index);
+  const MosaicIndex::Layer* const there = &index.layer(0, 0);
+  stream.add_frame(index);
+  EXPECT_EQ(&index.layer(0, 0), there);
+  const MosaicIndex copy = index;
+  const auto tokens = tokens_of(copy);
+  stream.add_frame(index);
+  EXPECT_NE(&index.layer(0, 0), there);
+  EXPECT_EQ(&copy.layer(0, 0), there);
+  EXPECT_EQ(tokens_of(copy), tokens);
+}
+
+// Whoever looked at an index before is told of every cluster that is another one now, or is told to
+// look at all of them.
+TEST(MosaicIndex, KnowsWhatHasChanged) {
+  KINORA_FRESH_RANDOM(random);
+  int64_t told = 0;
+  for (const bool advised : {false, true}) {
+    MosaicIndex index({.cluster_rows = 8, .resident = 40}, 1);
+    Stream stream(random);
+    stream.advised = advised;
+    std::vector<MosaicIndex> moments{index};
+    for (int frame = 0; frame < 400; ++frame) {
+      stream.add_frame(index, 1, random.below(5) == 0);
+      if (random.below(10) == 0) moments.push_back(index);
+      if (random.below(60) == 0) {  // a fork goes on
+        index = moments[static_cast<size_t>(random.below(std::ssize(moments)))];
+      }
+      const MosaicIndex& earlier =
+          random.below(2) == 0 ? moments.back()
+                               : moments[static_cast<size_t>(random.below(std::ssize(moments)))];
+      for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+        const MosaicIndex::Layer &now = index.layer(p, 0), &before = earlier.layer(p, 0);
+        if (now.stamp == before.stamp) {
+          ASSERT_EQ(now.clusters, before.clusters);
+          continue;
+        }
+        std::vector<int32_t> ids;
+        if (!now.changed_since(before.stamp, ids)) continue;
+        ++told;
+        for (int32_t id = 0; id < std::max(now.next_id, before.next_id); ++id) {
+          if (now.find(id) == before.find(id)) continue;
+          ASSERT_NE(std::find(ids.begin(), ids.end(), id), ids.end()) << "cluster " << id;
+        }
+      }
+    }
+  }
+  EXPECT_GT(told, 100);
+}
+
+// Where no split can be made, loose clusters fill up with the rows that wait, and what comes then
+// goes to clusters of its own kind: not every row of a long stream waits alone.
+TEST(MosaicIndex, RowsDoNotWaitWithoutEnd) {
+  KINORA_FRESH_RANDOM(random);
+  for (const bool advised : {false, true}) {
+    MosaicIndex index({.visual = {.strict = 10, .loose = 10}, .cluster_rows = 8, .resident = 1}, 1);
+    Stream stream(random);
+    stream.advised = advised;
+    for (int frame = 0; frame < 400; ++frame) stream.add_frame(index);
+    const MosaicIndex::Layer& layer = index.layer(0, 0);
+    std::map<int32_t, int64_t> waiting;
+    for (const auto& cluster : layer.clusters) {
+      if (cluster->waits_for >= 0) ++waiting[cluster->waits_for];
+    }
+    EXPECT_FALSE(waiting.empty());
+    for (const auto& [id, count] : waiting) {
+      ASSERT_NE(layer.find(id), nullptr);
+      EXPECT_TRUE(layer.find(id)->loose);
+      EXPECT_EQ(std::ssize(layer.find(id)->waiting), count);
+      EXPECT_LE(layer.find(id)->rows() + count, 8);
+    }
+    expect_statistics(index, stream, 0, 8);
+    stream.split_all(index, 0);
+    for (const auto& cluster : index.layer(0, 0).clusters) EXPECT_LT(cluster->waits_for, 0);
+    expect_statistics(index, stream, 0, 8);
+  }
+}
+
+// A layer of a saved file with two clusters of a row each, as `pack_layer` writes it.
+std::string two_clusters(const int32_t (&ids)[2], const int32_t (&waits_for)[2], bool loose) {
+  ByteWriter out;
+  const auto put = [&](int64_t count) {
+    out.put(count);
+    out.put(0.0);
+    out.put_all(std::vector<float>{1, 0});
+  };
+  out.put(int32_t{2});
+  out.put(int64_t{0});
+  put(2);
+  out.put(int32_t{2});  // ids
+  out.put(uint64_t{2});
+  for (int32_t i = 0; i < 2; ++i) {
+    put(1);
+    out.put(1.0);
+    out.put_all(std::vector<float>{0, 1});
+    out.put_all(std::vector<int32_t>{i});
+    out.put(ids[i]);
+    out.put(waits_for[i]);
+    out.put(static_cast<uint8_t>(i == 0 && loose));
+  }
+  return out.bytes();
+}
+
+TEST(MosaicIndex, SavedClustersThatDoNotFitTogetherAreRefused) {
+  const auto error_of = [](const std::string& bytes) -> std::string {
+    MosaicIndex index(MosaicRules(), 1);
+    index.add_frame(std::vector<float>{1, 2});
+    ByteReader in(bytes, "talk.kinora");
+    try {
+      index.unpack_layer(0, in, 2, 2);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(two_clusters({0, 1}, {-1, 0}, true)), "");
+  EXPECT_NE(error_of(two_clusters({1, 1}, {-1, -1}, true)).find("a cluster twice"),
+            std::string::npos);
+  EXPECT_NE(error_of(two_clusters({0, 2}, {-1, -1}, true)).find("a cluster twice"),
+            std::string::npos);
+  const std::string none = "holds rows that wait for no cluster";
+  EXPECT_NE(error_of(two_clusters({0, 1}, {-1, 0}, false)).find(none), std::string::npos);
+  EXPECT_NE(error_of(two_clusters({0, 1}, {-1, 7}, true)).find(none), std::string::npos);
+  EXPECT_NE(error_of(two_clusters({0, 1}, {-1, 1}, true)).find(none), std::string::npos);
 }
 
 TEST(MosaicClusters, SplitApartWhatLiesApart) {

@@ -1,6 +1,7 @@
 #include "memory/mosaic/mosaic_rows.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <mutex>
@@ -49,31 +50,13 @@ class PlaceSet {
   std::vector<uint64_t> words_;
 };
 
-struct Ranked {
-  double score = 0;
-  int32_t place = 0;
-  int32_t rows = 0;
-
-  bool operator<(const Ranked& other) const {  // best first; equal ones by place
-    return score > other.score || (score == other.score && place < other.place);
-  }
-};
-
-// Sorts [begin, begin + count), the best of all that come at `begin` or later.
-void best_first(std::vector<Ranked>& order, size_t begin, size_t count) {
-  const auto first = order.begin() + static_cast<int64_t>(begin);
-  const auto past = order.begin() + static_cast<int64_t>(begin + count);
-  if (past != order.end()) std::nth_element(first, past, order.end());
-  std::sort(first, past);
-}
-
 }  // namespace
 
 MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout, Device device)
     : options_(options),
       layout_(layout),
       device_(device),
-      index_(std::make_shared<const MosaicIndex>(options.rules, layout.layers)) {
+      index_(std::make_shared<MosaicIndex>(options.rules, layout.layers)) {
   if (device.is_cpu()) return;
   table_ = std::make_shared<ClusterTable>(layout, device, options.rules.cluster_rows);
 }
@@ -91,12 +74,15 @@ std::unique_ptr<RowChooser> MosaicRows::clone() const {
   return other;
 }
 
-// A copy costs as much as there are visual clusters; they themselves are shared.
+// One that nobody else has. A copy costs as much as there are visual clusters, which are shared.
 MosaicIndex& MosaicRows::own() {
-  auto mine = std::make_shared<MosaicIndex>(*index_);
-  MosaicIndex& out = *mine;
-  index_ = std::move(mine);
-  return out;
+  if (index_.use_count() > 1) {
+    index_ = std::make_shared<MosaicIndex>(*index_);
+  } else {
+    // Others may have had it until now: what they read comes before what is written next.
+    std::atomic_thread_fence(std::memory_order_acquire);
+  }
+  return const_cast<MosaicIndex&>(*index_);  // never made as a constant
 }
 
 std::shared_ptr<const void> MosaicRows::save() const {
@@ -222,13 +208,16 @@ void MosaicRows::start_taking_in(const Context& context, int layer, const Stored
   if (splits.size() > most_splits) splits.resize(most_splits);
   std::vector<int32_t> older;
   for (const ClusterTable::Wanted& wanted : splits) {
-    for (const auto& cluster : index_->layer(wanted.partition, layer).clusters) {
-      if (cluster->waits_for != wanted.id && !(cluster->id == wanted.id && cluster->loose))
-        continue;
-      for (const int32_t token : cluster->tokens) {
+    const MosaicIndex::Layer& clusters = index_->layer(wanted.partition, layer);
+    const SemanticCluster* loose = clusters.find(wanted.id);
+    if (loose == nullptr || !loose->loose) continue;
+    const auto bring = [&](const SemanticCluster& cluster) {
+      for (const int32_t token : cluster.tokens) {
         older.push_back(static_cast<int32_t>(rows.row_of(token)));
       }
-    }
+    };
+    bring(*loose);
+    for (const int32_t id : loose->waiting) bring(*clusters.find(id));
   }
   std::vector<int32_t> all = fresh.places, tokens;
   all.insert(all.end(), older.begin(), older.end());
@@ -312,35 +301,27 @@ void MosaicRows::update_table(const Context& context, int layer) const {
 std::vector<double> MosaicRows::ranks_of_partitions(const Context& context, int layer,
                                                     ConstTensorView question,
                                                     const ClusterList& list) const {
-  const std::vector<float> rows(list.rows.begin(), list.rows.end());
   const std::vector<double> of_clusters =
-      rank(context, layer, ClusterRank::mean, question, list, rows);
-  std::vector<double> ranks(index_->partitions().size()), all(ranks.size());
+      scores(context, layer, ClusterRank::mean, question, list, list.rows);
+  std::vector<double> ranks(index_->partitions().size());
   for (size_t i = 0; i < list.count(); ++i) {
-    if (rows[i] == 0) continue;
-    const auto partition = static_cast<size_t>(list.partitions[i]);
-    ranks[partition] += double{rows[i]} * of_clusters[i];
-    all[partition] += double{rows[i]};
+    if (list.rows[i] == 0) continue;
+    ranks[static_cast<size_t>(list.partitions[i])] += double(list.rows[i]) * of_clusters[i];
   }
-  for (size_t p = 0; p < ranks.size(); ++p) ranks[p] /= std::max(all[p], 1.0);
+  for (size_t p = 0; p < list.rows_of.size(); ++p) {
+    ranks[p] /= static_cast<double>(std::max<int64_t>(list.rows_of[p], 1));
+  }
   return ranks;
 }
 
-// Which visual clusters are searched: the best, until they hold as many rows as the search may see.
-std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstTensorView question,
-                                       const ClusterList& list, std::span<const float> rows) const {
+// The best visual clusters, until they hold as many rows as the search may see.
+std::vector<int32_t> MosaicRows::searched(const Context& context, int layer,
+                                          ConstTensorView question,
+                                          const UnreadRows& unread) const {
+  if (options_.search == 0) return {};
+  const std::vector<int64_t> held = unread.rows_by_partition();
+  if (std::accumulate(held.begin(), held.end(), int64_t{0}) <= options_.search) return {};
   const auto& partitions = index_->partitions();
-  if (options_.search == 0) return std::vector<bool>(partitions.size(), true);
-  std::vector<double> held(partitions.size());
-  double total = 0;
-  for (size_t i = 0; i < list.count(); ++i) {
-    if (rows[i] == 0) continue;
-    held[static_cast<size_t>(list.partitions[i])] += double{rows[i]};
-    total += double{rows[i]};
-  }
-  const bool everything = total <= static_cast<double>(options_.search);
-  std::vector<bool> chosen(partitions.size(), everything);
-  if (everything) return chosen;
   const bool asked = options_.visual == VisualMatch::embedding && !asked_.empty();
   std::vector<int32_t> order = asked ? asked_order_ : std::vector<int32_t>();
   if (order.size() != partitions.size()) {
@@ -353,7 +334,7 @@ std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstT
         ranks.push_back(frames.mean.size() == unit.size() ? frames.cosine(unit) : 0.0);
       }
     } else {
-      ranks = ranks_of_partitions(context, layer, question, list);
+      ranks = ranks_of_partitions(context, layer, question, unread.list());
     }
     order.resize(partitions.size());
     std::iota(order.begin(), order.end(), 0);
@@ -362,23 +343,21 @@ std::vector<bool> MosaicRows::searched(const Context& context, int layer, ConstT
     });
     if (asked) asked_order_ = order;  // the same for every layer
   }
-  double room = static_cast<double>(options_.search);
+  std::vector<int32_t> chosen(partitions.size());
+  int64_t room = options_.search;
   for (size_t i = 0; i < order.size() && room > 0; ++i) {
     const auto partition = static_cast<size_t>(order[i]);
-    chosen[partition] = true;
-    room -= held[partition];
+    chosen[partition] = 1;
+    if (partition < held.size()) room -= held[partition];
   }
   return chosen;
 }
 
-// By place; `rows` is 0 where a cluster is not searched.
-std::vector<double> MosaicRows::rank(const Context& context, int layer, ClusterRank by,
-                                     ConstTensorView question, const ClusterList& list,
-                                     std::span<const float> rows) const {
-  std::vector<float> logs = list.log_rows;
-  for (size_t i = 0; i < logs.size(); ++i) {
-    if (static_cast<int32_t>(rows[i]) != list.rows[i]) logs[i] = std::log(rows[i]);
-  }
+std::vector<double> MosaicRows::scores(const Context& context, int layer, ClusterRank by,
+                                       ConstTensorView question, const ClusterList& list,
+                                       std::span<const int32_t> rows) const {
+  std::vector<float> logs;
+  for (const int32_t count : rows) logs.push_back(std::log(static_cast<float>(count)));
   const bool softmax = by == ClusterRank::mass;
   if (table_) return table_->scores(context, layer, question, logs, softmax);
   const int64_t width = layout_.kv_heads * layout_.head_size;
@@ -389,6 +368,58 @@ std::vector<double> MosaicRows::rank(const Context& context, int layer, ClusterR
     std::copy(key.begin(), key.end(), keys.data<float>() + static_cast<int64_t>(i) * width);
   }
   return attention_mass(context, question, keys, layout_.kv_heads, logs, softmax);
+}
+
+std::vector<ReadCluster> MosaicRows::read_best_here(const Context& context, int layer,
+                                                    ConstTensorView question, UnreadRows& unread,
+                                                    int64_t room) const {
+  const ClusterList& list = unread.list();
+  const std::vector<int32_t> search = searched(context, layer, question, unread);
+  std::vector<int32_t> rows(list.count()), order;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (unread[i] == 0) continue;
+    if (!search.empty() && search[static_cast<size_t>(list.partitions[i])] == 0) continue;
+    rows[i] = unread[i];
+    order.push_back(static_cast<int32_t>(i));
+  }
+  const std::vector<double> found = scores(context, layer, options_.rank, question, list, rows);
+  const auto better = [&](int32_t a, int32_t b) {  // of equal ones the lower place
+    const double of_a = found[static_cast<size_t>(a)], of_b = found[static_cast<size_t>(b)];
+    return of_a > of_b || (of_a == of_b && a < b);
+  };
+  size_t given = 0;
+  return read_best(unread, room, [&] {  // most of a long list is never looked at
+    const auto first = order.begin() + static_cast<int64_t>(given);
+    const size_t more = std::min(order.size() - given, std::max<size_t>(256, 2 * given));
+    const auto past = first + static_cast<int64_t>(more);
+    if (past != order.end()) std::nth_element(first, past, order.end(), better);
+    std::sort(first, past, better);
+    given += more;
+    return std::span<const int32_t>(first, past);
+  });
+}
+
+// Every cluster has a row or more, so that as many as there is room for are enough, unless some
+// are too large for what is left.
+std::vector<ReadCluster> MosaicRows::read_best_there(const Context& context, int layer,
+                                                     ConstTensorView question, UnreadRows& unread,
+                                                     int64_t room) const {
+  const std::vector<int32_t> search = searched(context, layer, question, unread);
+  int64_t left = unread.clusters();
+  if (!search.empty()) {
+    const std::vector<int32_t> clusters = unread.clusters_by_partition();
+    left = std::inner_product(clusters.begin(), clusters.end(), search.begin(), int64_t{0});
+  }
+  ClusterTable::Ranking ranking =
+      table_->rank(context, layer, question, options_.rank == ClusterRank::mass, unread, search);
+  // At once, since stand-ins need what comes with it.
+  std::span<const int32_t> best = ranking.next(context, std::clamp<int64_t>(room, 1, left + 1));
+  return read_best(unread, room, [&] {
+    if (best.empty()) best = ranking.next(context, left);
+    best = best.first(std::min(best.size(), static_cast<size_t>(left)));
+    left -= std::ssize(best);
+    return std::exchange(best, {});
+  });
 }
 
 // The clusters that the question looks at most, of those that are searched, as far as they fit.
@@ -403,61 +434,23 @@ std::shared_ptr<MosaicRows::Held> MosaicRows::select(const Context& context, int
     held->clusters = list_clusters(*index_, layer);
   }
   const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
-
   const std::vector<int32_t> newest = newest_rows(rows, newest_read());
-  const int32_t recent = newest.empty() ? rows.first_token() : rows.ordinal(newest.front());
-  // At first rows of each cluster that are not read anyway.
-  std::vector<float>& left = held->left;
-  left.resize(list.count());
-  const auto older = [&](const SemanticCluster& cluster) {
-    return std::lower_bound(cluster.tokens.begin(), cluster.tokens.end(), recent) -
-           cluster.tokens.begin();
-  };
-  int64_t all = 0;
-  for (size_t i = 0; i < left.size(); ++i) {
-    const bool whole = list.rows[i] == 0 || list.newest[i] < recent;
-    left[i] = static_cast<float>(whole ? list.rows[i] : older(*list.clusters[i]));
-    all += left[i] > 0;
-  }
-  const std::vector<bool> search = searched(context, layer, question, list, left);
-  std::vector<float> seen = left;
-  for (size_t i = 0; i < seen.size(); ++i) {
-    if (seen[i] > 0 && !search[static_cast<size_t>(list.partitions[i])]) seen[i] = 0;
-  }
-  const std::vector<double> ranks = rank(context, layer, options_.rank, question, list, seen);
-  std::vector<Ranked> found;
-  found.reserve(seen.size());
-  for (size_t i = 0; i < seen.size(); ++i) {
-    if (seen[i] > 0) {
-      found.push_back({ranks[i], static_cast<int32_t>(i), static_cast<int32_t>(seen[i])});
-    }
-  }
-
+  UnreadRows& unread = held->unread.emplace(
+      list, newest.empty() ? UnreadRows::none_is_recent : rows.ordinal(newest.front()));
   const int64_t budget = options_.reading.rows - static_cast<int64_t>(newest.size());
-  held->standing = std::min(
-      {options_.representatives,
-       static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)), all});
-  int64_t room = budget - held->standing;
+  held->standing =
+      std::min({options_.representatives,
+                static_cast<int64_t>(options_.representative_share * static_cast<double>(budget)),
+                unread.clusters()});
+  const int64_t room = budget - held->standing;
   PlaceSet chosen(rows.total());
   for (const int32_t row : newest) chosen.add(row);
-  size_t sorted = 0;
-  for (size_t i = 0; i < found.size() && room > 0; ++i) {
-    if (i == sorted) {  // most of a long list is never looked at
-      const bool fits = std::any_of(found.begin() + static_cast<int64_t>(i), found.end(),
-                                    [&](const Ranked& any) { return any.rows <= room; });
-      if (!fits) break;
-      const size_t more = std::max<size_t>(256, 2 * sorted);
-      sorted = std::min(found.size(), sorted + more);
-      best_first(found, i, sorted - i);
-    }
-    const auto place = static_cast<size_t>(found[i].place);
-    const int64_t count = found[i].rows;
-    if (count > room) continue;
+  for (const ReadCluster& read : table_ ? read_best_there(context, layer, question, unread, room)
+                                        : read_best_here(context, layer, question, unread, room)) {
+    const auto place = static_cast<size_t>(read.place);
     const SemanticCluster& cluster = *list.clusters[place];
-    room -= count;
-    left[place] = 0;
-    for (int64_t k = 0; k < count; ++k) {
-      chosen.add(rows.row_of(cluster.tokens[static_cast<size_t>(k)]));
+    for (size_t k = 0; k < static_cast<size_t>(read.rows); ++k) {
+      chosen.add(rows.row_of(cluster.tokens[k]));
     }
     if (cluster.loose) held->loose.push_back({list.partitions[place], cluster.id});
   }
@@ -485,8 +478,7 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   const std::shared_ptr<Held> held = select(context, layer, rows, question_);
   FrameRows out{held->rows};
   out.stand_ins = [this, &context, layer, held] {
-    const ClusterList& list = table_ ? table_->list(layer) : held->clusters;
-    return stand_for(context, layer, list, held->left, held->standing);
+    return stand_for(context, layer, *held->unread, held->standing);
   };
   if (table_) {
     for (const ClusterTable::Wanted& wanted : held->loose) table_->want_split(layer, wanted);
@@ -500,96 +492,41 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   return out;
 }
 
-// One row for each cluster that is left; where these are too many, for each visual cluster, and
-// where those are too many, for the largest of them. It stands in the middle of what it stands for:
-// at the middle row of a cluster, or of the cluster in the middle.
-StandIns MosaicRows::stand_for(const Context& context, int layer, const ClusterList& list,
-                               std::span<const float> rows, int64_t most) {
-  StandIns out;
-  struct StandIn {
-    int32_t token = 0;
-    double rows = 0;
-    size_t begin = 0, end = 0;  // of `places`
-  };
-  std::vector<int32_t> places;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] > 0) places.push_back(static_cast<int32_t>(i));
-  }
-  const auto at = [&](const auto& values, int32_t place) {
-    return values[static_cast<size_t>(place)];
-  };
-  const bool joined = std::ssize(places) > most;
-  if (joined) {  // by partition, each in the order of places
-    std::vector<size_t> next(index_->partitions().size() + 1);
-    for (const int32_t place : places) ++next[static_cast<size_t>(at(list.partitions, place)) + 1];
-    std::partial_sum(next.begin(), next.end(), next.begin());
-    std::vector<int32_t> by_partition(places.size());
-    for (const int32_t place : places) {
-      by_partition[next[static_cast<size_t>(at(list.partitions, place))]++] = place;
-    }
-    places = std::move(by_partition);
-  }
-  std::vector<StandIn> all;
-  for (size_t begin = 0, end = 0; begin < places.size(); begin = end) {
-    StandIn standing{.begin = begin};
-    do {
-      standing.rows += double{at(rows, places[end++])};
-    } while (joined && end < places.size() &&
-             at(list.partitions, places[end]) == at(list.partitions, places[begin]));
-    standing.end = end;
-    std::vector<int32_t> middles;
-    for (size_t i = begin; i < end; ++i) {
-      const auto place = static_cast<size_t>(places[i]);
-      const auto left = static_cast<int32_t>(rows[place]);  // some may be read as recent ones
-      middles.push_back(left == list.rows[place]
-                            ? list.middles[place]
-                            : list.clusters[place]->tokens[static_cast<size_t>(left) / 2]);
-    }
-    const auto middle = middles.begin() + std::ssize(middles) / 2;
-    std::nth_element(middles.begin(), middle, middles.end());
-    standing.token = *middle;
-    all.push_back(standing);
-  }
-  if (std::ssize(all) > most) {
-    std::stable_sort(all.begin(), all.end(),
-                     [](const StandIn& a, const StandIn& b) { return a.rows > b.rows; });
-    all.resize(static_cast<size_t>(std::max<int64_t>(0, most)));
-  }
-  std::sort(all.begin(), all.end(),
-            [](const StandIn& a, const StandIn& b) { return a.token < b.token; });
-  ClusterTable::Groups groups;
-  for (const StandIn& standing : all) {
-    out.tokens.push_back(standing.token);
-    out.weights.push_back(static_cast<float>(standing.rows));
-    for (size_t i = standing.begin; i < standing.end; ++i) {
-      groups.places.push_back(places[i]);
-      groups.weights.push_back(at(rows, places[i]));
-    }
-    groups.begins.push_back(static_cast<int32_t>(groups.places.size()));
-  }
-  if (all.empty()) return out;
+StandIns MosaicRows::stand_for(const Context& context, int layer, const UnreadRows& unread,
+                               int64_t most) {
+  std::optional<OwnClusterOrder> own;
+  if (!table_ && unread.clusters() > most) own.emplace(unread.list());
+  const ClusterOrder order = table_ ? table_->order(layer) : own ? own->view() : ClusterOrder();
+  const StandInPlan plan = plan_stand_ins(unread, order, most);
+  StandIns out{plan.tokens, {}, {}, plan.weights};
+  const ClusterGroups& groups = plan.groups;
+  if (groups.count() == 0) return out;
   if (table_) {
-    std::tie(out.keys, out.values) = table_->means(context, layer, groups);
+    std::tie(out.keys, out.values) = table_->means(context, layer, groups, unread);
     return out;
   }
-  const Shape shape{std::ssize(all), layout_.kv_heads, layout_.head_size};
+  const std::span<const int32_t> places = groups.ordered ? order.places : groups.places;
+  const Shape shape{static_cast<int64_t>(groups.count()), layout_.kv_heads, layout_.head_size};
   out.keys = Tensor(DType::f32, shape);
   out.values = Tensor(DType::f32, shape);
   const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
-  for (size_t g = 0; g < all.size(); ++g) {
+  for (size_t g = 0; g < groups.count(); ++g) {
     std::vector<double> key(width), value(width);
-    for (auto i = static_cast<size_t>(groups.begins[g]);
-         i < static_cast<size_t>(groups.begins[g + 1]); ++i) {
-      const SemanticCluster& cluster = *at(list.clusters, groups.places[i]);
+    for (auto i = static_cast<size_t>(groups.begins[g]); i < static_cast<size_t>(groups.ends[g]);
+         ++i) {
+      const auto place = static_cast<size_t>(places[i]);
+      if (unread[place] == 0) continue;
+      const SemanticCluster& cluster = *unread.list().clusters[place];
       const std::vector<float> mean = cluster.key();
       for (size_t k = 0; k < width; ++k) {
-        key[k] += double{groups.weights[i]} * double{mean[k]};
-        value[k] += double{groups.weights[i]} * double{cluster.value[k]};
+        key[k] += double(unread[place]) * double{mean[k]};
+        value[k] += double(unread[place]) * double{cluster.value[k]};
       }
     }
+    const double rows = double{plan.weights[g]};
     for (size_t k = 0; k < width; ++k) {
-      out.keys.data<float>()[g * width + k] = static_cast<float>(key[k] / all[g].rows);
-      out.values.data<float>()[g * width + k] = static_cast<float>(value[k] / all[g].rows);
+      out.keys.data<float>()[g * width + k] = static_cast<float>(key[k] / rows);
+      out.values.data<float>()[g * width + k] = static_cast<float>(value[k] / rows);
     }
   }
   return out;

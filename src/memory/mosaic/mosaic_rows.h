@@ -7,10 +7,12 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "memory/mosaic/arriving_rows.h"
+#include "memory/mosaic/cluster_choice.h"
 #include "memory/mosaic/cluster_list.h"
 #include "memory/mosaic/cluster_table.h"
 #include "memory/mosaic/mosaic_index.h"
@@ -85,24 +87,31 @@ class MosaicRows final : public RowChooser {
   // Questions are queries as they were before they were turned, f32 [tokens, heads, head size].
   std::vector<double> ranks_of_partitions(const Context& context, int layer,
                                           ConstTensorView question, const ClusterList& list) const;
-  std::vector<bool> searched(const Context& context, int layer, ConstTensorView question,
-                             const ClusterList& list, std::span<const float> rows) const;
-  std::vector<double> rank(const Context& context, int layer, ClusterRank by,
-                           ConstTensorView question, const ClusterList& list,
-                           std::span<const float> rows) const;
+  // By partition, 0 where clusters are not searched; empty: all are.
+  std::vector<int32_t> searched(const Context& context, int layer, ConstTensorView question,
+                                const UnreadRows& unread) const;
+  // By place; `rows` is 0 where a cluster is not searched.
+  std::vector<double> scores(const Context& context, int layer, ClusterRank by,
+                             ConstTensorView question, const ClusterList& list,
+                             std::span<const int32_t> rows) const;
   // What is needed of a layer's clusters until rows that stand for others have been added up.
   struct Held {
     std::unique_lock<std::mutex> lock;  // of the table
     ClusterList clusters;               // where there is no table
-    std::vector<float> left;            // rows of each cluster that nobody reads
-    std::vector<int32_t> rows;          // that are read, increasing
+    std::optional<UnreadRows> unread;
+    std::vector<int32_t> rows;  // that are read, increasing
     std::vector<ClusterTable::Wanted> loose;
     int64_t standing = 0;  // rows that stand for others, at most
   };
   std::shared_ptr<Held> select(const Context& context, int layer, const StoredRows& rows,
                                ConstTensorView question) const;
-  StandIns stand_for(const Context& context, int layer, const ClusterList& list,
-                     std::span<const float> rows, int64_t most);
+  std::vector<ReadCluster> read_best_here(const Context& context, int layer,
+                                          ConstTensorView question, UnreadRows& unread,
+                                          int64_t room) const;
+  std::vector<ReadCluster> read_best_there(const Context& context, int layer,
+                                           ConstTensorView question, UnreadRows& unread,
+                                           int64_t room) const;
+  StandIns stand_for(const Context& context, int layer, const UnreadRows& unread, int64_t most);
 
   MosaicOptions options_;
   RowLayout layout_;

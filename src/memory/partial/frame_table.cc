@@ -106,7 +106,14 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
   bool one_time = false;               // … which stands at one time from its beginning to there
   for (size_t i = tokens.size(); i-- > 0;) {
     const int32_t token = tokens[i];
-    while (at > 0 && all[at - 1].end > token) --at;
+    // The frame before, most of the time; else it may be thousands of frames back.
+    if (at > 0 && all[at - 1].end > token) --at;
+    if (at > 0 && all[at - 1].end > token) {
+      const auto first = all.begin(), last = first + static_cast<int64_t>(at);
+      at = static_cast<size_t>(
+          std::partition_point(first, last, [&](const Frame& any) { return any.end <= token; }) -
+          first);
+    }
     const bool visual = at < all.size() && all[at].begin <= token;
     const int32_t its_run = visual ? all[at].run : -1;
     if (its_run >= 0 && its_run == run) {

@@ -15,12 +15,20 @@ constexpr int64_t most_tokens = 64;
 // Queries of one head that a thread adds up. Sums do not depend on the number of threads.
 constexpr int64_t pairs_together = 8;
 
-std::vector<double> mass_there(const Context& context, ConstTensorView queries,
-                               ConstTensorView keys, int64_t kv_heads,
-                               std::span<const float> log_weights, bool softmax) {
+void check(ConstTensorView queries, ConstTensorView keys, int64_t kv_heads, int64_t weights) {
+  if (queries.size(1) % kv_heads == 0 && keys.size(1) == kv_heads * queries.size(2) &&
+      weights == keys.size(0)) {
+    return;
+  }
+  throw Error(ErrorKind::internal, "attention mass: queries, keys and weights do not fit");
+}
+
+}  // namespace
+
+Tensor attention_mass_there(const Context& context, ConstTensorView queries, ConstTensorView keys,
+                            int64_t kv_heads, ConstTensorView log_weights, bool softmax) {
+  check(queries, keys, kv_heads, log_weights.size(0));
   const int64_t count = keys.size(0), size = queries.size(2), share = queries.size(1) / kv_heads;
-  Tensor logs(DType::f32, {count}, context.device);
-  copy_async(context, logs.view().raw(), log_weights.data(), log_weights.size_bytes());
   Tensor mass = Tensor::zeros(DType::f32, {count}, context.device);
   const float scale = softmax ? 1 / std::sqrt(static_cast<float>(size)) : 1.0f;
   for (int64_t first = 0; first < queries.size(0); first += most_tokens) {
@@ -32,29 +40,27 @@ std::vector<double> mass_there(const Context& context, ConstTensorView queries,
       matmul(context, arranged.view()[head], keys.columns(head * size, size),
              scores.view().rows(head * rows, rows));
     }
-    cuda::add_attention_mass(context, scores.view(), logs.view(), softmax, mass.view());
+    cuda::add_attention_mass(context, scores.view(), log_weights, softmax, mass.view());
   }
-  std::vector<float> out(static_cast<size_t>(count));
-  synchronize(context);
-  copy_bytes(out.data(), Device::cpu(), mass.view().raw(), context.device,
-             out.size() * sizeof(float));
-  return {out.begin(), out.end()};
+  return mass;
 }
-
-}  // namespace
 
 std::vector<double> attention_mass(const Context& context, ConstTensorView queries,
                                    ConstTensorView keys, int64_t kv_heads,
                                    std::span<const float> log_weights, bool softmax) {
   const int64_t tokens = queries.size(0), heads = queries.size(1), size = queries.size(2);
   const int64_t count = keys.size(0);
-  if (heads % kv_heads != 0 || keys.size(1) != kv_heads * size ||
-      std::ssize(log_weights) != count) {
-    throw Error(ErrorKind::internal, "attention mass: queries, keys and weights do not fit");
-  }
+  check(queries, keys, kv_heads, std::ssize(log_weights));
   if (count == 0) return {};
   if (!context.device.is_cpu()) {
-    return mass_there(context, queries, keys, kv_heads, log_weights, softmax);
+    Tensor logs(DType::f32, {count}, context.device);
+    copy_async(context, logs.view().raw(), log_weights.data(), log_weights.size_bytes());
+    const Tensor mass = attention_mass_there(context, queries, keys, kv_heads, logs, softmax);
+    std::vector<float> out(static_cast<size_t>(count));
+    synchronize(context);
+    copy_bytes(out.data(), Device::cpu(), mass.view().raw(), context.device,
+               out.size() * sizeof(float));
+    return {out.begin(), out.end()};
   }
   const auto rows = static_cast<size_t>(count);
   const float scale = softmax ? 1 / std::sqrt(static_cast<float>(size)) : 1.0f;

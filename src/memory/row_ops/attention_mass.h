@@ -19,6 +19,11 @@ std::vector<double> attention_mass(const Context& context, ConstTensorView queri
                                    ConstTensorView keys, int64_t kv_heads,
                                    std::span<const float> log_weights, bool softmax = true);
 
+// The same on a GPU for what goes on there: log weights f32 [rows] lie on it, and so does what
+// comes back, f32 [rows]. Only starts the work.
+Tensor attention_mass_there(const Context& context, ConstTensorView queries, ConstTensorView keys,
+                            int64_t kv_heads, ConstTensorView log_weights, bool softmax = true);
+
 namespace cuda {
 // out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size]
 void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out);
