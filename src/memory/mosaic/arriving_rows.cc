@@ -34,7 +34,8 @@ void ArrivingRows::start(const Context& context, int layer, std::vector<int32_t>
   target.width = static_cast<size_t>(keys.elements()) / std::max<size_t>(1, copy.tokens.size());
   const auto bring = [&](PinnedBuffer& to, const Tensor& from) {
     const auto bytes = static_cast<size_t>(from.bytes());
-    if (to.size() < bytes) to = PinnedBuffer(bytes);
+    // Groups bring older rows along now and then; pinned memory is slow to make.
+    if (to.size() < bytes) to = PinnedBuffer(bytes + bytes / 2);
     copy_async(context, to.data(), from.view().raw(), bytes);
   };
   bring(copy.keys, keys);

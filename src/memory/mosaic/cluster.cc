@@ -1,31 +1,17 @@
 #include "memory/mosaic/cluster.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+
+#include "memory/mosaic/vectors.h"
 
 namespace kinora {
 namespace {
 
 constexpr int most_rounds = 10;
 
-// Σ term(i) over [0, count). Eight sums side by side, which compilers put into vectors.
-template <typename Number, class Term>
-Number sum_over(size_t count, const Term& term) {
-  std::array<Number, 8> sums{};
-  size_t i = 0;
-  for (; i + sums.size() <= count; i += sums.size()) {
-    for (size_t k = 0; k < sums.size(); ++k) sums[k] += term(i + k);
-  }
-  Number sum = 0;
-  for (const Number part : sums) sum += part;
-  for (; i < count; ++i) sum += term(i);
-  return sum;
-}
-
 double dot(std::span<const float> a, std::span<const float> b) {
-  const float *x = a.data(), *y = b.data();
-  return double{sum_over<float>(a.size(), [=](size_t i) { return x[i] * y[i]; })};
+  return double{kinora::dot(a.data(), b.data(), a.size())};
 }
 
 }  // namespace
@@ -34,26 +20,19 @@ void Cohesion::add(std::span<const float> point) {
   if (mean.empty()) mean.assign(point.size(), 0.0f);
   const auto total = static_cast<double>(count + 1);
   const double share = 1 / total;
-  const float* x = point.data();
-  float* m = mean.data();
-  const double spread = sum_over<double>(point.size(), [=](size_t i) {
-    const double before = double{x[i]} - double{m[i]};
-    const double moved = double{m[i]} + before * share;
-    m[i] = static_cast<float>(moved);
-    return before * (double{x[i]} - moved);
-  });
+  const MovedMean moved =
+      move_mean(mean.data(), point.data(), static_cast<float>(share), point.size());
+  // (x − μ) · (x − μ') = (1 − share) |x − μ|²
+  const double spread = (1 - share) * double{moved.distance};
   variance = (static_cast<double>(count) * variance + spread) / total;
+  length = std::sqrt(double{moved.squares});
   ++count;
-  measure();
 }
 
 double Cohesion::variance_with(std::span<const float> point) const {
   // (x − μ) · (x − μ') = n / (n + 1) |x − μ|²
-  const float *x = point.data(), *m = mean.data();
-  const double distance = sum_over<double>(point.size(), [=](size_t i) {
-    const double apart = double{x[i]} - (m == nullptr ? 0.0 : double{m[i]});
-    return apart * apart;
-  });
+  if (count == 0) return 0;
+  const double distance = double{squared_distance(point.data(), mean.data(), point.size())};
   const auto n = static_cast<double>(count);
   return (n * variance + n / (n + 1) * distance) / (n + 1);
 }
@@ -71,10 +50,16 @@ double LoosenessRule::threshold(int64_t count, double variance_of_all) const {
 }
 
 double make_unit(std::span<float> vector) {
-  const float* numbers = vector.data();
-  const double length = std::sqrt(sum_over<double>(
-      vector.size(), [=](size_t i) { return double{numbers[i]} * double{numbers[i]}; }));
-  if (length > 0) {
+  double squares = double{kinora::dot(vector.data(), vector.data(), vector.size())};
+  if (!(squares > 1e-30 && squares < 1e30)) {  // too far from one for an f32 sum
+    squares = 0;
+    for (const float x : vector) squares += double{x} * double{x};
+  }
+  const double length = std::sqrt(squares);
+  if (!(length > 0)) return length;
+  if (length > 1e-30 && length < 1e30) {
+    multiply(vector.data(), static_cast<float>(1 / length), vector.size());
+  } else {
     for (float& x : vector) x = static_cast<float>(double{x} / length);
   }
   return length;

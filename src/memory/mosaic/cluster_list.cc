@@ -10,6 +10,8 @@ void ClusterList::put(size_t place, int32_t partition,
                       std::shared_ptr<const SemanticCluster> cluster) {
   if (place == count()) {
     partitions.emplace_back();
+    ids.emplace_back();
+    stamps.emplace_back();
     rows.emplace_back();
     middles.emplace_back();
     newest.emplace_back();
@@ -22,6 +24,8 @@ void ClusterList::put(size_t place, int32_t partition,
     rows_of.resize(owner + 1);
   }
   partitions[place] = partition;
+  ids[place] = cluster->id;
+  stamps[place] = cluster->stamp;
   rows[place] = static_cast<int32_t>(cluster->rows());
   middles[place] = cluster->tokens[cluster->tokens.size() / 2];
   newest[place] = cluster->tokens.back();

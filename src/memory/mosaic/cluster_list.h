@@ -13,7 +13,8 @@ namespace kinora {
 
 struct ClusterList {
   // By place.
-  std::vector<int32_t> partitions;
+  std::vector<int32_t> partitions, ids;
+  std::vector<uint64_t> stamps;
   std::vector<int32_t> rows;     // 0: the place is free
   std::vector<int32_t> middles;  // tokens of the middle rows
   std::vector<int32_t> newest;   // tokens of the newest rows
@@ -24,10 +25,16 @@ struct ClusterList {
   int64_t clusters_in_all = 0;
 
   size_t count() const { return rows.size(); }
-  // Puts a cluster at a place, which may be one behind the last.
+  // Puts a cluster at a place, which may be one behind the last. The list may be all that keeps it,
+  // or only look at it (looked_at).
   void put(size_t place, int32_t partition, std::shared_ptr<const SemanticCluster> cluster);
   void clear(size_t place);
 };
+
+// A pointer that does not keep a cluster, so that its index changes it in place.
+inline std::shared_ptr<const SemanticCluster> looked_at(const SemanticCluster& cluster) {
+  return {std::shared_ptr<void>(), &cluster};
+}
 
 // One after another, partition by partition.
 ClusterList list_clusters(const MosaicIndex& index, int layer);

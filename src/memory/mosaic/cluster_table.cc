@@ -73,22 +73,22 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
     places.resize(std::max(places.size(), static_cast<size_t>(now.next_id)), -1);
     for (const int32_t id : ids) {
       int32_t& place = places[static_cast<size_t>(id)];
-      if (now.find(id) == nullptr) {
+      const SemanticCluster* cluster = now.find(id);
+      if (cluster == nullptr) {
         if (place < 0) continue;
         table.list.clear(static_cast<size_t>(place));
         table.changed.push_back(place);
         table.free.push_back(std::exchange(place, -1));
         continue;
       }
-      const auto& cluster = now.clusters[static_cast<size_t>(now.places[static_cast<size_t>(id)])];
-      if (place >= 0 && table.list.clusters[static_cast<size_t>(place)] == cluster) continue;
+      if (place >= 0 && table.list.stamps[static_cast<size_t>(place)] == cluster->stamp) continue;
       if (place < 0 && table.free.empty()) {
         place = static_cast<int32_t>(table.list.count());
       } else if (place < 0) {
         place = table.free.back();
         table.free.pop_back();
       }
-      table.list.put(static_cast<size_t>(place), partition, cluster);
+      table.list.put(static_cast<size_t>(place), partition, looked_at(*cluster));
       table.changed.push_back(place);
     }
     table.known[p] = now.stamp;
@@ -98,6 +98,7 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
   table.changed.erase(std::unique(table.changed.begin(), table.changed.end()), table.changed.end());
   if (table.changed.empty() || table.changed.size() > most_staged) return;
   if (table.read) table.read->wait();  // what it reads is about to change
+  table.old.clear();
   const size_t bytes = staged_bytes(table.changed.size());
   if (table.staged.size() < bytes) table.staged = PinnedBuffer(bytes + bytes / 2);
   stage(table, table.changed, table.staged.data(), nullptr);
@@ -136,7 +137,7 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
       const auto place = static_cast<size_t>(changed[i]);
       float* const means = rows + i * row;
       places[i] = changed[i];
-      takers[i] = -1;
+      takers[i] = 0;
       counts[i] = table.list.rows[place];
       partitions[i] = table.list.partitions[place];
       middles[i] = table.list.middles[place];
@@ -146,7 +147,7 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
         continue;
       }
       const SemanticCluster& cluster = *table.list.clusters[place];
-      if (cluster.takes_rows(most_rows_)) takers[i] = table.list.partitions[place];
+      if (cluster.takes_rows(most_rows_)) takers[i] = table.list.partitions[place] + 1;
       const auto length = static_cast<float>(cluster.length);
       lengths[i] = static_cast<float>(cluster.keys.length) * length;
       for (size_t k = 0; k < row / 2; ++k) means[k] = cluster.keys.mean[k] * length;
@@ -179,6 +180,7 @@ void ClusterTable::upload_many(const Context& context, Layer& table) {
     done.record(context);
   }
   synchronize(context);  // others may use the buffer now
+  table.old.clear();
 }
 
 void ClusterTable::put(const Context& context, Layer& table, const cuda::StagedClusters& staged) {
@@ -192,28 +194,20 @@ void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
   const int64_t before = layer.keys.defined() ? layer.keys.size(0) : 0;
   if (places <= before) return;
   const int64_t capacity = rounded(std::max(places, before + before / 4));
-  const auto larger = [&](Tensor& tensor, Tensor more) {
-    if (before > 0) {
-      copy_async(context, more.view().raw(), tensor.view().raw(),
-                 static_cast<size_t>(tensor.bytes()));
-    }
+  // What was there goes when the GPU has copied it: `pack` waits for that before the next time.
+  const auto larger = [&](Tensor& tensor, DType type, const Shape& shape) {
+    Tensor more(type, shape, device_);
+    const size_t kept = before > 0 ? static_cast<size_t>(tensor.bytes()) : 0;
+    if (kept > 0) copy_async(context, more.view().raw(), tensor.view().raw(), kept);
+    clear_async(context, more.view().raw() + kept, static_cast<size_t>(more.bytes()) - kept);
     std::swap(tensor, more);
-    return more;
+    if (kept > 0) layer.old.push_back(std::move(more));
   };
-  const auto zeros = [&](DType type, const Shape& shape) {
-    return Tensor::zeros(type, shape, device_);
-  };
-  // Where there is no cluster yet, none takes rows.
-  const std::vector<int32_t> none(static_cast<size_t>(capacity), -1);
-  const auto numbers = [&] { return zeros(DType::i32, {capacity}); };
-  const std::array<Tensor, 7> old{larger(layer.keys, zeros(dtype_, {capacity, width()})),
-                                  larger(layer.values, zeros(dtype_, {capacity, width()})),
-                                  larger(layer.takers, placed(context, none)),
-                                  larger(layer.lengths, zeros(DType::f32, {capacity})),
-                                  larger(layer.rows, numbers()),
-                                  larger(layer.partitions, numbers()),
-                                  larger(layer.middles, numbers())};
-  if (before > 0) synchronize(context);  // before the old ones go
+  for (Tensor* rows : {&layer.keys, &layer.values}) larger(*rows, dtype_, {capacity, width()});
+  larger(layer.lengths, DType::f32, {capacity});
+  for (Tensor* numbers : {&layer.takers, &layer.rows, &layer.partitions, &layer.middles}) {
+    larger(*numbers, DType::i32, {capacity});
+  }
 }
 
 int64_t ClusterTable::places_of(const Layer& layer) {

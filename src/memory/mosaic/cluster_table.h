@@ -93,6 +93,7 @@ class ClusterTable {
     Tensor order;             // i32 [2, places]: places by partition and time, and positions …
     PinnedBuffer order_here;  // … and the same on the host
     int64_t ordered = 0;      // places of them
+    std::vector<Tensor> old;  // what larger ones are being copied from
     std::vector<Wanted> wanted;
   };
 
@@ -145,7 +146,7 @@ namespace cuda {
 // The table of a layer.
 struct ClusterRows {
   TensorView keys, values;  // [capacity, width]
-  TensorView takers;        // i32 [capacity]: the partition of clusters that take rows; else −1
+  TensorView takers;        // i32 [capacity]: partition + 1 of clusters that take rows; else 0
   TensorView lengths;       // f32 [capacity]: of the keys
   TensorView rows, partitions, middles;  // i32 [capacity]: see ClusterEntries
 };

@@ -73,7 +73,7 @@ __global__ void nearest_cluster(const float* products, const int32_t* partitions
   const int32_t partition = partitions[blockIdx.x];
   Nearest mine;
   for (int64_t i = threadIdx.x; i < clusters; i += blockDim.x) {
-    if (takers[i] != partition) continue;
+    if (takers[i] != partition + 1) continue;
     mine.meet(lengths[i] > 0 ? row[i] / lengths[i] : 0.0f, static_cast<int32_t>(first + i));
   }
   mine = block_nearest(mine);

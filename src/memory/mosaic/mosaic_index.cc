@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "memory/mosaic/vectors.h"
+
 namespace kinora {
 namespace {
 
@@ -21,14 +23,11 @@ UnitKey::UnitKey(std::span<const float> key)
     : direction(key.begin(), key.end()), length(make_unit(direction)) {}
 
 void SemanticCluster::add(const MosaicRow& row, const UnitKey& key) {
-  const auto before = static_cast<double>(keys.count), total = before + 1, share = 1 / total;
+  const auto before = static_cast<double>(keys.count), total = before + 1;
   keys.add(key.direction);
   length = (before * length + key.length) / total;
   if (value.empty()) value.assign(row.value.size(), 0.0f);
-  for (size_t i = 0; i < value.size(); ++i) {
-    value[i] =
-        static_cast<float>(double{value[i]} + (double{row.value[i]} - double{value[i]}) * share);
-  }
+  move_mean(value.data(), row.value.data(), static_cast<float>(1 / total), value.size());
   tokens.push_back(row.token);
 }
 
@@ -69,21 +68,33 @@ void MosaicIndex::Layer::forget_old_changes() {
   changes_.erase(changes_.begin(), kept);
 }
 
-void MosaicIndex::Layer::put(size_t place, std::shared_ptr<const SemanticCluster> cluster) {
-  change(cluster->id);
+SemanticCluster& MosaicIndex::Layer::own(size_t place) {
+  std::shared_ptr<const SemanticCluster>& shared = clusters[place];
+  if (shared.use_count() > 1) shared = std::make_shared<SemanticCluster>(*shared);
+  // Others may have had it until now: what they read comes before what is written next.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  auto& out = const_cast<SemanticCluster&>(*shared);  // never made as a constant
+  out.stamp = stamp;
+  changes_.push_back({stamp, out.id});
+  return out;
+}
+
+void MosaicIndex::Layer::put(size_t place, std::shared_ptr<SemanticCluster> cluster) {
+  cluster->stamp = stamp;
+  changes_.push_back({stamp, cluster->id});
   clusters[place] = std::move(cluster);
 }
 
-void MosaicIndex::Layer::add(std::shared_ptr<const SemanticCluster> cluster) {
-  change(cluster->id);
+void MosaicIndex::Layer::add(std::shared_ptr<SemanticCluster> cluster) {
   ++next_id;
   places.push_back(static_cast<int32_t>(clusters.size()));
-  clusters.push_back(std::move(cluster));
+  clusters.emplace_back();
+  put(clusters.size() - 1, std::move(cluster));
 }
 
 // The last one takes its place.
 void MosaicIndex::Layer::remove(int32_t id) {
-  change(id);
+  changes_.push_back({stamp, id});
   const int32_t place = std::exchange(places[static_cast<size_t>(id)], -1);
   if (const int32_t last = clusters.back()->id; last != id) {
     clusters[static_cast<size_t>(place)] = std::move(clusters.back());
@@ -284,9 +295,7 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
       std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
   const bool too_many = index.clusters * rules_.mean_rows > index.all_keys.count;
   if (too_many || cluster.keys.variance_with(key.direction) <= limit) {
-    auto changed = std::make_shared<SemanticCluster>(cluster);
-    changed->add(row, key);
-    layer.put(place, std::move(changed));
+    layer.own(place).add(row, key);
     return id;
   }
   const bool at_hand = rules_.resident == 0 || newest - cluster.tokens.front() < rules_.resident;
@@ -296,10 +305,9 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
     const bool stayed = std::binary_search(first.begin(), first.end(), row.token);
     return stayed ? id : layer.next_id - 1;
   }
-  auto marked = std::make_shared<SemanticCluster>(cluster);
-  marked->loose = true;
-  marked->waiting.push_back(layer.next_id);
-  layer.put(place, std::move(marked));
+  SemanticCluster& marked = layer.own(place);
+  marked.loose = true;
+  marked.waiting.push_back(layer.next_id);
   return begin_cluster(index, layer, row, key, id);
 }
 

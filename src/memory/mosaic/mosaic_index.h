@@ -64,6 +64,7 @@ struct SemanticCluster {
   std::vector<float> value;      // mean
   std::vector<int32_t> tokens;   // of its rows, increasing
   int32_t id = 0;                // in its partition and layer
+  uint64_t stamp = 0;            // changes whenever anything else here does
   int32_t waits_for = -1;        // a single row that belongs to this loose cluster
   bool loose = false;            // to be split when it is next fetched
   std::vector<int32_t> waiting;  // ids of single rows that wait for that
@@ -109,9 +110,10 @@ class MosaicIndex {
     uint64_t changes_after_ = 0;   // … behind this one
 
     void forget_old_changes();
-    void change(int32_t id) { changes_.push_back({stamp, id}); }
-    void put(size_t place, std::shared_ptr<const SemanticCluster> cluster);
-    void add(std::shared_ptr<const SemanticCluster> cluster);  // with the next id
+    // One that nobody else has, to be changed at once: a copy, unless it is that already.
+    SemanticCluster& own(size_t place);
+    void put(size_t place, std::shared_ptr<SemanticCluster> cluster);
+    void add(std::shared_ptr<SemanticCluster> cluster);  // with the next id
     void remove(int32_t id);
   };
   struct Partition {

@@ -112,6 +112,7 @@ void MosaicIndex::unpack_layer(int layer, ByteReader& in, int64_t tokens, size_t
     std::vector<std::shared_ptr<SemanticCluster>> made;
     for (uint64_t c = 0; c < clusters; ++c) {
       made.push_back(std::make_shared<SemanticCluster>(get_cluster(in, index.known, width)));
+      made.back()->stamp = index.stamp;
       const int32_t id = made.back()->id;
       if (id < 0 || id >= rows->next_id || rows->places[static_cast<size_t>(id)] >= 0) {
         in.refuse("holds a cluster twice");

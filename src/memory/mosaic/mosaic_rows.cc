@@ -258,7 +258,7 @@ void add_arrived(MosaicIndex& index, int layer, const ArrivingRows::Arrived& arr
       const auto place = static_cast<size_t>(found);
       if (found >= 0 && place < list.count() && list.rows[place] > 0 &&
           list.partitions[place] == partition) {
-        one.cluster = list.clusters[place]->id;
+        one.cluster = list.ids[place];
       }
       if (earlier >= 0) one.earlier = place_in_run[static_cast<size_t>(earlier)];
       near.push_back(one);

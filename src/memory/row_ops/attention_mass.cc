@@ -29,7 +29,8 @@ Tensor attention_mass_there(const Context& context, ConstTensorView queries, Con
                             int64_t kv_heads, ConstTensorView log_weights, bool softmax) {
   check(queries, keys, kv_heads, log_weights.size(0));
   const int64_t count = keys.size(0), size = queries.size(2), share = queries.size(1) / kv_heads;
-  Tensor mass = Tensor::zeros(DType::f32, {count}, context.device);
+  Tensor mass(DType::f32, {count}, context.device);
+  clear_async(context, mass.view().raw(), static_cast<size_t>(mass.bytes()));
   const float scale = softmax ? 1 / std::sqrt(static_cast<float>(size)) : 1.0f;
   for (int64_t first = 0; first < queries.size(0); first += most_tokens) {
     const int64_t tokens = std::min(most_tokens, queries.size(0) - first), rows = tokens * share;
