@@ -128,6 +128,7 @@ std::span<const Position> FlatMemory::begin(const Context& context, const Memory
     const bool alone = device_.is_cpu() || tiers_.host > 0;
     alone ? put_some_away(0, layout_.layers)
           : context.threads->parallel_for(layout_.layers, 1, put_some_away);
+    if (!alone) make_room_ahead();
   }
   if (tokens_.size() + count > size_t{std::numeric_limits<int32_t>::max()}) {
     throw Error(ErrorKind::resource, "a session holds at most 2^31 - 1 tokens");

@@ -83,6 +83,13 @@ class FlatMemory final : public Memory {
   struct HostRows {
     Growable keys, values;
     int64_t rows = 0;
+    int64_t next = 0;                  // rows that will probably come next …
+    std::shared_future<void> growing;  // … for which memory is being made, which takes long
+
+    ~HostRows() { wait(); }
+    void wait() const {
+      if (growing.valid()) growing.wait();
+    }
   };
   // Rows that lie together: made here, moved to the host, or read from a file. The last two never
   // change.
@@ -160,6 +167,7 @@ class FlatMemory final : public Memory {
   // flat_memory_old_rows.cc
   void put_away(Layer& layer, bool frames);
   void leave_gpu(Layer& layer, int64_t most);
+  void make_room_ahead();
   void write_oldest(Layer& layer, size_t place);
   void give_up(const Part& part) const;
   std::unique_ptr<SavedBytes> waiting(const std::vector<RowFile::Page>& pages) const;

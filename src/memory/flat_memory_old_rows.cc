@@ -3,9 +3,11 @@
 // a file, page by page, and become a block like that of a saved memory, with addresses for all of
 // it and bytes for what was fetched. Both kinds of block grow as long as nobody else does that.
 #include <algorithm>
+#include <future>
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
 #include "memory/flat_memory.h"
 
 namespace kinora {
@@ -69,6 +71,8 @@ void FlatMemory::leave_gpu(Layer& layer, int64_t most) {
     old->host->values = Growable::pinned(limit);
   }
   HostRows& to = *old->host;
+  to.wait();
+  to.next = leaving;
   std::vector<Part> left;  // of those that are here
   for (size_t i = place; i < layer.parts.size(); ++i) {
     Part& part = layer.parts[i];
@@ -104,6 +108,34 @@ void FlatMemory::leave_gpu(Layer& layer, int64_t most) {
   layer.parts.push_back({std::move(old), rows, true});
   layer.parts.insert(layer.parts.end(), std::make_move_iterator(left.begin()),
                      std::make_move_iterator(left.end()));
+}
+
+// Rows leave some groups' worth at a time, and pinning memory for them takes longer than copying
+// them. So it begins when the last ones have left, beside everything else.
+void FlatMemory::make_room_ahead() {
+  std::vector<std::pair<HostRows*, size_t>> wanted;  // and how many bytes
+  for (const Layer& layer : layers_) {
+    for (const Part& part : layer.parts) {
+      HostRows* const rows = part.block->host.get();
+      if (rows == nullptr || rows->next == 0) continue;
+      const int64_t in_all = rows->rows + std::exchange(rows->next, 0);
+      wanted.emplace_back(rows, static_cast<size_t>(in_all * row_bytes_));
+    }
+  }
+  if (wanted.empty()) return;
+  // Whoever uses the rows next, or lets go of them, waits. Whether there was enough memory shows
+  // when rows come.
+  const std::shared_future<void> done = std::async(std::launch::async, [wanted] {
+                                          for (const auto& [rows, bytes] : wanted) {
+                                            try {
+                                              rows->keys.reserve_pinned(bytes);
+                                              rows->values.reserve_pinned(bytes);
+                                            } catch (const Error&) {
+                                              return;
+                                            }
+                                          }
+                                        }).share();
+  for (const auto& [rows, bytes] : wanted) rows->growing = done;
 }
 
 // Of a part in the host's memory: rows that fill whole pages; half of what may stay is left.

@@ -2,7 +2,7 @@
 // mean of each frame's keys, all as they were before they were turned, all heads joined. The frames
 // with the largest products are read.
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -11,27 +11,46 @@
 #include "base/files/byte_stream.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
+#include "memory/row_ops/mean_rows.h"
+#include "memory/row_ops/vectors.h"
 
 namespace kinora {
 namespace {
 
-// A frame with the mean of its keys, which forks share.
-struct FrameKey {
-  Frame frame;
-  std::shared_ptr<const std::vector<float>> mean;
-};
+// Frames of a layer with the means of their keys, in blocks that forks share.
+class FrameKeys {
+ public:
+  explicit FrameKeys(size_t width) : width_(width) {}
 
-// Eight sums side by side, which compilers put into vectors.
-double dot(const std::vector<double>& a, const std::vector<float>& b) {
-  std::array<double, 8> sums{};
-  size_t i = 0;
-  for (; i + sums.size() <= a.size(); i += sums.size()) {
-    for (size_t k = 0; k < sums.size(); ++k) sums[k] += a[i + k] * double{b[i + k]};
+  size_t size() const { return size_; }
+  const Frame& frame(size_t i) const { return blocks_[i / most]->frames[i % most]; }
+  const float* mean(size_t i) const { return blocks_[i / most]->means.data() + i % most * width_; }
+
+  void add(const Frame& frame, const float* mean) {
+    blocks_.resize((size_ + most - 1) / most);
+    if (size_ % most == 0) blocks_.push_back(std::make_shared<Block>());
+    std::shared_ptr<Block>& last = blocks_.back();
+    if (last.use_count() > 1) last = std::make_shared<Block>(*last);
+    // Others may have had it until now: what they read comes before what is written next.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    last->frames.resize(size_ % most);
+    last->frames.push_back(frame);
+    last->means.resize(size_ % most * width_);
+    last->means.insert(last->means.end(), mean, mean + width_);
+    ++size_;
   }
-  double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
-  for (; i < a.size(); ++i) sum += a[i] * double{b[i]};
-  return sum;
-}
+  void forget_last() { --size_; }
+
+ private:
+  static constexpr size_t most = 256;
+  struct Block {
+    std::vector<Frame> frames;
+    std::vector<float> means;  // [frames, width]
+  };
+  size_t width_;
+  size_t size_ = 0;
+  std::vector<std::shared_ptr<Block>> blocks_;
+};
 
 class BestFrames final : public RowChooser {
  public:
@@ -39,55 +58,68 @@ class BestFrames final : public RowChooser {
       : most_(most),
         kv_heads_(layout.kv_heads),
         head_size_(layout.head_size),
-        layers_(static_cast<size_t>(layout.layers)) {}
+        layers_(static_cast<size_t>(layout.layers), FrameKeys(width())) {}
 
   bool needs_queries() const override { return true; }
   bool learns() const override { return true; }
 
   void learn(const Context& context, int layer, const StoredRows& rows) override {
-    std::vector<FrameKey>& known = layers_[static_cast<size_t>(layer)];
+    FrameKeys& known = layers_[static_cast<size_t>(layer)];
     const auto frames = rows.frames().frames_before(rows.first_token());
     // A frame that came in two groups is looked at again.
-    while (!known.empty() && (known.size() > frames.size() ||
-                              known.back().frame.end != frames[known.size() - 1].end)) {
-      known.pop_back();
+    while (known.size() > 0 && (known.size() > frames.size() || known.frame(known.size() - 1).end !=
+                                                                    frames[known.size() - 1].end)) {
+      known.forget_last();
     }
     if (known.size() == frames.size()) return;
     const auto fresh = frames.subspan(known.size());
     const int64_t first = rows.row_of(fresh.front().begin);
     std::vector<int32_t> places(static_cast<size_t>(rows.row_of(fresh.back().end) - first));
     std::iota(places.begin(), places.end(), static_cast<int32_t>(first));
-    const std::vector<float> keys = rows.plain_keys(context, places);
-    std::vector<double> sum(width());
+    // Means of all between the frames' beginnings and ends; every second one is between two frames.
+    std::vector<int32_t> bounds;
     for (const Frame& frame : fresh) {
       const auto [begin, end] = rows.rows_of(frame);
-      std::fill(sum.begin(), sum.end(), 0.0);
-      for (int64_t row = begin; row < end; ++row) {
-        const float* key = keys.data() + static_cast<size_t>(row - first) * width();
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += double{key[i]};
-      }
-      const auto count = static_cast<double>(std::max<int64_t>(1, end - begin));
-      std::vector<float> mean;
-      for (const double value : sum) mean.push_back(static_cast<float>(value / count));
-      known.push_back({frame, std::make_shared<const std::vector<float>>(std::move(mean))});
+      bounds.push_back(static_cast<int32_t>(begin - first));
+      bounds.push_back(static_cast<int32_t>(end - first));
     }
+    std::vector<float> means(bounds.size() * width());
+    if (!places.empty()) {
+      const Tensor keys = rows.plain_keys_there(context, places)
+                              .reshaped({std::ssize(places), static_cast<int64_t>(width())});
+      means = mean_rows(context, keys, bounds);
+    }
+    for (size_t i = 0; i < fresh.size(); ++i) known.add(fresh[i], means.data() + 2 * i * width());
   }
 
   FrameRows choose(const Context& context, int layer, const StoredRows& rows,
                    const QueryView& queries) override {
     learn(context, layer, rows);
-    const std::vector<FrameKey>& known = layers_[static_cast<size_t>(layer)];
-    const std::vector<double> question = question_of(context, rows.memory(), queries);
-    std::vector<double> scores;
-    for (const FrameKey& key : known) scores.push_back(dot(question, *key.mean));
+    const FrameKeys& known = layers_[static_cast<size_t>(layer)];
+    const std::vector<float> question = question_of(context, rows.memory(), queries);
+    std::vector<float> scores(known.size());
+    context.threads->parallel_for(std::ssize(scores), 1024, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        scores[i] = dot(question.data(), known.mean(i), question.size());
+      }
+    });
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    const auto better = [&](size_t a, size_t b) {  // of equal ones the earlier
+      return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+    };
+    size_t sorted = 0;  // of `order`: most frames are never looked at
     std::vector<std::pair<int64_t, int64_t>> ranges;
     int64_t room = most_;
     for (size_t i = 0; i < order.size() && room > 0; ++i) {
-      const auto [begin, end] = rows.rows_of(known[order[i]].frame);
+      if (i == sorted) {
+        sorted = std::min(order.size(), std::max<size_t>(256, 2 * sorted));
+        const auto from = order.begin() + static_cast<int64_t>(i);
+        const auto past = order.begin() + static_cast<int64_t>(sorted);
+        if (past != order.end()) std::nth_element(from, past, order.end(), better);
+        std::sort(from, past, better);
+      }
+      const auto [begin, end] = rows.rows_of(known.frame(order[i]));
       if (end - begin > room && !ranges.empty()) break;
       ranges.push_back({begin, std::min(end, begin + room)});
       room -= ranges.back().second - begin;
@@ -102,18 +134,17 @@ class BestFrames final : public RowChooser {
 
   // What is known follows from the rows, so that coming back means to forget.
   void restore(const std::shared_ptr<const void>&, int64_t tokens) override {
-    for (std::vector<FrameKey>& known : layers_) {
-      while (!known.empty() && known.back().frame.end > tokens) known.pop_back();
+    for (FrameKeys& known : layers_) {
+      while (known.size() > 0 && known.frame(known.size() - 1).end > tokens) known.forget_last();
     }
   }
   void write(const std::shared_ptr<const void>&, int64_t tokens,
              ArchiveWriter& out) const override {
     ByteWriter bytes;
-    for (const std::vector<FrameKey>& known : layers_) {
+    for (const FrameKeys& known : layers_) {
       std::vector<float> means;
-      for (const FrameKey& key : known) {
-        if (key.frame.end > tokens) break;
-        means.insert(means.end(), key.mean->begin(), key.mean->end());
+      for (size_t i = 0; i < known.size() && known.frame(i).end <= tokens; ++i) {
+        means.insert(means.end(), known.mean(i), known.mean(i) + width());
       }
       bytes.put_all(means);
     }
@@ -122,17 +153,15 @@ class BestFrames final : public RowChooser {
   void read(const Context&, const Archive& in, const FrameTable& frames) override {
     const std::string bytes = in.read("frame keys");
     ByteReader from(bytes, in.path());
-    for (std::vector<FrameKey>& known : layers_) {
+    for (FrameKeys& known : layers_) {
       const std::vector<float> means = from.all<float>();
       const size_t count = means.size() / width();
       if (count * width() != means.size() || count > frames.frames().size()) {
         from.refuse("holds means of other frames");
       }
-      known.clear();
+      known = FrameKeys(width());
       for (size_t i = 0; i < count; ++i) {
-        const auto mean = means.begin() + static_cast<int64_t>(i * width());
-        known.push_back({frames.frames()[i], std::make_shared<const std::vector<float>>(
-                                                 mean, mean + static_cast<int64_t>(width()))});
+        known.add(frames.frames()[i], means.data() + i * width());
       }
     }
     from.end();
@@ -140,7 +169,7 @@ class BestFrames final : public RowChooser {
   std::unique_ptr<RowChooser> clone() const override { return std::make_unique<BestFrames>(*this); }
   MemoryBytes bytes() const override {
     size_t frames = 0;
-    for (const std::vector<FrameKey>& known : layers_) frames += known.size();
+    for (const FrameKeys& known : layers_) frames += known.size();
     return {.host = static_cast<int64_t>(frames * width() * sizeof(float))};
   }
 
@@ -148,8 +177,8 @@ class BestFrames final : public RowChooser {
   size_t width() const { return static_cast<size_t>(kv_heads_ * head_size_); }
 
   // Over all tokens and over the heads that share a kv head; [kv heads × head size].
-  std::vector<double> question_of(const Context& context, const Memory& memory,
-                                  const QueryView& queries) const {
+  std::vector<float> question_of(const Context& context, const Memory& memory,
+                                 const QueryView& queries) const {
     const std::vector<float> plain = plain_queries(context, memory, queries);
     const auto heads = queries.queries.size(1), share = heads / kv_heads_;
     std::vector<double> sum(width());
@@ -160,13 +189,13 @@ class BestFrames final : public RowChooser {
         for (int64_t i = 0; i < head_size_; ++i) to[i] += double{from[i]};
       }
     }
-    return sum;
+    return {sum.begin(), sum.end()};
   }
 
   int64_t most_;
   int64_t kv_heads_;
   int64_t head_size_;
-  std::vector<std::vector<FrameKey>> layers_;  // frames in their order
+  std::vector<FrameKeys> layers_;
 };
 
 }  // namespace

@@ -42,6 +42,8 @@ class Growable {
   // and leaves new bytes unspecified; shrinking far gives memory back to the system. Throws a
   // resource error when there is none left.
   void resize(size_t bytes);
+  // Makes memory for this many bytes where GPUs read it, and leaves its size as it is.
+  void reserve_pinned(size_t bytes) { pinned_.reserve(bytes); }
   // Copies bytes that lie on any device to [at, at + bytes).
   void copy_in(size_t at, const std::byte* from, Device device, size_t bytes);
   // Forgets what lies beyond `bytes` and keeps its memory for what comes next: nothing waits.

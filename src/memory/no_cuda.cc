@@ -4,6 +4,7 @@
 #include "memory/mosaic/cluster_table.h"
 #include "memory/row_ops/attention_mass.h"
 #include "memory/row_ops/best_rows.h"
+#include "memory/row_ops/mean_rows.h"
 #include "memory/row_ops/move_rows.h"
 
 namespace kinora::cuda {

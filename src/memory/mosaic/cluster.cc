@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "memory/mosaic/vectors.h"
+#include "memory/row_ops/vectors.h"
 
 namespace kinora {
 namespace {

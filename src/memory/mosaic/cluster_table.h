@@ -136,11 +136,6 @@ class ClusterTable::Ranking {
   int64_t given_ = 0;
 };
 
-// Mean rows of f32 [rows, width] that lie anywhere: rows [begins[i], begins[i + 1]) for each i;
-// [means, width] on the host.
-std::vector<float> mean_rows(const Context& context, ConstTensorView rows,
-                             std::span<const int32_t> begins);
-
 namespace cuda {
 
 // The table of a layer.
@@ -183,9 +178,6 @@ struct ClusterPieces {
 };
 void cluster_means(const Context& context, const ClusterPieces& pieces, ConstTensorView keys,
                    ConstTensorView values, TensorView mean_keys, TensorView mean_values);
-// out [means, width] = means of rows [begins[i], begins[i + 1]) of rows [count, width]
-void mean_rows(const Context& context, ConstTensorView rows, ConstTensorView begins,
-               TensorView out);
 
 }  // namespace cuda
 }  // namespace kinora

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "memory/mosaic/vectors.h"
+#include "memory/row_ops/vectors.h"
 
 namespace kinora {
 namespace {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "memory/row_ops/attention_mass.h"
+#include "memory/row_ops/mean_rows.h"
 
 namespace kinora {
 namespace {

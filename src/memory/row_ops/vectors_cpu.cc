@@ -1,9 +1,9 @@
 #include <cstdint>
 
-#include "memory/mosaic/vectors.h"
+#include "memory/row_ops/vectors.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "memory/mosaic/vectors_cpu.cc"
+#define HWY_TARGET_INCLUDE "memory/row_ops/vectors_cpu.cc"
 #include <hwy/foreach_target.h>
 //
 #include <hwy/highway.h>

@@ -1,6 +1,6 @@
 // Arithmetic of long vectors against double precision, at lengths that are no multiples of a
 // register.
-#include "memory/mosaic/vectors.h"
+#include "memory/row_ops/vectors.h"
 
 #include <gtest/gtest.h>
 

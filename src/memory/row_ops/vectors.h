@@ -1,5 +1,5 @@
-// Arithmetic of long vectors for clusters, in the widest registers that the processor has: every
-// row of every frame goes through it.
+// Arithmetic of long vectors, in the widest registers that the processor has: means of keys and
+// what is near to them, for every row of every frame.
 #pragma once
 
 #include <cstddef>
