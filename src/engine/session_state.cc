@@ -180,9 +180,10 @@ void SessionState::go_back(const Place& place) {
   share_.resize(memory_->bytes().held());
   positions_ = place.positions->clone();
   transcript_.go_back(place.said);
-  std::erase_if(visual_rows_, [&](const VisualRows& rows) {
-    return rows.first + rows.count > memory_->token_count();
-  });
+  while (!visual_rows_.empty() &&
+         visual_rows_.back().first + visual_rows_.back().count > memory_->token_count()) {
+    visual_rows_.pop_back();
+  }
 }
 
 template <typename Work>
@@ -259,7 +260,6 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
     RowMass* const watching = mass ? &*mass : nullptr;
     const Tensor hidden =
         prefill(plan, prompt.runs.size(), options.cancel, spans, answer, watching);
-    answer.prompt_ids = ids_of(prompt);
     places_.push_back(here());
     const Stopwatch generating;
     const auto generation_begin = SpanRecorder::Clock::now();
@@ -271,6 +271,7 @@ Answer SessionState::ask(const std::vector<ContentPart>& parts, const GenerateOp
         drafter_);
     engine_->scheduler->run(generation, hidden, options.cancel, on_piece,
                             [&] { answer.timings.first_token = total.seconds(); });
+    answer.prompt_ids = ids_of(prompt);  // of an hour these are many; the first token goes first
     Generated generated = generation.result();
     if (generated.ids.empty()) answer.timings.first_token = prefilled;
     share_.resize(memory_->bytes().held());

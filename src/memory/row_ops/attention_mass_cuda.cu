@@ -79,7 +79,9 @@ void add_attention_mass(const Context& context, ConstTensorView scores, ConstTen
   const int64_t rows = scores.size(0), columns = scores.size(1);
   Tensor statistics(DType::f32, {rows, 2}, context.device);
   if (softmax) {
-    launch({static_cast<unsigned int>(rows), 256, 0, stream}, "row_statistics", row_statistics,
+    // A block goes through a whole row, and rows are too few to fill a GPU with small ones.
+    const unsigned int threads = columns > 2048 ? 1024 : 256;
+    launch({static_cast<unsigned int>(rows), threads, 0, stream}, "row_statistics", row_statistics,
            device_data<float>(scores), device_data<float>(log_weights), columns,
            device_data<float2>(statistics.view()));
   }
