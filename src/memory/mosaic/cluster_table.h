@@ -37,6 +37,7 @@ class ClusterTable {
   // has changed, for different layers at the same time, and `upload` starts the copy.
   void pack(int layer, const MosaicIndex& index);
   void upload(const Context& context, int layer);
+  // It looks at clusters of the index that was packed last: only while that is there.
   const ClusterList& list(int layer) const { return layers_[static_cast<size_t>(layer)].list; }
 
   // For each of some new keys (f32 [rows, kv heads, head size], not turned) the place of the
@@ -93,7 +94,7 @@ class ClusterTable {
     Tensor order;             // i32 [2, places]: places by partition and time, and positions …
     PinnedBuffer order_here;  // … and the same on the host
     int64_t ordered = 0;      // places of them
-    std::vector<Tensor> old;  // what larger ones are being copied from
+    std::vector<Tensor> old;  // that larger ones are being copied from
     std::vector<Wanted> wanted;
   };
 

@@ -3,18 +3,16 @@
 // were before they were turned, all kv heads joined. Kept up while frames arrive:
 //
 // - A frame joins the nearest visual cluster if that stays cohesive, else it begins one. So the
-// first
-//   cluster is the first frame, and how many there are the video decides; visual clusters never
-//   split, so that no row ever changes its partition.
+//   first cluster is the first frame, and how many there are the video decides. Visual clusters
+//   never split, so that no row ever changes its partition.
 // - A row joins the nearest semantic cluster of its partition that is not full. If the cluster
-// would
-//   become too loose, it splits by k-means with two centres: at once if all its rows are at hand;
-//   otherwise it is marked, the row waits beside it as a cluster of its own, and the split is made
-//   when a question next fetches the cluster. A full cluster takes no more rows: it is one copy.
+//   would become too loose, it splits by k-means with two centres: at once if all its rows are at
+//   hand. Otherwise it is marked, the row waits beside it as a cluster of its own, and the split is
+//   made when a question next fetches the cluster. A full cluster takes no more rows: it is one
+//   copy.
 //
-// An index is a value: copies share all clusters, and a change copies what they share. An index
-// that shares nothing changes in place, so that a stream of one scene costs no more in its second
-// day than in its first.
+// An index is a value: copies share all clusters, and a change copies what they share. What nobody
+// shares changes in place.
 #pragma once
 
 #include <cstdint>

@@ -428,7 +428,7 @@ TEST(MosaicIndex, CopiesShareWhatNeitherChanges) {
   EXPECT_GT(index.bytes(), before.bytes());
 }
 
-// An index that shares nothing is changed where it is: a stream costs as much as what comes.
+// An index that shares nothing is changed where it is.
 TEST(MosaicIndex, WhatNobodySharesChangesInPlace) {
   KINORA_FRESH_RANDOM(random);
   MosaicIndex index({.visual = {.strict = 10, .loose = 10}}, 1);  // one scene
