@@ -26,11 +26,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from serving import Serving
+from serving import Serving, patience
 
 axe = next(pathlib.Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")).read_text()
 clip = source / "models" / "demo.mp4"
-patience = 240
 
 
 def browser(width, height, dark=False):
@@ -60,7 +59,7 @@ class Page(unittest.TestCase):
         assert cls.serving.stop() == 0, cls.serving.logged()
 
     def wait(self, condition, what):
-        return WebDriverWait(self.page, patience).until(lambda _: condition(), what)
+        return WebDriverWait(self.page, patience(240)).until(lambda _: condition(), what)
 
     def find(self, selector):
         return self.page.find_element(By.CSS_SELECTOR, selector)
@@ -173,7 +172,7 @@ class Page(unittest.TestCase):
         dark = browser(1280, 860, dark=True)
         try:
             dark.get(self.serving.url + "/")
-            WebDriverWait(dark, patience).until(lambda d: d.find_element(By.ID, "stage").is_displayed())
+            WebDriverWait(dark, patience(240)).until(lambda d: d.find_element(By.ID, "stage").is_displayed())
             dark.save_screenshot(str(shots / "6-dark.png"))
         finally:
             dark.quit()

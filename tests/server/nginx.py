@@ -27,7 +27,7 @@ if not nginx or not shutil.which("openssl"):
 
 import websocket
 
-from serving import Serving
+from serving import Serving, patience
 
 name = "video.example.org"
 
@@ -61,7 +61,7 @@ with tempfile.TemporaryDirectory() as folder, \
     trust = ssl.create_default_context(cafile=f"{folder}/cert.pem")
 
     def connect():
-        plain = socket.create_connection(("127.0.0.1", port), timeout=60)
+        plain = socket.create_connection(("127.0.0.1", port), timeout=patience(60))
         return trust.wrap_socket(plain, server_hostname=name)
 
     def call(method, path, body=b"", kind="application/json"):
@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as folder, \
         stream = json.loads(answer[answer.index(b"{"):answer.rindex(b"}") + 1])["id"]
         frames = websocket.create_connection(f"wss://{name}:{port}/v1/streams/{stream}/frames", socket=connect(),
                                              host=f"{name}:{port}", origin=f"https://{name}:{port}",
-                                             timeout=60)
+                                             timeout=patience(60))
         picture = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
         frames.send_binary(picture)
         frames.close()

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import zlib
 
-from serving import Serving
+from serving import Serving, patience
 
 program = sys.argv[1]
 
@@ -41,7 +41,7 @@ class OpenWebUI(unittest.TestCase):
             self.serving.url + "/v1" + path, json.dumps(body).encode() if body else None,
             {"Content-Type": "application/json", "Authorization": "Bearer secret",
              "X-OpenWebUI-User-Name": "A%20B", "X-OpenWebUI-Chat-Id": "1"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=patience(120)) as answer:
             return answer.headers["Content-Type"], answer.read().decode()
 
     def streamed(self, **more):

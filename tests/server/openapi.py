@@ -11,7 +11,7 @@ import tempfile
 import urllib.error
 import urllib.request
 
-from serving import Serving
+from serving import Serving, patience
 
 program = sys.argv[1]
 
@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as data:
         result = subprocess.run(
             [pathlib.Path(sys.executable).parent / "schemathesis", "run", serving.url + "/openapi.json",
              "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,"
-             "response_schema_conformance", "--max-examples", "25", "--seed", "1", "--request-timeout", "60"],
+             "response_schema_conformance", "--max-examples", "25", "--seed", "1", "--request-timeout", str(patience(60))],
             check=False, cwd=data)
         if result.returncode != 0:
             sys.exit(result.returncode)

@@ -15,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from serving import Serving
+from serving import Serving, patience
 
 program, source = sys.argv[1], pathlib.Path(sys.argv[2])
 clip = (source / "models" / "demo.mp4").read_bytes()
@@ -24,7 +24,7 @@ clip = (source / "models" / "demo.mp4").read_bytes()
 def call(serving, method, path, body=None, kind="application/json"):
     data = json.dumps(body).encode() if isinstance(body, dict) else body
     request = urllib.request.Request(serving.url + path, data, {"Content-Type": kind}, method=method)
-    with urllib.request.urlopen(request, timeout=120) as response:
+    with urllib.request.urlopen(request, timeout=patience(120)) as response:
         return json.loads(response.read())
 
 
@@ -86,7 +86,7 @@ class Restart(unittest.TestCase):
 
                 saving = threading.Thread(target=save)
                 saving.start()
-                time.sleep(luck.uniform(0.2, 1.5))
+                time.sleep(patience(luck.uniform(0.2, 1.5)))
                 serving.stop(signal.SIGKILL)
                 saving.join()
         with self.start() as serving:

@@ -5,6 +5,13 @@ import signal
 import subprocess
 import tempfile
 
+# A program that sanitizers watch is many times slower, and so is all that waits for it.
+SLOWER = float(os.environ.get("KINORA_SLOWER", "1"))
+
+
+def patience(seconds):
+    return seconds * SLOWER
+
 
 class Serving:
     def __init__(self, program, *flags, environment=None):
@@ -25,7 +32,7 @@ class Serving:
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=patience(60))
 
     def __enter__(self):
         return self

@@ -15,7 +15,7 @@ import unittest
 import openai
 import websocket
 
-from serving import Serving
+from serving import Serving, patience
 
 program, source = sys.argv[1], pathlib.Path(sys.argv[2])
 clip = source / "models" / "demo.mp4"
@@ -43,7 +43,7 @@ class Streams(unittest.TestCase):
         return self.client.get("/streams/" + stream["id"], cast_to=object)
 
     def wait(self, stream, what):
-        end = time.monotonic() + 120
+        end = time.monotonic() + patience(120)
         while not what(self.status(stream)):
             self.assertLess(time.monotonic(), end, self.status(stream))
             time.sleep(0.1)
@@ -51,7 +51,7 @@ class Streams(unittest.TestCase):
 
     def open(self, stream):
         url = f"ws://127.0.0.1:{self.serving.port}/v1/streams/{stream['id']}/frames"
-        return websocket.create_connection(url, header={"Authorization": "Bearer secret"}, timeout=60)
+        return websocket.create_connection(url, header={"Authorization": "Bearer secret"}, timeout=patience(60))
 
     def ask(self, stream, text):
         answer = self.client.chat.completions.create(model="kinora-tiny", max_tokens=8, temperature=0, messages=[
