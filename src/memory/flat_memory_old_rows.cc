@@ -125,16 +125,17 @@ void FlatMemory::make_room_ahead() {
   if (wanted.empty()) return;
   // Whoever uses the rows next, or lets go of them, waits. Whether there was enough memory shows
   // when rows come.
-  const std::shared_future<void> done = std::async(std::launch::async, [wanted] {
-                                          for (const auto& [rows, bytes] : wanted) {
-                                            try {
-                                              rows->keys.reserve_pinned(bytes);
-                                              rows->values.reserve_pinned(bytes);
-                                            } catch (const Error&) {
-                                              return;
-                                            }
-                                          }
-                                        }).share();
+  const auto make_room = [wanted] {
+    for (const auto& [rows, bytes] : wanted) {
+      try {
+        rows->keys.reserve_pinned(bytes);
+        rows->values.reserve_pinned(bytes);
+      } catch (const Error&) {
+        return;
+      }
+    }
+  };
+  const std::shared_future<void> done = std::async(std::launch::async, make_room).share();
   for (const auto& [rows, bytes] : wanted) rows->growing = done;
 }
 

@@ -2,16 +2,17 @@
 // mean of each frame's keys, all as they were before they were turned, all heads joined. The frames
 // with the largest products are read.
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/files/byte_stream.h"
+#include "base/own_copy.h"
 #include "memory/partial/partial_memory.h"
 #include "memory/policies.h"
 #include "memory/row_ops/mean_rows.h"
+#include "memory/row_ops/sort_more.h"
 #include "memory/row_ops/vectors.h"
 
 namespace kinora {
@@ -29,14 +30,11 @@ class FrameKeys {
   void add(const Frame& frame, const float* mean) {
     blocks_.resize((size_ + most - 1) / most);
     if (size_ % most == 0) blocks_.push_back(std::make_shared<Block>());
-    std::shared_ptr<Block>& last = blocks_.back();
-    if (last.use_count() > 1) last = std::make_shared<Block>(*last);
-    // Others may have had it until now: what they read comes before what is written next.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    last->frames.resize(size_ % most);
-    last->frames.push_back(frame);
-    last->means.resize(size_ % most * width_);
-    last->means.insert(last->means.end(), mean, mean + width_);
+    Block& last = own_copy(blocks_.back());
+    last.frames.resize(size_ % most);
+    last.frames.push_back(frame);
+    last.means.resize(size_ % most * width_);
+    last.means.insert(last.means.end(), mean, mean + width_);
     ++size_;
   }
   void forget_last() { --size_; }
@@ -112,13 +110,7 @@ class BestFrames final : public RowChooser {
     std::vector<std::pair<int64_t, int64_t>> ranges;
     int64_t room = most_;
     for (size_t i = 0; i < order.size() && room > 0; ++i) {
-      if (i == sorted) {
-        sorted = std::min(order.size(), std::max<size_t>(256, 2 * sorted));
-        const auto from = order.begin() + static_cast<int64_t>(i);
-        const auto past = order.begin() + static_cast<int64_t>(sorted);
-        if (past != order.end()) std::nth_element(from, past, order.end(), better);
-        std::sort(from, past, better);
-      }
+      if (i == sorted) sorted = sort_more(order, sorted, better);
       const auto [begin, end] = rows.rows_of(known.frame(order[i]));
       if (end - begin > room && !ranges.empty()) break;
       ranges.push_back({begin, std::min(end, begin + room)});

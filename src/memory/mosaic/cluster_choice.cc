@@ -1,8 +1,6 @@
 #include "memory/mosaic/cluster_choice.h"
 
 #include <algorithm>
-#include <numeric>
-#include <utility>
 
 namespace kinora {
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/own_copy.h"
 #include "memory/row_ops/vectors.h"
 
 namespace kinora {
@@ -69,11 +70,7 @@ void MosaicIndex::Layer::forget_old_changes() {
 }
 
 SemanticCluster& MosaicIndex::Layer::own(size_t place) {
-  std::shared_ptr<const SemanticCluster>& shared = clusters[place];
-  if (shared.use_count() > 1) shared = std::make_shared<SemanticCluster>(*shared);
-  // Others may have had it until now: what they read comes before what is written next.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  auto& out = const_cast<SemanticCluster&>(*shared);  // never made as a constant
+  SemanticCluster& out = own_copy(clusters[place]);
   out.stamp = stamp;
   changes_.push_back({stamp, out.id});
   return out;
@@ -154,15 +151,8 @@ MosaicIndex::Layer& MosaicIndex::own(int32_t partition, int layer) {
   const auto place = static_cast<size_t>(partition);
   if (place >= index.partitions.size()) index.partitions.resize(place + 1);
   auto& shared = index.partitions[place];
-  if (!shared) {
-    shared = std::make_shared<Layer>();
-  } else if (shared.use_count() > 1) {
-    shared = std::make_shared<Layer>(*shared);
-  } else {
-    // Others may have had it until now: what they read comes before what is written next.
-    std::atomic_thread_fence(std::memory_order_acquire);
-  }
-  Layer& out = const_cast<Layer&>(*shared);  // made above, and not as a constant
+  if (!shared) shared = std::make_shared<Layer>();
+  Layer& out = own_copy(shared);
   index.stamp = next_stamp();
   out.forget_old_changes();
   out.stamp = index.stamp;

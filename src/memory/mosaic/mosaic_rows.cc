@@ -1,15 +1,16 @@
 #include "memory/mosaic/mosaic_rows.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <mutex>
 #include <numeric>
 #include <utility>
 
+#include "base/own_copy.h"
 #include "memory/row_ops/attention_mass.h"
 #include "memory/row_ops/mean_rows.h"
+#include "memory/row_ops/sort_more.h"
 
 namespace kinora {
 namespace {
@@ -76,15 +77,7 @@ std::unique_ptr<RowChooser> MosaicRows::clone() const {
 }
 
 // One that nobody else has. A copy costs as much as there are visual clusters, which are shared.
-MosaicIndex& MosaicRows::own() {
-  if (index_.use_count() > 1) {
-    index_ = std::make_shared<MosaicIndex>(*index_);
-  } else {
-    // Others may have had it until now: what they read comes before what is written next.
-    std::atomic_thread_fence(std::memory_order_acquire);
-  }
-  return const_cast<MosaicIndex&>(*index_);  // never made as a constant
-}
+MosaicIndex& MosaicRows::own() { return own_copy(index_); }
 
 std::shared_ptr<const void> MosaicRows::save() const {
   settle();
@@ -390,13 +383,8 @@ std::vector<ReadCluster> MosaicRows::read_best_here(const Context& context, int 
   };
   size_t given = 0;
   return read_best(unread, room, [&] {  // most of a long list is never looked at
-    const auto first = order.begin() + static_cast<int64_t>(given);
-    const size_t more = std::min(order.size() - given, std::max<size_t>(256, 2 * given));
-    const auto past = first + static_cast<int64_t>(more);
-    if (past != order.end()) std::nth_element(first, past, order.end(), better);
-    std::sort(first, past, better);
-    given += more;
-    return std::span<const int32_t>(first, past);
+    const size_t begin = std::exchange(given, sort_more(order, given, better));
+    return std::span<const int32_t>(order).subspan(begin, given - begin);
   });
 }
 
