@@ -24,6 +24,9 @@ class Rows:
     wanted: torch.Tensor      # [batch, branch rows] bool: rows whose next token is part of an answer
     target: torch.Tensor      # [wanted rows, vocabulary] the target's log-probabilities there
     said: torch.Tensor        # [wanted rows] the token that does come next
+    # Of drafts that read the video otherwise (vispec.py):
+    unread: torch.Tensor = None  # [batch, rows] bool: rows that nobody reads
+    whole: torch.Tensor = None   # [batch, hidden] added to the embeddings of text, of guesses too
 
     @property
     def beginning(self):
@@ -44,6 +47,8 @@ def _masks(rows, steps, see):
     seen = torch.arange(rows.beginning, device=device).view(1, 1, -1) < rows.limit.unsqueeze(-1)
     if not see:
         seen = seen & ~rows.visual[:, None, :rows.beginning]
+    if rows.unread is not None:
+        seen = seen & ~rows.unread[:, None, :rows.beginning]
     far = place[:, None] - place[None, :]
     masks = []
     for k in range(1, steps + 1):

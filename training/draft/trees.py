@@ -52,6 +52,8 @@ class _Sample:
         seen = torch.arange(limit, device=own.device)
         if not see:
             seen = seen[~rows.visual[n, :limit]]
+        if rows.unread is not None:
+            seen = seen[~rows.unread[n, seen]]
         read = torch.cat([seen, first + own])
         dtype = draft.fc.weight.dtype
         states = steps.take(rows.high[n:n + 1].to(dtype), rows.before[n:n + 1, read])
@@ -125,7 +127,10 @@ def trees(draft, rows, n, head, shape, see):
         chosen = [nodes[:size] for nodes in chosen]
         parents = torch.tensor([[b * per_root + node[2] for node in nodes] for b, nodes in enumerate(chosen)], device=s.device).flatten()
         ids = torch.tensor([[node[0][-1] for node in nodes] for nodes in chosen], device=s.device).flatten()
-        z = draft.join(torch.nn.functional.embedding(ids, head).to(s.dtype), s[parents])
+        embeddings = torch.nn.functional.embedding(ids, head).to(s.dtype)
+        if rows.whole is not None:
+            embeddings = embeddings + rows.whole[n].to(s.dtype)
+        z = draft.join(embeddings, s[parents])
         root = torch.arange(count, device=s.device).repeat_interleave(size)
         s, path_keys, path_values = _run(draft, z, sample.positions[:, root] + step + 1, sample, ends[root],
                                          path_keys[parents], path_values[parents])
