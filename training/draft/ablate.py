@@ -4,7 +4,7 @@
     python -m training.draft.ablate --out build/ablation --smoke           the whole road on a CPU, in a minute
 
 The drafts are the rows of Sparrow's table 6 and what kinora ships: with and without multi-token prediction, visual rows as states of the
-target's middle layer, as raw embeddings (MSD's way) or not at all. Each is measured as it was trained, reading visual rows where it read some, and
+target's middle layer, as raw embeddings (MSD's way), as a few learned rows (ViSpec's way) or not at all, and with a head over fewer tokens. Each is measured as it was trained, reading visual rows where it read some, and
 text-anchored, reading none, which is what kinora does. `--also NAME=DIRECTORY` measures a saved draft too.
 """
 import argparse
@@ -18,7 +18,7 @@ import time
 
 import torch
 
-from training.draft import model as drafts, steps, tiny, trees
+from training.draft import model as drafts, steps, tiny, trees, vispec
 from training.draft.learner import Learner
 from training.tiny import batches
 from training.tiny.tokenizer import MODEL, Text
@@ -26,9 +26,10 @@ from training.tiny.tokenizer import MODEL, Text
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    visual: str        # what stands for visual rows: middle, raw, none
+    visual: str        # what stands for visual rows: middle, raw, few (vispec.py), none
     seen_share: float  # of the visual stage's steps in which they are read
     ahead: int         # tokens predicted ahead
+    vocabulary: float = 0  # part of the target's that a head of the draft's own has; 0: the target's head
 
 
 ARMS = {
@@ -38,9 +39,12 @@ ARMS = {
     "Sparrow": Arm("middle", 1.0, 5),                # both, as published
     "Sparrow, half unseen": Arm("middle", 0.5, 5),   # as kinora's is trained
     "text only": Arm("none", 0.0, 5),
+    "ViSpec": Arm("few", 1.0, 5),                    # a few learned rows instead of all visual ones
+    "Sparrow, own head": Arm("middle", 0.5, 5, 32768 / 152064),  # kinora's, the head reduced as EAGLE-3's for a vocabulary of 152,064
 }
-FRAMES = {64: (8, 32), 128: (8, 32), 1024: (2, 24), 4096: (1, 16)}  # frames: (videos of a batch, videos)
+FRAMES = {64: (8, 32), 128: (8, 48), 1024: (2, 40), 4096: (1, 32)}  # frames: (videos of a batch, videos)
 SMOKE_FRAMES = {16: (1, 2)}
+QUERIES = 16  # of ViSpec's kind
 
 
 def captions(frames, size, index, text):
@@ -50,6 +54,13 @@ def captions(frames, size, index, text):
     made = [batches.sample(rng, f"held-out/captions/{frames}/{index}/{i}", shape, text, vary=False, skills=["caption"], count=0)
             for i in range(size)]
     return shape, tiny.collated(made, shape, text)
+
+
+def as_read(draft, rows, visual):
+    """A batch with what stands for its visual rows."""
+    if visual == "few":
+        return draft.see(rows)
+    return dataclasses.replace(rows, bridge=rows.embeddings) if visual == "raw" else rows
 
 
 class Ablation:
@@ -62,12 +73,18 @@ class Ablation:
         torch.manual_seed(a.seed)
         torch.set_float32_matmul_precision("high")
         self.target = tiny.Tiny(a.target, a.device, torch.bfloat16 if self.cuda else torch.float32)
-        first = self.target.draft(a.target)
+        first = self.target.draft(a.target, a.start)
         self.learners = {}
         for name in a.arms:
-            draft = drafts.Draft(first.config).to(a.device)
-            draft.load_state_dict(first.state_dict())
-            draft.sizes = first.sizes
+            if ARMS[name].vocabulary:
+                count = round(ARMS[name].vocabulary * first.config.vocabulary)
+                draft = drafts.with_own_head(first, self.target.head, tiny.frequent_tokens(count, self.target.text, self.stages))
+            elif ARMS[name].visual == "few":
+                draft = vispec.like(first, QUERIES)
+            else:
+                draft = drafts.Draft(first.config).to(a.device)
+                draft.load_state_dict(first.state_dict())
+                draft.sizes = first.sizes
             self.learners[name] = Learner(draft, a.peak, a.low)
 
     def folder(self, name):
@@ -94,7 +111,7 @@ class Ablation:
             for name, learner in self.learners.items():
                 arm = ARMS[name]
                 see = stage == "visual" and draw < arm.seen_share
-                own = dataclasses.replace(rows, bridge=rows.embeddings) if arm.visual == "raw" else rows
+                own = as_read(learner.draft, rows, arm.visual) if see else rows
                 loss, _ = steps.loss_of(learner.draft, own, self.target.head, arm.ahead, see)
                 learner.update(loss, progress)
                 losses[name].append(loss.detach())
@@ -104,7 +121,7 @@ class Ablation:
                 losses, told = {name: [] for name in self.learners}, time.time()
         self.log(f"{steps_done} steps")
         for name, learner in self.learners.items():
-            drafts.save(learner.draft, self.folder(name))
+            (vispec if ARMS[name].visual == "few" else drafts).save(learner.draft, self.folder(name))
         return steps_done
 
     @torch.no_grad()
@@ -113,7 +130,7 @@ class Ablation:
         a, text = self.a, Text()
         shape_of_tree = trees.Shape.of(a.tree)
         # What kinora would load: weights rounded as they are saved.
-        ready = {name: drafts.load(self.folder(name)).to(a.device) for name in self.learners}
+        ready = {name: (vispec if ARMS[name].visual == "few" else drafts).load(self.folder(name)).to(a.device) for name in self.learners}
         visual = {name: ARMS[name].visual for name in self.learners}
         for also in a.also:
             name, directory = also.split("=", 1)
@@ -129,8 +146,8 @@ class Ablation:
                         continue
                     said += 1
                     for name, draft in ready.items():
-                        for see in ([True, False] if visual[name] != "none" else [False]):
-                            own = dataclasses.replace(rows, bridge=rows.embeddings) if visual[name] == "raw" else rows
+                        for see in dict(none=[False], few=[True]).get(visual[name], [True, False]):
+                            own = as_read(draft, rows, visual[name]) if see else rows
                             tokens, passes = trees.accepted(draft, own, n, self.target.head, shape_of_tree, see)
                             cell = found[name].setdefault("visual rows read" if see else "text-anchored", {}).setdefault(frames, [])
                             cell.append((tokens, passes))
@@ -146,12 +163,20 @@ def tau(cells):
     return sum(tokens for tokens, _ in cells) / max(1, sum(count for _, count in cells))
 
 
+def kept(short, long, draws=2000):
+    """What tau of the long videos is of that of the short ones: the share and its 95 % interval, captions drawn anew."""
+    luck = random.Random(1)
+    shares = sorted(tau(luck.choices(long, k=len(long))) / tau(luck.choices(short, k=len(short))) for _ in range(draws))
+    return dict(share=tau(long) / tau(short), low=shares[draws // 40], high=shares[-draws // 40])
+
+
 def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--target", default=str(MODEL), help="the model's directory")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=DIRECTORY")
+    parser.add_argument("--start", help="a saved draft that all begin with, instead of the target's last layer")
     parser.add_argument("--tree", default="30-4-8", help="total-depth-width")
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--text-share", type=float, default=0.15)
@@ -177,6 +202,11 @@ def main():
     result = dict(arguments=vars(a), steps=done, captions=counted,
                   accepted={name: {how: {frames: dict(tau=tau(cell), tokens=sum(t for t, _ in cell), passes=sum(p for _, p in cell))
                                          for frames, cell in cells.items()} for how, cells in ways.items()} for name, ways in found.items()})
+    if not a.smoke:
+        result["kept"] = {name: {how: kept(cells[128], cells[4096]) for how, cells in ways.items()} for name, ways in found.items()}
+        for name, ways in result["kept"].items():
+            for how, k in ways.items():
+                ablation.log(f"{name}, {how}: {100 * k['share']:.1f} % ({100 * k['low']:.1f} to {100 * k['high']:.1f}) of 128 frames' at 4,096")
     (pathlib.Path(a.out) / "ablation.json").write_text(json.dumps(result, indent=1) + "\n")
     os._exit(0)  # workers of an endless stream
 

@@ -32,7 +32,7 @@ class Steps(unittest.TestCase):
         """
         r, d = self.rows, self.draft
         first = r.beginning
-        seen = [i for i in range(int(r.limit[n, t])) if see or not r.visual[n, i]]
+        seen = [i for i in range(int(r.limit[n, t])) if (see or not r.visual[n, i]) and (r.unread is None or not r.unread[n, i])]
         own = [first + i for i in range(t + 1) if r.branch[n, i] == r.branch[n, t]]
         read = seen + own
         z = []
@@ -50,7 +50,7 @@ class Steps(unittest.TestCase):
             i = first + t + step + 1
             if step + 1 == ahead or (path is None and i >= r.high.shape[1]):
                 break
-            token = r.embeddings[n, i] if path is None else self.target.head[path[step]]
+            token = r.embeddings[n, i] if path is None else self.target.head[path[step]] + (0 if r.whole is None else r.whole[n])
             last = d.join(token, s[0, 0])[None, None]
             last_cos, last_sin = d.turns(r.positions[:, n:n + 1, first + t:first + t + 1] + step + 1)
             more = d.keys(last, last_cos, last_sin)
@@ -171,6 +171,27 @@ class Files(unittest.TestCase):
             torch.testing.assert_close(again.join(e, s), draft.join(e, s), atol=0.2, rtol=0.02)
 
 
+    def test_a_loaded_one_goes_on_where_it_was(self):
+        draft = drafts.Draft(drafts.config_of(MODEL))
+        e, s = torch.randn(2, 5, draft.config.hidden)
+        before = draft.join(e, s)
+        draft.scale_inputs((0.25, 8.0))
+        torch.testing.assert_close(draft.join(e, s), before, atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(draft.plain_fc() @ torch.cat([e, s], -1).T, before.T, atol=1e-3, rtol=1e-4)
+
+    @torch.no_grad()
+    def test_a_head_of_its_own_begins_as_the_targets(self):
+        draft, head, tokens = drafts.Draft(drafts.config_of(MODEL)), torch.randn(1280, 384), [3, 7, 1100]
+        own, s = drafts.with_own_head(draft, head, tokens), torch.randn(5, 384)
+        torch.testing.assert_close(own.logits(s, head), draft.logits(s, head)[:, tokens])
+        self.assertEqual(own.d2t.tolist(), tokens)
+
+    def test_frequent_tokens(self):
+        tokens = tiny.frequent_tokens(30, Text(), tiny.SMOKE)
+        self.assertEqual(len(tokens), 30)
+        self.assertEqual(tokens, sorted(set(tokens)))
+
+
 class Road(unittest.TestCase):
     def test_smoke(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -188,12 +209,14 @@ class Road(unittest.TestCase):
 
     def test_ablation(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([sys.executable, "-m", "training.draft.ablate", "--smoke", "--out", folder, "--arms", "MSD", "text only"], cwd=ROOT,
+            done = subprocess.run([sys.executable, "-m", "training.draft.ablate", "--smoke", "--out", folder, "--arms", "MSD", "text only",
+                                   "ViSpec", "Sparrow, own head", "--start", str(MODEL / "draft")], cwd=ROOT,
                                   env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr[-2000:])
             result = json.loads(pathlib.Path(folder, "ablation.json").read_text())
             self.assertEqual({name: sorted(ways) for name, ways in result["accepted"].items()},
-                             {"MSD": ["text-anchored", "visual rows read"], "text only": ["text-anchored"]})
+                             {"MSD": ["text-anchored", "visual rows read"], "text only": ["text-anchored"],
+                              "ViSpec": ["visual rows read"], "Sparrow, own head": ["text-anchored", "visual rows read"]})
 
 
 if __name__ == "__main__":

@@ -108,6 +108,13 @@ class Draft(nn.Module):
             eye = torch.eye(self.config.hidden)
             self.fc.weight.copy_(torch.cat([0.7 * eye, 0.7 * eye], 1) + 0.01 * torch.randn(self.fc.weight.shape))
 
+    def scale_inputs(self, sizes):
+        """A loaded FC is for inputs as they are; from here on it learns on inputs of size one and gives what it gave."""
+        small, large = sizes
+        with torch.no_grad():
+            self.fc.weight[:, :self.config.hidden] *= small / large
+        self.sizes = (small, large)
+
     def turns(self, positions):
         """positions [3, ...] -> cos, sin [..., 1, head size]"""
         c = self.config
@@ -158,6 +165,16 @@ class Draft(nn.Module):
         """Over the target's vocabulary with its head [vocabulary, hidden], or over the draft's own."""
         s = self.norm(s)
         return (self.lm_head(s) if self.config.own_vocabulary else F.linear(s, head.to(s.dtype))).float()
+
+
+def with_own_head(draft, head, tokens):
+    """A copy of a draft that guesses only the given tokens: its head begins as the target's rows of them."""
+    tokens = torch.as_tensor(tokens)
+    own = Draft(dataclasses.replace(draft.config, own_vocabulary=len(tokens)))
+    own.load_state_dict(draft.state_dict() | {"lm_head.weight": head[tokens.to(head.device)].detach().float().cpu(),
+                                              "d2t": tokens.to(torch.int32).cpu()})
+    own.sizes = draft.sizes
+    return own.to(draft.fc.weight.device)
 
 
 def save(draft, directory):

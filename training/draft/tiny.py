@@ -2,6 +2,8 @@
 
 What a draft learns from is `Tiny.rows(shape, batch)`; another target needs a class like this one (README.md).
 """
+import collections
+import dataclasses
 import random
 
 import numpy as np
@@ -18,7 +20,8 @@ STAGES = {
     "text": {S(16, (4, 4), 48, 408, passages=200, text_first=True, label="text"): 0.4,
              S(16, (4, 4), 48, 408, passages=200, several=True, text_first=True, label="facts"): 0.6},
     "visual": {S(2, (4, 4), 96, 168, image=True): 0.1, S(16, (4, 4), 48, 304): 0.15, S(64, (4, 4), 28, 408): 0.35, S(64, (4, 7), 16, 408): 0.1,
-               S(256, (4, 4), 8, 432): 0.12, S(1024, (4, 4), 2, 440): 0.04, S(64, (4, 4), 24, 408, passages=260): 0.14},
+               S(256, (4, 4), 8, 432): 0.12, S(1024, (4, 4), 2, 440): 0.06, S(4096, (4, 4), 1, 440): 0.04,
+               S(64, (4, 4), 24, 408, passages=260): 0.14},
 }
 SMOKE = {"text": {S(2, (4, 4), 1, 400, passages=200, text_first=True, several=True, label="facts"): 1.0},
          "visual": {S(16, (4, 4), 1, 240): 0.5, S(2, (4, 4), 2, 120, image=True): 0.5}}
@@ -58,6 +61,16 @@ def _text_before(ids, text):
     return np.concatenate([np.full((len(ids), 1), -1), last], 1)
 
 
+def frequent_tokens(count, text, stages=None):
+    """The tokens that answers of the training have most often, by id. The end of an answer is among them."""
+    shapes = [shape for stage in (stages or STAGES).values() for shape in stage if shape.image or 16 <= shape.frames <= 64]
+    found = collections.Counter()
+    for i, shape in enumerate(shapes * 2):
+        b = make(f"vocabulary/{i}", dataclasses.replace(shape, batch=min(shape.batch, 16)), text)
+        found.update(b["said"][b["wanted"]].tolist())
+    return sorted(token for token, _ in found.most_common(count))
+
+
 class Stream(torch.utils.data.IterableDataset):
     """Endless (shape, batch) of the stage under way."""
 
@@ -95,7 +108,12 @@ class Tiny:
         self.layers = self.model.config.layers
         self.head = self.model.model.embed_tokens.weight.detach()
 
-    def draft(self, directory):
+    def draft(self, directory, start=None):
+        """One that begins like the target's last layer, or the saved one in the directory `start`."""
+        if start:
+            draft = drafts.load(start)
+            draft.scale_inputs(self.sizes())
+            return draft.to(self.device)
         draft = drafts.Draft(drafts.config_of(directory))
         last = {k: v.detach().cpu() for k, v in self.model.model.layers[-1].named_parameters()}
         draft.begin_like(last, self.model.model.norm.weight.detach().cpu(), self.sizes())

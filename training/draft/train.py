@@ -36,7 +36,10 @@ class Trainer:
         torch.manual_seed(a.seed)
         torch.set_float32_matmul_precision("high")
         self.target = tiny.Tiny(a.target, a.device, torch.bfloat16 if self.cuda else torch.float32)
-        self.learner = Learner(self.target.draft(a.target), a.peak, a.low)
+        draft = self.target.draft(a.target, a.start)
+        if a.vocabulary:
+            draft = drafts.with_own_head(draft, self.target.head, tiny.frequent_tokens(a.vocabulary, self.target.text, self.stages))
+        self.learner = Learner(draft, a.peak, a.low)
         self.draft, self.head = self.learner.draft, self.target.head
         self.elapsed, self.rng = 0.0, random.Random(a.seed)
         if a.resume and self.state_file.exists():
@@ -126,6 +129,8 @@ def arguments(words=None):
     parser.add_argument("--visual", choices=("middle", "raw", "none"), default="middle",
                         help="what stands for visual rows: states of the middle layer, raw embeddings, nothing")
     parser.add_argument("--seen-share", type=float, default=0.5, help="of the visual stage's steps in which the draft reads visual rows")
+    parser.add_argument("--start", help="a saved draft to go on with, instead of the target's last layer")
+    parser.add_argument("--vocabulary", type=int, default=0, help="a head of the draft's own over its most frequent tokens; 0: the target's head")
     parser.add_argument("--peak", type=float, default=2e-3)
     parser.add_argument("--low", type=float, default=1e-5)
     parser.add_argument("--seed", type=int, default=1)
