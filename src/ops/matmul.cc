@@ -102,15 +102,18 @@ void matmul_on_gpu(const Context& context, ConstTensorView a, const MatmulPart& 
 void run(const Context& context, std::span<const Checked> products, bool native_bf16) {
   std::vector<cpu::MatmulWork> short_ones;
   std::vector<cpu::PackedWork> packed_ones;
+  const cpu::Bf16Product* bf16_product = native_bf16 ? cpu::best_bf16_product() : nullptr;
   for (const Checked& product : products) {
     const cpu::MatmulWork& work = product.work;
     if (work.m == 0 || work.n == 0) continue;
+    const bool bf16_pays = bf16_product != nullptr && work.m >= bf16_product->rows_from &&
+                           work.weight_type == DType::bf16;
     if (product.packed != nullptr) {
       packed_ones.push_back({work, product.packed});
+    } else if (bf16_pays) {
+      bf16_product->run(context, work);
     } else if (work.m <= few_rows) {
       short_ones.push_back(work);
-    } else if (native_bf16 && work.weight_type == DType::bf16 && native_bf16_available()) {
-      cpu::matmul_bf16(context, work);
     } else {
       cpu::matmul_blocked(context, work);
     }

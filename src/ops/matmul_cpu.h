@@ -1,10 +1,12 @@
 // The CPU side of matmul: two ways to compute one product, chosen by the number of rows, and the
-// native bf16 one. Used only by matmul.cc.
+// native bf16 ones. Used by matmul.cc and packed_matmul.cc, and by tests and benchmarks that choose
+// the instructions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "base/context.h"
 #include "base/dtype.h"
@@ -32,8 +34,24 @@ void matmul_rows(const Context& context, std::span<const MatmulWork> products);
 // Many rows: cache-blocked product over packed panels.
 void matmul_blocked(const Context& context, const MatmulWork& work);
 
-// The same with a rounded to bf16 and the CPU's bf16 matrix instructions; bf16 weights only, and
-// only where bf16_instructions() says so.
+// The same with a rounded to bf16, by instructions that multiply bf16 and that not every CPU has;
+// bf16 weights only. Numbers too small for a normal f32 may count as zero.
+struct Bf16Product {
+  std::string_view instructions;
+  bool pays = false;      // this CPU is faster with them than in f32
+  int64_t rows_from = 0;  // with fewer rows it is not
+  void (*run)(const Context& context, const MatmulWork& work) = nullptr;
+};
+// Null where this CPU or its system lacks them.
+const Bf16Product* arm_bf16_product();     // BFMMLA
+const Bf16Product* amx_bf16_product();     // TDPBF16PS
+const Bf16Product* avx512_bf16_product();  // VDPBF16PS
+// All that are there.
+std::span<const Bf16Product* const> bf16_products();
+// The one to use; null: f32 is as fast.
+const Bf16Product* best_bf16_product();
+
+// Whether there is one to use, and its product.
 bool bf16_instructions();
 void matmul_bf16(const Context& context, const MatmulWork& work);
 

@@ -1,16 +1,10 @@
 #include "ops/packed_cpu.h"
+#include "ops/x86_intrinsics.h"
 
 // AVX-512 VNNI multiplies unsigned bytes by signed ones, four pairs a lane: a unit of codes is one
 // register, with two lanes a row. Nothing here may run before the processor has been asked.
 
 #if defined(__x86_64__) && defined(__linux__)
-
-// GCC 12's own headers begin some results with an undefined register, and then warn of it.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
 
 #include <utility>
 

@@ -1,0 +1,122 @@
+#include "ops/matmul_bf16_x86.h"
+#include "ops/x86_intrinsics.h"
+
+// Intel's AMX: registers of 16 rows of 64 bytes, and TDPBF16PS, which multiplies two of them.
+// Nothing here may run before the processor has been asked, and the kernel, which keeps room for
+// such registers only for processes that want it.
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KINORA_AMX_TARGET __attribute__((target("amx-tile,amx-bf16")))
+
+namespace kinora::cpu {
+namespace {
+
+// What LDTILECFG reads: eight registers of 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+// A constant: GCC 12 takes LDTILECFG for an instruction that reads eight bytes, and leaves out what
+// is written to the others just before.
+constexpr TileConfig config;
+
+KINORA_AMX_TARGET void begin() { _tile_loadconfig(&config); }
+// Registers in use make every change of threads dearer.
+KINORA_AMX_TARGET void end() { _tile_release(); }
+
+// GCC 12 does not know that loading a tile reads memory.
+inline void finish_writing() { asm volatile("" ::: "memory"); }
+
+// Registers 0 to 3 are sums, 4 and 5 weights, 6 and 7 rows.
+template <int tiles>
+KINORA_AMX_TARGET inline void multiply_step(const std::byte* weights, int64_t stride,
+                                            const std::byte* rows) {
+  constexpr int64_t row_stride = 64;
+  _tile_loadd(4, weights, stride);
+  _tile_loadd(6, rows, row_stride);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (tiles == 2) {
+    _tile_loadd(7, rows + bf16_tile_bytes, row_stride);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  _tile_loadd(5, weights + bf16_tile_rows * stride, stride);
+  _tile_dpbf16ps(2, 5, 6);
+  if constexpr (tiles == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
+template <int tiles>
+KINORA_AMX_TARGET void multiply(const Bf16Weights& weights, const std::byte* rows, float* sums) {
+  constexpr int64_t row_step = 2 * bf16_tile_bytes;
+  finish_writing();
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  const std::byte* at = weights.at;
+  const std::byte* fetch = weights.fetch;
+  for (int64_t i = 0; i < weights.steps; ++i, at += weights.step, rows += row_step) {
+    if (fetch != nullptr) {
+      for (int64_t line = 0; line < 2 * bf16_tile_rows; ++line) {
+        __builtin_prefetch(fetch + line * weights.fetch_stride, 0, 2);  // 2: second-level cache
+      }
+      fetch += weights.fetch_step;
+    }
+    multiply_step<tiles>(at, weights.stride, rows);
+  }
+  if (weights.last != nullptr) multiply_step<tiles>(weights.last, 64, rows);
+  constexpr int64_t tile_sums = bf16_tile_rows * bf16_tile_rows, sum_stride = 64;
+  _tile_stored(0, sums, sum_stride);
+  if constexpr (tiles == 2) _tile_stored(1, sums + tile_sums, sum_stride);
+  _tile_stored(2, sums + tiles * tile_sums, sum_stride);
+  if constexpr (tiles == 2) _tile_stored(3, sums + 3 * tile_sums, sum_stride);
+}
+
+constexpr Bf16Kernel kernel{multiply<1>, multiply<2>, begin, end};
+
+void run(const Context& context, const MatmulWork& work) {
+  multiply_bf16_x86(context, work, kernel);
+}
+
+bool processor_has_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned bf16_products = 1u << 22, tiles = 1u << 24;
+  return (d & bf16_products) != 0 && (d & tiles) != 0;
+}
+
+// For all threads of the process, those to come as well.
+bool kernel_permits_tiles() {
+  // Linux has these since 5.16: ARCH_REQ_XCOMP_PERM for the registers themselves.
+  constexpr int request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+}  // namespace
+
+const Bf16Product* amx_bf16_product() {
+  static constexpr Bf16Product product{"AMX", true, 9, run};
+  static const bool there =
+      avx512_bf16_product() != nullptr && processor_has_tiles() && kernel_permits_tiles();
+  return there ? &product : nullptr;
+}
+
+}  // namespace kinora::cpu
+
+#else
+
+namespace kinora::cpu {
+
+const Bf16Product* amx_bf16_product() { return nullptr; }
+
+}  // namespace kinora::cpu
+
+#endif

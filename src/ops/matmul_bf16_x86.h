@@ -1,0 +1,48 @@
+// How x86-64 multiplies bf16, whichever instructions do it: what is packed, and which tiles run
+// where. Used only by matmul_bf16_*_cpu.cc.
+//
+// Weights are the left factor. A tile of them is 32 values of 16 rows as they lie in the matrix, so
+// that packing is copying, and few rows of `a` need not even that. `a`, which is packed once for
+// all weights, is the right factor and bears the interleaving: a tile holds pairs of values of 16
+// rows. Sums come out with a row for each weight and are turned while they are written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/context.h"
+#include "ops/matmul_cpu.h"
+
+namespace kinora::cpu {
+
+constexpr int64_t bf16_tile_rows = 16;     // of either factor
+constexpr int64_t bf16_tile_k = 32;        // values of k in a tile
+constexpr int64_t bf16_tile_bytes = 1024;  // of a tile of either factor, and of sums
+
+// Two tiles of weights side by side, over some of k.
+struct Bf16Weights {
+  const std::byte* at = nullptr;
+  int64_t stride = 0;  // bytes from one row to the next
+  int64_t step = 0;    // bytes to the next 32 values
+  int64_t steps = 0;
+  const std::byte* last = nullptr;  // one more step, packed without gaps; null: none
+  // 32 lines of memory a step that are soon needed; null: none.
+  const std::byte* fetch = nullptr;
+  int64_t fetch_stride = 0;  // bytes from one line to the next
+  int64_t fetch_step = 0;    // bytes to those of the next step
+};
+
+// sums[2][tiles][16][16] = two tiles of weights × `tiles` tiles of rows, over all steps.
+// rows: [steps][2][16 pairs of values][16 rows][2], of which the first `tiles` are read.
+using Bf16Multiply = void (*)(const Bf16Weights& weights, const std::byte* rows, float* sums);
+
+struct Bf16Kernel {
+  Bf16Multiply one_tile = nullptr, two_tiles = nullptr;
+  // Called on the thread that multiplies, before and after many products.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+};
+
+void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel);
+
+}  // namespace kinora::cpu

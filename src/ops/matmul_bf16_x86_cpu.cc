@@ -1,0 +1,267 @@
+#include "ops/matmul_bf16_x86.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/matmul_blocks.h"
+#include "ops/x86_intrinsics.h"
+
+#define KINORA_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16")))
+
+namespace kinora::cpu {
+namespace {
+
+constexpr int64_t tile_rows = bf16_tile_rows;
+constexpr int64_t tile_k = bf16_tile_k;
+constexpr int64_t panel = 2 * tile_rows;  // rows of `a`, or weight rows, that meet at once
+constexpr int64_t panel_step = 2 * bf16_tile_bytes;
+constexpr int64_t tile_sums = tile_rows * tile_rows;
+// Packed weights of one task take half of a second-level cache of 2 MiB.
+constexpr BlockShape many_rows{panel, panel, tile_k, 1024, 16};
+// Weights are read where they lie; the room for packed ones takes the end of k alone.
+constexpr BlockShape few_rows{panel, panel, tile_k, tile_k, int64_t{1} << 40};
+
+// Columns 4 × `chunk` and the three after it of 16 rows of 16 values, `stride` values apart.
+KINORA_AVX512_TARGET inline void turn_four(const float* from, int64_t stride, int chunk,
+                                           __m512 (&columns)[4]) {
+  from += chunk * 4;
+  __m512 quarter[4];  // of every fourth row
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+    const float* row = from + q * stride;
+    __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(row));
+    rows = _mm512_insertf32x4(rows, _mm_loadu_ps(row + 4 * stride), 1);
+    rows = _mm512_insertf32x4(rows, _mm_loadu_ps(row + 8 * stride), 2);
+    quarter[q] = _mm512_insertf32x4(rows, _mm_loadu_ps(row + 12 * stride), 3);
+  }
+  const auto low01 = _mm512_castps_pd(_mm512_unpacklo_ps(quarter[0], quarter[1]));
+  const auto low23 = _mm512_castps_pd(_mm512_unpacklo_ps(quarter[2], quarter[3]));
+  const auto high01 = _mm512_castps_pd(_mm512_unpackhi_ps(quarter[0], quarter[1]));
+  const auto high23 = _mm512_castps_pd(_mm512_unpackhi_ps(quarter[2], quarter[3]));
+  columns[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+  columns[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+  columns[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+  columns[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+}
+
+// Bits [begin, end) of a mask, as far as there are 16.
+inline __mmask16 bits_of(int64_t begin, int64_t end) {
+  const auto below = [](int64_t count) {
+    return (uint32_t{1} << std::clamp<int64_t>(count, 0, 16)) - 1;
+  };
+  return static_cast<__mmask16>(below(end) & ~below(begin));
+}
+
+// `count` rows of `a` into [k / 32][2][16 pairs][16 rows][2]; what is missing is zero, but of the
+// second tile nothing is written where the first takes all rows.
+KINORA_AVX512_TARGET void pack_rows(const float* rows, int64_t stride, int64_t count, int64_t k,
+                                    std::byte* to) {
+  for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += tile_k, to += panel_step) {
+    const __mmask16 low = bits_of(0, k - j), high = bits_of(0, k - j - 16);
+    for (int64_t first = 0; first < count; first += tile_rows) {
+      alignas(64) float pairs[tile_sums];
+      for (int64_t i = 0; i < tile_rows; ++i) {
+        __m512i values = _mm512_setzero_si512();
+        if (first + i < count) {
+          const float* from = rows + (first + i) * stride + j;
+          values = (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, from + 16),
+                                                _mm512_maskz_loadu_ps(low, from));
+        }
+        _mm512_store_si512(pairs + i * 16, values);
+      }
+      auto* tile = reinterpret_cast<float*>(to + first / tile_rows * bf16_tile_bytes);
+      for (int chunk = 0; chunk < 4; ++chunk) {
+        __m512 columns[4];
+        turn_four(pairs, 16, chunk, columns);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; ++c) _mm512_store_ps(tile + (chunk * 4 + c) * 16, columns[c]);
+      }
+    }
+  }
+}
+
+// `count` weight rows into [k / 32][32 rows][32 values]; what is missing is zero.
+KINORA_AVX512_TARGET void copy_weights(const bf16* rows, int64_t stride, int64_t count, int64_t k,
+                                       std::byte* to) {
+  for (int64_t i = 0; i < panel; ++i, to += tile_k * sizeof(bf16)) {
+    const bf16* from = rows + i * stride;
+    std::byte* at = to;
+    for (int64_t j = 0; j < k; j += tile_k, at += panel_step) {
+      const uint64_t left = static_cast<uint64_t>(std::min(tile_k, k - j));
+      const auto mask = static_cast<__mmask32>(i < count ? (uint64_t{1} << left) - 1 : 0);
+      _mm512_store_si512(at, _mm512_maskz_loadu_epi16(mask, from + j));
+    }
+  }
+}
+
+// Sums of two tiles of weights × one or two of rows, and where they go.
+struct Sums {
+  int64_t row = 0, rows = 0;   // of out
+  int64_t column = 0;          // of the first weight
+  int64_t begin = 0, end = 0;  // columns that are written
+  bool first = false;          // of the blocks of k
+  alignas(64) float values[4 * tile_sums];
+};
+
+KINORA_AVX512_TARGET void write_sums(const MatmulWork& work, const Sums& sums) {
+  const int64_t tiles = divide_up(sums.rows, tile_rows);
+  const bool add = work.accumulate || !sums.first;
+  for (int64_t side = 0; side < 2; ++side) {
+    const int64_t column = sums.column + side * tile_rows;
+    const __mmask16 mask = bits_of(sums.begin - column, sums.end - column);
+    if (mask == 0) continue;
+    __m512 bias = _mm512_setzero_ps();
+    if (sums.first && work.bias) bias = _mm512_maskz_loadu_ps(mask, work.bias + column);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const float* from = sums.values + (side * tiles + tile) * tile_sums;
+      const int64_t rows = std::min(tile_rows, sums.rows - tile * tile_rows);
+      float* out = work.out + (sums.row + tile * tile_rows) * work.out_stride + column;
+      for (int chunk = 0; chunk * 4 < rows; ++chunk) {
+        __m512 columns[4];
+        turn_four(from, 16, chunk, columns);
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+          if (chunk * 4 + r >= rows) break;
+          float* to = out + (chunk * 4 + r) * work.out_stride;
+          __m512 value = _mm512_add_ps(columns[r], bias);
+          if (add) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, to));
+          _mm512_mask_storeu_ps(to, mask, value);
+        }
+      }
+    }
+  }
+}
+
+// Multiplies one panel after the other, and writes each while the next one is multiplied: the
+// instructions that turn sums find their place among those that wait for tiles.
+class Pipeline {
+ public:
+  Pipeline(const MatmulWork& work, const Bf16Kernel& kernel) : work_(work), kernel_(kernel) {
+    kernel_.begin();
+  }
+  ~Pipeline() {
+    if (waiting_ != nullptr) write_sums(work_, *waiting_);
+    kernel_.end();
+  }
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // The place for the next sums, whose position the caller fills in.
+  Sums& next() { return waiting_ == &sums_[0] ? sums_[1] : sums_[0]; }
+
+  void multiply(const Bf16Weights& weights, const std::byte* rows, Sums& sums) {
+    for (int64_t r = 0; r < sums.rows; ++r) {
+      const float* out = work_.out + (sums.row + r) * work_.out_stride + sums.column;
+      for (int64_t c = 0; c < panel; c += 16) __builtin_prefetch(out + c, 1);
+    }
+    (sums.rows <= tile_rows ? kernel_.one_tile : kernel_.two_tiles)(weights, rows, sums.values);
+    if (waiting_ != nullptr) write_sums(work_, *waiting_);
+    waiting_ = &sums;
+  }
+
+ private:
+  const MatmulWork& work_;
+  const Bf16Kernel& kernel_;
+  Sums sums_[2];
+  Sums* waiting_ = nullptr;
+};
+
+constexpr auto value_bytes = static_cast<int64_t>(sizeof(bf16));
+
+const std::byte* bytes_of(const bf16* values) { return reinterpret_cast<const std::byte*>(values); }
+
+void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, const BlockTask& task,
+                   const std::byte* packed_a, std::byte* packed_w) {
+  const bf16* weight = static_cast<const bf16*>(work.weight);
+  const int64_t packed_k = std::max(tile_k, round_up(work.k, tile_k));
+  const int64_t step = block_step(many_rows, work.k);
+  Pipeline pipeline(work, kernel);
+  for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += step) {
+    const int64_t k = std::min(step, work.k - k_begin);
+    for (int64_t row = task.row_begin; row < task.row_end; row += panel) {
+      const std::byte* a = packed_a + (row * packed_k + k_begin * panel) * value_bytes;
+      for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
+        std::byte* packed =
+            packed_w + (column - task.column_begin) * round_up(k, tile_k) * value_bytes;
+        Bf16Weights weights;
+        if (row == task.row_begin) {  // the first rows find the weights unpacked
+          const bf16* from = weight + column * work.weight_stride + k_begin;
+          copy_weights(from, work.weight_stride, task.column_end - column, k, packed);
+          if (column + 2 * panel <= task.column_end) {
+            weights.fetch = bytes_of(from + panel * work.weight_stride);
+            weights.fetch_stride = work.weight_stride * value_bytes;
+            weights.fetch_step = tile_k * value_bytes;
+          }
+        }
+        weights.at = packed;
+        weights.stride = tile_k * value_bytes;
+        weights.step = panel_step;
+        weights.steps = divide_up(k, tile_k);
+        Sums& sums = pipeline.next();
+        sums.row = task.first_row + row;
+        sums.rows = std::min(panel, task.row_end - row);
+        sums.column = sums.begin = column;
+        sums.end = task.column_end;
+        sums.first = k_begin == 0;
+        pipeline.multiply(weights, a, sums);
+      }
+    }
+  }
+}
+
+// One panel of rows: weights are read once, where they lie. All of k is one block.
+void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, const BlockTask& task,
+                  const std::byte* packed_a, std::byte* last) {
+  const bf16* weight = static_cast<const bf16*>(work.weight);
+  const int64_t rest = work.k % tile_k;
+  Pipeline pipeline(work, kernel);
+  for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
+    Sums& sums = pipeline.next();
+    sums.row = task.first_row;
+    sums.rows = task.row_end;
+    sums.column = std::min(column, work.n - panel);  // some are computed twice at the end
+    sums.begin = column;
+    sums.end = task.column_end;
+    sums.first = true;
+    const bf16* from = weight + sums.column * work.weight_stride;
+    Bf16Weights weights;
+    weights.at = bytes_of(from);
+    weights.stride = work.weight_stride * value_bytes;
+    weights.step = tile_k * value_bytes;
+    weights.steps = work.k / tile_k;
+    if (rest > 0) {
+      copy_weights(from + work.k - rest, work.weight_stride, panel, rest, last);
+      weights.last = last;
+    }
+    if (column + 2 * panel <= work.n) {  // in the order in which they lie, which memory likes best
+      weights.fetch = bytes_of(from + panel * work.weight_stride);
+      weights.fetch_stride = 64;
+      weights.fetch_step = panel_step;
+    }
+    pipeline.multiply(weights, packed_a, sums);
+  }
+}
+
+}  // namespace
+
+void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel) {
+  // What a task does must not depend on the number of threads.
+  const bool few = work.m <= panel && work.n >= panel;
+  run_blocks<uint16_t>(
+      context, work, few ? few_rows : many_rows,
+      [&](int64_t row, int64_t count, uint16_t* to) {
+        pack_rows(work.a + row * work.a_stride, work.a_stride, count, work.k,
+                  reinterpret_cast<std::byte*>(to));
+      },
+      [&](const BlockTask& task, const uint16_t* packed_a, uint16_t* scratch) {
+        (few ? run_few_rows : run_many_rows)(work, kernel, task,
+                                             reinterpret_cast<const std::byte*>(packed_a),
+                                             reinterpret_cast<std::byte*>(scratch));
+      });
+}
+
+}  // namespace kinora::cpu
+
+#endif
