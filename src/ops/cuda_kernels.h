@@ -99,6 +99,9 @@ struct MatmulWork {
 void matmul(const Context& context, const MatmulWork& work);
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out);
+// Whether gated_matmul is one kernel that takes no memory.
+bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
+                       TensorView out);
 // work.a is f32, is normed on the way and rounded to bf16. False, with nothing done, if that does
 // not fit: more than one row, other types, rows not aligned to 16 bytes, rows that are too long.
 bool norm_matmul(const Context& context, const MatmulWork& work, ConstTensorView norm,

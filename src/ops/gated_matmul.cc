@@ -32,4 +32,9 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
   silu_mul(context, out, up, out);
 }
 
+bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
+                       TensorView out) {
+  return !context.device.is_cpu() && cuda::gated_in_one_pass(context, a, weight, out);
+}
+
 }  // namespace kinora

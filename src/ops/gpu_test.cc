@@ -1,6 +1,8 @@
 // What only GPUs have: activations in bf16, and the shapes at which the GPU changes its way.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/gather.h"
@@ -115,6 +117,51 @@ TEST_F(Gpu, JoinsGateAndUpInBf16) {
         // Gate and up are rounded before they meet where they are products of their own.
         expect_close(out, expected, 3 * once_rounded);
       }
+    }
+  }
+}
+
+// The shapes that matmul_strips takes: one or two strips a warp, one or two passes.
+TEST_F(Gpu, MultipliesSomeRowsByVeryManyOutputs) {
+  KINORA_FRESH_RANDOM(random);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{2, 8192, 384},
+                                {9, 21127, 256},
+                                {16, 43007, 128},
+                                {17, 8192, 128},
+                                {32, 8209, 256},
+                                {33, 21127, 384},
+                                {48, 22001, 128},
+                                {31, 43007, 128}}) {
+    for (const bool gated : {false, true}) {
+      SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+                   std::to_string(k) + (gated ? ", gated" : ""));
+      const int64_t outputs = gated ? n / 2 : n, weights = gated ? n / 2 * 2 : n;
+      auto a = TestTensor::random(random, DType::bf16, {m, k}, 8);
+      auto weight = TestTensor::random(random, DType::bf16, {weights, k}, 16);
+      auto bias = TestTensor::random(random, DType::f32, {weights});
+      auto out = gated ? TestTensor::poisoned(DType::bf16, {m, outputs}, 3)
+                       : TestTensor::random(random, DType::f32, {m, outputs}, 3);
+      const auto both = product(a.values(), weight.values(), m, weights, k);
+      const auto before = out.values(), shift = bias.values();
+      std::vector<double> expected(static_cast<size_t>(m * outputs));
+      for (int64_t row = 0; row < m; ++row) {
+        for (int64_t i = 0; i < outputs; ++i) {
+          const auto value = [&](int64_t column) {
+            return both[static_cast<size_t>(row * weights + column)] +
+                   shift[static_cast<size_t>(column)];
+          };
+          const auto at = static_cast<size_t>(row * outputs + i);
+          expected[at] = gated ? silu_exact(value(i)) * value(outputs + i) : before[at] + value(i);
+        }
+      }
+      if (gated) {
+        gated_matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
+                     bias.on(context_));
+      } else {
+        matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
+               {.bias = bias.on(context_), .accumulate = true});
+      }
+      expect_close(out, expected, gated ? 3 * once_rounded : 1e-5);
     }
   }
 }

@@ -58,6 +58,10 @@ void matmul_parts(const Context& context, ConstTensorView a, std::span<const Mat
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight, TensorView out,
                   ConstTensorView bias = {});
 
+// Whether a GPU does that in one kernel that takes no memory, so that a captured graph can hold it.
+bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
+                       TensorView out);
+
 // Whether this CPU multiplies bf16 matrices natively and kinora uses it.
 bool native_bf16_available();
 

@@ -1,5 +1,6 @@
 // Products through cuBLASLt. The algorithm of a shape is chosen once: the library proposes, and for
-// large products the proposals are timed on the spot. A row-major product a · weightᵀ is the
+// large products the proposals are timed on the spot. So are those of a few rows, where the first
+// proposal can take half as long again as the best one. A row-major product a · weightᵀ is the
 // column-major product weight · aᵀ, so weights come first here.
 #include <algorithm>
 #include <map>
@@ -18,7 +19,12 @@ namespace {
 
 constexpr size_t workspace_bytes = size_t{64} << 20;
 constexpr int proposals = 8;
-constexpr int64_t timed_rows = 1024;  // products with fewer rows take the first proposal
+// Proposals are timed for at least timed_rows rows, and for at most decode_rows where the weights
+// have timed_weights elements. The first one stays unless another takes less than `worth` of it.
+constexpr int64_t timed_rows = 1024;
+constexpr int64_t decode_rows = 64;
+constexpr int64_t timed_weights = int64_t{8} << 20;
+constexpr float worth = 0.98f;
 
 void check_blas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -172,7 +178,7 @@ class Blas {
     if (known != algorithms_.end()) return known->second.empty() ? nullptr : &known->second[0];
     const auto found = propose(api_, handle_, product, key);
     size_t best = 0;
-    if (found.size() > 1 && key.m >= timed_rows && key.type != DType::f32 && !capturing(stream)) {
+    if (found.size() > 1 && worth_timing(key) && !capturing(stream)) {
       best = fastest(context, work, key, product, stream, found);
     }
     auto& kept = algorithms_[key];
@@ -180,33 +186,59 @@ class Blas {
     return kept.empty() ? nullptr : &kept[0];
   }
 
-  // Times every proposal into scratch, so that an accumulating product is not added twice.
+  static bool worth_timing(const Key& key) {
+    if (key.type == DType::f32) return false;
+    return key.m >= timed_rows || (key.m <= decode_rows && key.n * key.k >= timed_weights);
+  }
+
+  // Times every proposal into scratch, so that an accumulating product is not added twice. Weights
+  // of a decoding step come from memory: between two products something else fills the caches.
   size_t fastest(const Context& context, const MatmulWork& work, const Key& key,
                  const Product& product, cudaStream_t stream,
                  const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
-    Tensor scratch(key.out_type, {key.m * key.out_stride}, context.device);
+    const bool few = key.m <= decode_rows;
+    const int repeats = few ? 5 : 1;
+    Tensor scratch, other;
+    try {
+      scratch = Tensor(key.out_type, {key.m * key.out_stride}, context.device);
+      if (few) other = Tensor(DType::u8, {2 * cache_bytes()}, context.device);
+    } catch (const Error&) {
+      return 0;  // a GPU with no room for this still has room for the product
+    }
     cudaEvent_t begin = nullptr, end = nullptr;
     check(cudaEventCreate(&begin), "making an event");
     check(cudaEventCreate(&end), "making an event");
-    size_t best = 0;
-    float least = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-      float milliseconds = 0;
-      for (int repeat = 0; repeat < 2; ++repeat) {  // the first warms up
+    std::vector<float> median;
+    for (const auto& proposal : found) {
+      std::vector<float> times;
+      for (int repeat = 0; repeat <= repeats; ++repeat) {  // the first warms up
+        if (few) {
+          check(
+              cudaMemsetAsync(other.view().raw(), 0, static_cast<size_t>(other.elements()), stream),
+              "emptying the caches");
+        }
         check(cudaEventRecord(begin, stream), "timing a product");
-        multiply(product, work, found[i].algo, scratch.view().raw(), stream);
+        multiply(product, work, proposal.algo, scratch.view().raw(), stream);
         check(cudaEventRecord(end, stream), "timing a product");
         check(cudaEventSynchronize(end), "timing a product");
+        float milliseconds = 0;
         check(cudaEventElapsedTime(&milliseconds, begin, end), "timing a product");
+        if (repeat > 0) times.push_back(milliseconds);
       }
-      if (i == 0 || milliseconds < least) {
-        best = i;
-        least = milliseconds;
-      }
+      std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+      median.push_back(times[static_cast<size_t>(repeats / 2)]);
     }
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
-    return best;
+    const auto best = std::min_element(median.begin(), median.end());
+    return *best < worth * median[0] ? static_cast<size_t>(best - median.begin()) : 0;
+  }
+
+  int64_t cache_bytes() const {
+    int bytes = 0;
+    check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, device_),
+          "reading the properties of a GPU");
+    return std::max(bytes, 1);
   }
 
   static bool capturing(cudaStream_t stream) {

@@ -49,6 +49,8 @@ void matmul(const Context& context, const MatmulWork& work) {
     }
   } else if (matmul_stream(context, work, false)) {
     return;
+  } else if (strips_fit(context, work, false)) {
+    return matmul_strips(context, work, false);
   } else if (skinny_fits(context, work)) {
     return matmul_skinny(context, work, false);
   }
@@ -57,12 +59,20 @@ void matmul(const Context& context, const MatmulWork& work) {
   if (work.bias.raw() != nullptr) add_bias(context, work.bias, work.out);
 }
 
+bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorView weight,
+                       TensorView out) {
+  const MatmulWork work{a, weight, {}, out, false};
+  if (a.dtype() == DType::f32) return a.size(0) <= few_rows;
+  return skinny_fits(context, work) || strips_fit(context, work, true);
+}
+
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
                   ConstTensorView bias, TensorView out) {
   const int64_t n = out.size(1);
   const MatmulWork work{a, weight, bias, out, false};
   if (a.dtype() == DType::f32 && a.size(0) <= few_rows) return matmul_few_f32(context, work, true);
   if (matmul_stream(context, work, true)) return;
+  if (strips_fit(context, work, true)) return matmul_strips(context, work, true);
   if (skinny_fits(context, work)) return matmul_skinny(context, work, true);
   Tensor both(out.dtype(), {a.size(0), 2 * n}, context.device);
   matmul(context, {a, weight, bias, both, false});

@@ -1,4 +1,5 @@
-// The ways to compute one product on a GPU, chosen in matmul_cuda.cu. Only .cu files include this.
+// The ways to compute one product on a GPU, chosen in matmul_cuda.cu. Included by those files, and by
+// a benchmark that compares the ways.
 #pragma once
 
 #include "ops/cuda_kernels.h"
@@ -11,10 +12,15 @@ constexpr int64_t skinny_rows = 16;
 bool skinny_fits(const Context& context, const MatmulWork& work);
 void matmul_skinny(const Context& context, const MatmulWork& work, bool gated);
 
+// The same for up to `strips_rows` rows, of products with very many outputs.
+constexpr int64_t strips_rows = 48;
+bool strips_fit(const Context& context, const MatmulWork& work, bool gated);
+void matmul_strips(const Context& context, const MatmulWork& work, bool gated);
+
 // One row, bf16 by bf16: the fastest of all. False, with nothing done, where it does not fit.
 bool matmul_stream(const Context& context, const MatmulWork& work, bool gated);
 
-// f32 rows, weights of any type, up to eight rows; `gated` likewise. None of the three takes
+// f32 rows, weights of any type, up to eight rows; `gated` likewise. None of these takes
 // memory, so that they can stand in a captured graph.
 constexpr int64_t few_rows = 8;
 void matmul_few_f32(const Context& context, const MatmulWork& work, bool gated);

@@ -50,6 +50,7 @@ void matmul(const Context&, const MatmulWork&) { no_cuda(); }
 void gated_matmul(const Context&, ConstTensorView, ConstTensorView, ConstTensorView, TensorView) {
   no_cuda();
 }
+bool gated_in_one_pass(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 
 bool norm_matmul(const Context&, const MatmulWork&, ConstTensorView, float, bool) { no_cuda(); }
 bool packed_matmul(const Context&, const MatmulWork&, const PackedStrips&, const RowNorm&, int) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "attention/cuda/cuda_problem.cuh"
-#include "attention/cuda/hopper_instructions.cuh"
 #include "attention/cuda/mma_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
+#include "ops/hopper_instructions.cuh"
 
 namespace kinora::hopper {
 

@@ -22,9 +22,6 @@ namespace {
 // intermediates stay small however long a group is.
 int64_t feed_forward_rows(const Context& context) { return context.device.is_cpu() ? 512 : 8192; }
 
-// Up to this many rows a GPU multiplies by gate and up, and joins the two, in one kernel.
-constexpr int64_t fused_rows = 8;
-
 // Says at once when the library for products is missing, not after the weights have gone up.
 void try_a_product(const Context& context) {
   constexpr int64_t size = 32;
@@ -265,7 +262,8 @@ void DecoderLayers::feed_forward(const Context& context, const LayerWeights& wei
     const NormedRows unnormed{rows, weights.post_norm, config_.norm_epsilon, input};
     if (weights.gate_up.size() == 1 && weights.gate_up[0].strips != nullptr) {
       norm_gated_matmul(context, unnormed, *weights.gate_up[0].strips, {}, gated);
-    } else if (weights.gate_up.size() == 1 && space.up.defined() && count > fused_rows) {
+    } else if (weights.gate_up.size() == 1 && space.up.defined() &&
+               !gated_in_one_pass(context, input, weights.gate_up[0].weight, gated)) {
       // A captured graph cannot ask for memory, which this product would do by itself.
       const TensorView both = space.up.view().rows(0, count);
       rms_norm(context, rows, weights.post_norm, config_.norm_epsilon, input);

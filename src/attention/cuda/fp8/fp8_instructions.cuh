@@ -2,7 +2,7 @@
 // contiguous bytes. Thin wrappers, one instruction each; sm_90a only.
 #pragma once
 
-#include "attention/cuda/hopper_instructions.cuh"
+#include "ops/hopper_instructions.cuh"
 
 namespace kinora::fp8_attention {
 

@@ -1,5 +1,5 @@
-// The Hopper instructions that the attention kernel is made of: barriers in shared memory, bulk
-// tensor copies, warpgroup matrix products. Thin wrappers, one instruction each; sm_90a only.
+// Instructions of Hopper cards: barriers in shared memory, bulk tensor copies, warpgroup matrix
+// products. Thin wrappers, one instruction each; products and map changes are sm_90a only.
 #pragma once
 
 #include <cuda.h>
@@ -148,6 +148,12 @@ __device__ inline void arrive_with_copies(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
   barrier_arrive(barrier);
+}
+
+// The same, counted by the copies alone: nothing arrives before they are there.
+__device__ inline void arrive_when_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
 }
 
 template <int Registers>
