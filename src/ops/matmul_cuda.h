@@ -1,5 +1,5 @@
-// The ways to compute one product on a GPU, chosen in matmul_cuda.cu. Included by those files, and by
-// a benchmark that compares the ways.
+// The ways to compute one product on a GPU, chosen in matmul_cuda.cu. Included by those files, and
+// by a benchmark that compares the ways.
 #pragma once
 
 #include "ops/cuda_kernels.h"
