@@ -1,6 +1,6 @@
 // Products of a decoding step on a GPU: the four of a decoder layer and the head, bf16, by every
-// way there is for so few rows, beside the time that reading the weights takes. Matrices follow
-// one another, so that no cache holds them.
+// way there is for so few rows, beside a kernel that only reads the weights. Matrices follow one
+// another, so that no cache holds them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -70,6 +70,7 @@ class Runner {
     if (cuda::strips_fit(context_, work(weights_[0]), gated)) {
       time("strips", [&](const Tensor& w) { cuda::matmul_strips(context_, work(w), gated); });
     }
+    time("reading alone", [&](const Tensor& w) { cuda::read_all(context_, w); });
     const Tensor both(DType::bf16, {m, product_.n}, context_.device);
     time("library", [&](const Tensor& w) {
       cuda::matmul_blas(context_, {a, w, {}, both.view(), false});
