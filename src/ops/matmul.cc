@@ -10,7 +10,8 @@
 namespace kinora {
 namespace {
 
-// Up to here, widening the weights in registers for every eight rows costs less than packing them.
+// Up to here, widening the weights in registers for every eight rows costs less than packing them,
+// and what decodes one row and what decodes several rounds alike: drafts change no answer.
 constexpr int64_t few_rows = 20;
 
 std::vector<float> widen(ConstTensorView x) {
@@ -102,16 +103,17 @@ void matmul_on_gpu(const Context& context, ConstTensorView a, const MatmulPart& 
 void run(const Context& context, std::span<const Checked> products, bool native_bf16) {
   std::vector<cpu::MatmulWork> short_ones;
   std::vector<cpu::PackedWork> packed_ones;
-  const cpu::Bf16Product* bf16_product = native_bf16 ? cpu::best_bf16_product() : nullptr;
+  const cpu::Bf16Product* narrow = cpu::best_bf16_product();
   for (const Checked& product : products) {
     const cpu::MatmulWork& work = product.work;
     if (work.m == 0 || work.n == 0) continue;
-    const bool bf16_pays = bf16_product != nullptr && work.m >= bf16_product->rows_from &&
-                           work.weight_type == DType::bf16;
+    const bool can_be_narrow = narrow != nullptr && work.weight_type == DType::bf16;
     if (product.packed != nullptr) {
       packed_ones.push_back({work, product.packed});
-    } else if (bf16_pays) {
-      bf16_product->run(context, work);
+    } else if (can_be_narrow && native_bf16 && work.m > few_rows) {
+      narrow->run(context, work, false);
+    } else if (can_be_narrow && narrow->exact_rows_from > 0 && work.m >= narrow->exact_rows_from) {
+      narrow->run(context, work, true);
     } else if (work.m <= few_rows) {
       short_ones.push_back(work);
     } else {

@@ -37,25 +37,28 @@ KINORA_AMX_TARGET void end() { _tile_release(); }
 inline void finish_writing() { asm volatile("" ::: "memory"); }
 
 // Registers 0 to 3 are sums, 4 and 5 weights, 6 and 7 rows.
-template <int tiles>
+template <int tiles, int parts>
 KINORA_AMX_TARGET inline void multiply_step(const std::byte* weights, int64_t stride,
                                             const std::byte* rows) {
   constexpr int64_t row_stride = 64;
   _tile_loadd(4, weights, stride);
-  _tile_loadd(6, rows, row_stride);
-  _tile_dpbf16ps(0, 4, 6);
-  if constexpr (tiles == 2) {
-    _tile_loadd(7, rows + bf16_tile_bytes, row_stride);
-    _tile_dpbf16ps(1, 4, 7);
+#pragma GCC unroll 3
+  for (int part = 0; part < parts; ++part, rows += 2 * bf16_tile_bytes) {
+    _tile_loadd(6, rows, row_stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (tiles == 2) {
+      _tile_loadd(7, rows + bf16_tile_bytes, row_stride);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if (part == 0) _tile_loadd(5, weights + bf16_tile_rows * stride, stride);
+    _tile_dpbf16ps(2, 5, 6);
+    if constexpr (tiles == 2) _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_loadd(5, weights + bf16_tile_rows * stride, stride);
-  _tile_dpbf16ps(2, 5, 6);
-  if constexpr (tiles == 2) _tile_dpbf16ps(3, 5, 7);
 }
 
-template <int tiles>
+template <int tiles, int parts>
 KINORA_AMX_TARGET void multiply(const Bf16Weights& weights, const std::byte* rows, float* sums) {
-  constexpr int64_t row_step = 2 * bf16_tile_bytes;
+  constexpr int64_t row_step = 2 * parts * bf16_tile_bytes;
   finish_writing();
   _tile_zero(0);
   _tile_zero(1);
@@ -70,9 +73,9 @@ KINORA_AMX_TARGET void multiply(const Bf16Weights& weights, const std::byte* row
       }
       fetch += weights.fetch_step;
     }
-    multiply_step<tiles>(at, weights.stride, rows);
+    multiply_step<tiles, parts>(at, weights.stride, rows);
   }
-  if (weights.last != nullptr) multiply_step<tiles>(weights.last, 64, rows);
+  if (weights.last != nullptr) multiply_step<tiles, parts>(weights.last, 64, rows);
   constexpr int64_t tile_sums = bf16_tile_rows * bf16_tile_rows, sum_stride = 64;
   _tile_stored(0, sums, sum_stride);
   if constexpr (tiles == 2) _tile_stored(1, sums + tile_sums, sum_stride);
@@ -80,10 +83,11 @@ KINORA_AMX_TARGET void multiply(const Bf16Weights& weights, const std::byte* row
   if constexpr (tiles == 2) _tile_stored(3, sums + 3 * tile_sums, sum_stride);
 }
 
-constexpr Bf16Kernel kernel{multiply<1>, multiply<2>, begin, end};
+constexpr Bf16Kernel kernel{multiply<1, 1>, multiply<2, 1>, multiply<1, 3>,
+                            multiply<2, 3>, begin,          end};
 
-void run(const Context& context, const MatmulWork& work) {
-  multiply_bf16_x86(context, work, kernel);
+void run(const Context& context, const MatmulWork& work, bool exact) {
+  multiply_bf16_x86(context, work, kernel, exact);
 }
 
 bool processor_has_tiles() {
@@ -103,7 +107,7 @@ bool kernel_permits_tiles() {
 }  // namespace
 
 const Bf16Product* amx_bf16_product() {
-  static constexpr Bf16Product product{"AMX", true, 9, run};
+  static constexpr Bf16Product product{"AMX", true, 8, run};
   static const bool there =
       avx512_bf16_product() != nullptr && processor_has_tiles() && kernel_permits_tiles();
   return there ? &product : nullptr;

@@ -83,10 +83,11 @@ KINORA_AVX512_TARGET void multiply(const Bf16Weights& weights, const std::byte* 
 
 void nothing() {}
 
-constexpr Bf16Kernel kernel{multiply<1, 16>, multiply<2, 8>, nothing, nothing};
+constexpr Bf16Kernel kernel{multiply<1, 16>, multiply<2, 8>, nullptr, nullptr, nothing, nothing};
 
-void run(const Context& context, const MatmulWork& work) {
-  multiply_bf16_x86(context, work, kernel);
+void run(const Context& context, const MatmulWork& work, bool exact) {
+  if (exact) return matmul_blocked(context, work);  // faster than three products
+  multiply_bf16_x86(context, work, kernel, false);
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ void run(const Context& context, const MatmulWork& work) {
 const Bf16Product* avx512_bf16_product() {
   // AMD's cores begin one a cycle and so double what f32 gives; Intel's begin one in two, which is
   // half of it.
-  static const Bf16Product product{"AVX512_BF16", __builtin_cpu_is("amd") != 0, 21, run};
+  static const Bf16Product product{"AVX512_BF16", __builtin_cpu_is("amd") != 0, 0, run};
   static const bool there = __builtin_cpu_supports("avx512bf16") != 0 &&
                             __builtin_cpu_supports("avx512bw") != 0 &&
                             __builtin_cpu_supports("avx512dq") != 0;

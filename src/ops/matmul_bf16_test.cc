@@ -30,7 +30,7 @@ struct Product {
             k};
   }
 
-  TestTensor run(const Bf16Product& product, const Context& context) {
+  TestTensor run(const Bf16Product& product, const Context& context, bool exact) {
     TestTensor out = before.copy();
     cpu::MatmulWork work;
     work.m = m;
@@ -45,15 +45,16 @@ struct Product {
     work.out_stride = out.view().stride(0);
     work.bias = has_bias ? bias.view().data<float>() : nullptr;
     work.accumulate = accumulate;
-    product.run(context, work);
+    product.run(context, work, exact);
     return out;
   }
 
-  // The product in double precision, and how far each element may be from it: a is rounded to bf16,
-  // every addition may lose a unit in the last place of f32, and every number that is no normal f32
-  // may count as zero.
-  void expect(TestTensor out) {
-    constexpr double rounding = 0x1p-8, addition = 0x1p-23, small = 0x1p-126;
+  // The product in double precision, and how far each element may be from it: a is rounded to bf16
+  // unless it stands in three parts, every addition may lose a unit in the last place of f32, and
+  // every number that is no normal f32 may count as zero.
+  void expect(TestTensor out, bool exact) {
+    constexpr double addition = 0x1p-23, small = 0x1p-126;
+    const double rounding = exact ? 0 : 0x1p-8, parts = exact ? 3 : 1;
     const std::vector<double> rows = a.values(), weights = weight.values(), shift = bias.values(),
                               old = before.values();
     std::vector<double> expected, bounds;
@@ -67,10 +68,10 @@ struct Product {
           const double w = weights[static_cast<size_t>(column * k + j)];
           sum += x * w;
           products += std::abs(x * w);
-          flushed += small * (2 + std::abs(x) + std::abs(w));
+          flushed += parts * small * (2 + std::abs(x) + std::abs(w));
         }
         expected.push_back(sum);
-        const double steps = static_cast<double>(k) + 8;
+        const double steps = parts * static_cast<double>(k) + 8;
         bounds.push_back(products * rounding + flushed +
                          steps * addition *
                              (1.01 * products + std::abs(start) +
@@ -94,8 +95,11 @@ void check(const Bf16Product& instructions, Product& product) {
                std::to_string(product.k) + (product.has_bias ? ", bias" : "") +
                (product.accumulate ? ", accumulate" : ""));
   static const ThreadPool one(1), three(3);
-  product.expect(product.run(instructions, Context(one)));
-  product.expect(product.run(instructions, Context(three)));
+  for (const bool exact : {false, true}) {
+    SCOPED_TRACE(exact ? "exact" : "rounded");
+    product.expect(product.run(instructions, Context(one), exact), exact);
+    product.expect(product.run(instructions, Context(three), exact), exact);
+  }
 }
 
 TEST(MatmulBf16, EqualsTheReferenceAtEverySize) {
@@ -149,32 +153,36 @@ TEST(MatmulBf16, WithoutAnySummandsIsTheBias) {
   });
 }
 
-// Where factors are exact in bf16, only the additions round.
+// Where factors are exact in bf16, or rows stand in three parts, only the additions round.
 TEST(MatmulBf16, AddsInF32) {
   KINORA_FRESH_RANDOM(random);
   for_each_product([&](const Bf16Product& instructions) {
-    Product product = Product::random(random, 67, 45, 1031);
-    std::vector<float> rounded;
-    for (const double value : product.a.values()) {
-      rounded.push_back(bf16::from_float(static_cast<float>(value)).to_float());
-    }
-    product.a = TestTensor::of(rounded, {product.m, product.k});
-    const std::vector<double> rows = product.a.values(), weights = product.weight.values();
-    std::vector<double> expected;
-    for (int64_t row = 0; row < product.m; ++row) {
-      for (int64_t column = 0; column < product.n; ++column) {
-        double sum = 0;
-        for (int64_t j = 0; j < product.k; ++j) {
-          sum += rows[static_cast<size_t>(row * product.k + j)] *
-                 weights[static_cast<size_t>(column * product.k + j)];
+    for (const bool exact : {false, true}) {
+      Product product = Product::random(random, 67, 45, 1031);
+      if (!exact) {
+        std::vector<float> rounded;
+        for (const double value : product.a.values()) {
+          rounded.push_back(bf16::from_float(static_cast<float>(value)).to_float());
         }
-        expected.push_back(sum);
+        product.a = TestTensor::of(rounded, {product.m, product.k});
       }
+      const std::vector<double> rows = product.a.values(), weights = product.weight.values();
+      std::vector<double> expected;
+      for (int64_t row = 0; row < product.m; ++row) {
+        for (int64_t column = 0; column < product.n; ++column) {
+          double sum = 0;
+          for (int64_t j = 0; j < product.k; ++j) {
+            sum += rows[static_cast<size_t>(row * product.k + j)] *
+                   weights[static_cast<size_t>(column * product.k + j)];
+          }
+          expected.push_back(sum);
+        }
+      }
+      const ThreadPool pool(2);
+      TestTensor out = product.run(instructions, Context(pool), exact);
+      // Errors of a sum of k products grow like √k, not like k.
+      expect_close(out, expected, 3e-7 * std::sqrt(static_cast<double>(product.k)));
     }
-    const ThreadPool pool(2);
-    TestTensor out = product.run(instructions, Context(pool));
-    // Errors of a sum of k products grow like √k, not like k.
-    expect_close(out, expected, 3e-7 * std::sqrt(static_cast<double>(product.k)));
   });
 }
 
@@ -195,7 +203,7 @@ TEST(MatmulBf16, CountsAtMostTinyNumbersAsZero) {
 TEST(MatmulBf16, KeepsWhatIsNoNumber) {
   KINORA_FRESH_RANDOM(random);
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  for_each_product([&](const Bf16Product& instructions) {
+  const auto look = [&](const Bf16Product& instructions, bool exact) {
     for (const int64_t m : {5, 70}) {
       const int64_t n = 37, k = 67, place = 64;
       Product product = Product::random(random, m, n, k);
@@ -209,7 +217,7 @@ TEST(MatmulBf16, KeepsWhatIsNoNumber) {
       weight[35 * k + place] = bf16::from_float(0);
       weight[36 * k + 3] = bf16::from_float(std::nanf(""));
       const ThreadPool pool(2);
-      const std::vector<double> out = product.run(instructions, Context(pool)).values();
+      const std::vector<double> out = product.run(instructions, Context(pool), exact).values();
       for (int64_t row = 0; row < m; ++row) {
         for (int64_t column = 0; column < n; ++column) {
           SCOPED_TRACE("row " + std::to_string(row) + ", column " + std::to_string(column));
@@ -226,6 +234,27 @@ TEST(MatmulBf16, KeepsWhatIsNoNumber) {
         }
       }
     }
+  };
+  for_each_product([&](const Bf16Product& instructions) {
+    look(instructions, false);
+    look(instructions, true);
+  });
+}
+
+// Bits of a NaN that bf16 has no room for, and the largest number, which bf16 would round up.
+TEST(MatmulBf16, ExactRowsKeepEveryBit) {
+  for_each_product([&](const Bf16Product& instructions) {
+    const ThreadPool pool(1);
+    Random random(1);
+    Product product = Product::random(random, 2, 40, 2);
+    product.a = TestTensor::of(
+        {std::bit_cast<float>(0x7f800001u), 1.0f, std::numeric_limits<float>::max(), 1.0f}, {2, 2});
+    product.weight = TestTensor::of(std::vector<float>(80, 1.0f), {40, 2}, DType::bf16);
+    const std::vector<double> out = product.run(instructions, Context(pool), true).values();
+    for (size_t column = 0; column < 40; ++column) {
+      EXPECT_TRUE(std::isnan(out[column]));
+      EXPECT_EQ(out[40 + column], std::numeric_limits<float>::max());
+    }
   });
 }
 
@@ -235,9 +264,11 @@ TEST(MatmulBf16, DoesNotDependOnTheNumberOfThreads) {
   for_each_product([&](const Bf16Product& instructions) {
     for (const int64_t m : {1, 16, 40, 300}) {
       Product product = Product::random(random, m, 407, 1211);
-      EXPECT_EQ(product.run(instructions, Context(one)).values(),
-                product.run(instructions, Context(five)).values())
-          << "rows: " << m;
+      for (const bool exact : {false, true}) {
+        EXPECT_EQ(product.run(instructions, Context(one), exact).values(),
+                  product.run(instructions, Context(five), exact).values())
+            << "rows: " << m << (exact ? ", exact" : "");
+      }
     }
   });
 }
@@ -250,7 +281,7 @@ TEST(MatmulBf16, RunsOnSeveralThreadsAtOnce) {
     std::vector<std::vector<double>> expected;
     for (const int64_t m : {7, 33, 70, 130}) {
       products.push_back(Product::random(random, m, 131, 259));
-      expected.push_back(products.back().run(instructions, Context(shared)).values());
+      expected.push_back(products.back().run(instructions, Context(shared), m > 40).values());
     }
     std::vector<int> wrong(products.size());
     std::vector<std::thread> threads;
@@ -259,7 +290,8 @@ TEST(MatmulBf16, RunsOnSeveralThreadsAtOnce) {
         const ThreadPool own(2);
         for (int repetition = 0; repetition < 20; ++repetition) {
           const Context context(repetition % 2 == 0 ? shared : own);
-          wrong[i] += products[i].run(instructions, context).values() != expected[i];
+          const bool exact = products[i].m > 40;
+          wrong[i] += products[i].run(instructions, context, exact).values() != expected[i];
         }
       });
     }
@@ -268,25 +300,32 @@ TEST(MatmulBf16, RunsOnSeveralThreadsAtOnce) {
   });
 }
 
-TEST(MatmulBf16, IsWhatMatmulUsesFromSomeRowsOn) {
+TEST(MatmulBf16, IsWhatMatmulUses) {
   const Bf16Product* best = cpu::best_bf16_product();
   EXPECT_EQ(native_bf16_available(), best != nullptr);
   if (best == nullptr) GTEST_SKIP() << "this CPU has no products of bf16 that pay";
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
   const Context context(pool);
-  for (const int64_t m : {best->rows_from - 1, best->rows_from}) {
-    if (m == 0) continue;
-    Product product = Product::random(random, m, 65, 129);
-    TestTensor out = TestTensor::poisoned(DType::f32, {m, 65});
-    TestTensor exact = TestTensor::poisoned(DType::f32, {m, 65});
+  const auto values_of = [&](Product& product, bool native_bf16) {
+    TestTensor out = TestTensor::poisoned(DType::f32, {product.m, product.n});
     MatmulOptions options;
-    options.native_bf16 = true;
+    options.native_bf16 = native_bf16;
     matmul(context, product.a.view(), product.weight.view(), out.view(), options);
-    matmul(context, product.a.view(), product.weight.view(), exact.view());
-    const bool rounded = m == best->rows_from;
-    EXPECT_EQ(out.values() == product.run(*best, context).values(), rounded);
-    EXPECT_EQ(out.values() == exact.values(), !rounded);
+    return out.values();
+  };
+  for (const int64_t m : {1, 5, 20, 21, 70}) {
+    SCOPED_TRACE("rows: " + std::to_string(m));
+    Product product = Product::random(random, m, 65, 129);
+    const std::vector<double> exact = values_of(product, false), rounded = values_of(product, true);
+    // A few rows are never rounded, so that a token is the same however many are decoded at once.
+    EXPECT_EQ(rounded == exact, m <= 20);
+    if (m > 20) {
+      EXPECT_EQ(rounded, product.run(*best, context, false).values());
+    }
+    if (best->exact_rows_from > 0 && m >= best->exact_rows_from) {
+      EXPECT_EQ(exact, product.run(*best, context, true).values());
+    }
   }
 }
 

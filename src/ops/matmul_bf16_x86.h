@@ -33,16 +33,19 @@ struct Bf16Weights {
 };
 
 // sums[2][tiles][16][16] = two tiles of weights × `tiles` tiles of rows, over all steps.
-// rows: [steps][2][16 pairs of values][16 rows][2], of which the first `tiles` are read.
+// rows: [steps][parts][2][16 pairs of values][16 rows][2], of which the first `tiles` are read. The
+// parts of a row are added up.
 using Bf16Multiply = void (*)(const Bf16Weights& weights, const std::byte* rows, float* sums);
 
 struct Bf16Kernel {
-  Bf16Multiply one_tile = nullptr, two_tiles = nullptr;
+  Bf16Multiply one_tile = nullptr, two_tiles = nullptr;              // of rows in one part
+  Bf16Multiply one_exact_tile = nullptr, two_exact_tiles = nullptr;  // in three
   // Called on the thread that multiplies, before and after many products.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 };
 
-void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel);
+void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel,
+                       bool exact);
 
 }  // namespace kinora::cpu

@@ -54,29 +54,72 @@ inline __mmask16 bits_of(int64_t begin, int64_t end) {
   return static_cast<__mmask16>(below(end) & ~below(begin));
 }
 
-// `count` rows of `a` into [k / 32][2][16 pairs][16 rows][2]; what is missing is zero, but of the
-// second tile nothing is written where the first takes all rows.
+// 32 values as bf16 in `parts` parts, each of which takes 8 of 24 bits: with three, nothing is
+// lost. What is infinite or no number stays so in the first part and adds nothing in the others.
+template <int parts>
+KINORA_AVX512_TARGET inline void cut_values(__m512 low, __m512 high, __m512i (&cut)[parts]) {
+  if constexpr (parts == 1) {
+    cut[0] = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  } else {
+    constexpr int not_a_number = 0x81, not_finite = 0x99;
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+#pragma GCC unroll 3
+    for (int part = 0; part < parts; ++part) {
+      __m512 rest[2] = {low, high};
+      __m512i whole[2];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        // Cut off and not rounded, so that nothing becomes infinite. A NaN must not lose its bits.
+        whole[i] = _mm512_and_si512(_mm512_castps_si512(rest[i]), upper);
+        whole[i] = _mm512_mask_or_epi32(whole[i], _mm512_fpclass_ps_mask(rest[i], not_a_number),
+                                        whole[i], _mm512_set1_epi32(0x00400000));
+        const __mmask16 finite = static_cast<__mmask16>(
+            ~static_cast<unsigned>(_mm512_fpclass_ps_mask(rest[i], not_finite)));
+        rest[i] = _mm512_maskz_sub_ps(finite, rest[i], _mm512_castsi512_ps(whole[i]));
+      }
+      low = rest[0];
+      high = rest[1];
+      // The upper halves of 32 numbers, in order.
+      const __m512i index =
+          _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+                           27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+      cut[part] = _mm512_permutex2var_epi16(whole[0], index, whole[1]);
+    }
+  }
+}
+
+// `count` rows of `a` into [k / 32][parts][2][16 pairs][16 rows][2]; what is missing is zero, but
+// of the second tile nothing is written where the first takes all rows.
+template <int parts>
 KINORA_AVX512_TARGET void pack_rows(const float* rows, int64_t stride, int64_t count, int64_t k,
                                     std::byte* to) {
-  for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += tile_k, to += panel_step) {
+  for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += tile_k, to += parts * panel_step) {
     const __mmask16 low = bits_of(0, k - j), high = bits_of(0, k - j - 16);
     for (int64_t first = 0; first < count; first += tile_rows) {
-      alignas(64) float pairs[tile_sums];
+      alignas(64) float pairs[parts][tile_sums];
       for (int64_t i = 0; i < tile_rows; ++i) {
-        __m512i values = _mm512_setzero_si512();
+        __m512i values[parts];
+#pragma GCC unroll 3
+        for (int part = 0; part < parts; ++part) values[part] = _mm512_setzero_si512();
         if (first + i < count) {
           const float* from = rows + (first + i) * stride + j;
-          values = (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, from + 16),
-                                                _mm512_maskz_loadu_ps(low, from));
+          cut_values<parts>(_mm512_maskz_loadu_ps(low, from),
+                            _mm512_maskz_loadu_ps(high, from + 16), values);
         }
-        _mm512_store_si512(pairs + i * 16, values);
+#pragma GCC unroll 3
+        for (int part = 0; part < parts; ++part) {
+          _mm512_store_si512(pairs[part] + i * 16, values[part]);
+        }
       }
-      auto* tile = reinterpret_cast<float*>(to + first / tile_rows * bf16_tile_bytes);
-      for (int chunk = 0; chunk < 4; ++chunk) {
-        __m512 columns[4];
-        turn_four(pairs, 16, chunk, columns);
+      for (int part = 0; part < parts; ++part) {
+        auto* tile =
+            reinterpret_cast<float*>(to + part * panel_step + first / tile_rows * bf16_tile_bytes);
+        for (int chunk = 0; chunk < 4; ++chunk) {
+          __m512 columns[4];
+          turn_four(pairs[part], 16, chunk, columns);
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; ++c) _mm512_store_ps(tile + (chunk * 4 + c) * 16, columns[c]);
+          for (int c = 0; c < 4; ++c) _mm512_store_ps(tile + (chunk * 4 + c) * 16, columns[c]);
+        }
       }
     }
   }
@@ -138,7 +181,11 @@ KINORA_AVX512_TARGET void write_sums(const MatmulWork& work, const Sums& sums) {
 // instructions that turn sums find their place among those that wait for tiles.
 class Pipeline {
  public:
-  Pipeline(const MatmulWork& work, const Bf16Kernel& kernel) : work_(work), kernel_(kernel) {
+  Pipeline(const MatmulWork& work, const Bf16Kernel& kernel, int parts)
+      : work_(work),
+        kernel_(kernel),
+        one_tile_(parts == 1 ? kernel.one_tile : kernel.one_exact_tile),
+        two_tiles_(parts == 1 ? kernel.two_tiles : kernel.two_exact_tiles) {
     kernel_.begin();
   }
   ~Pipeline() {
@@ -156,7 +203,7 @@ class Pipeline {
       const float* out = work_.out + (sums.row + r) * work_.out_stride + sums.column;
       for (int64_t c = 0; c < panel; c += 16) __builtin_prefetch(out + c, 1);
     }
-    (sums.rows <= tile_rows ? kernel_.one_tile : kernel_.two_tiles)(weights, rows, sums.values);
+    (sums.rows <= tile_rows ? one_tile_ : two_tiles_)(weights, rows, sums.values);
     if (waiting_ != nullptr) write_sums(work_, *waiting_);
     waiting_ = &sums;
   }
@@ -164,6 +211,7 @@ class Pipeline {
  private:
   const MatmulWork& work_;
   const Bf16Kernel& kernel_;
+  const Bf16Multiply one_tile_, two_tiles_;
   Sums sums_[2];
   Sums* waiting_ = nullptr;
 };
@@ -172,16 +220,16 @@ constexpr auto value_bytes = static_cast<int64_t>(sizeof(bf16));
 
 const std::byte* bytes_of(const bf16* values) { return reinterpret_cast<const std::byte*>(values); }
 
-void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, const BlockTask& task,
-                   const std::byte* packed_a, std::byte* packed_w) {
+void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
+                   const BlockTask& task, const std::byte* packed_a, std::byte* packed_w) {
   const bf16* weight = static_cast<const bf16*>(work.weight);
   const int64_t packed_k = std::max(tile_k, round_up(work.k, tile_k));
   const int64_t step = block_step(many_rows, work.k);
-  Pipeline pipeline(work, kernel);
+  Pipeline pipeline(work, kernel, parts);
   for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += step) {
     const int64_t k = std::min(step, work.k - k_begin);
     for (int64_t row = task.row_begin; row < task.row_end; row += panel) {
-      const std::byte* a = packed_a + (row * packed_k + k_begin * panel) * value_bytes;
+      const std::byte* a = packed_a + (row * packed_k + k_begin * panel) * parts * value_bytes;
       for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
         std::byte* packed =
             packed_w + (column - task.column_begin) * round_up(k, tile_k) * value_bytes;
@@ -212,11 +260,11 @@ void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, const Block
 }
 
 // One panel of rows: weights are read once, where they lie. All of k is one block.
-void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, const BlockTask& task,
-                  const std::byte* packed_a, std::byte* last) {
+void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
+                  const BlockTask& task, const std::byte* packed_a, std::byte* last) {
   const bf16* weight = static_cast<const bf16*>(work.weight);
   const int64_t rest = work.k % tile_k;
-  Pipeline pipeline(work, kernel);
+  Pipeline pipeline(work, kernel, parts);
   for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
     Sums& sums = pipeline.next();
     sums.row = task.first_row;
@@ -244,22 +292,34 @@ void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, const BlockT
   }
 }
 
-}  // namespace
+// One value of `a` in so many parts.
+template <int parts>
+struct Packed {
+  uint16_t values[parts];
+};
 
-void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel) {
+template <int parts>
+void run(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel) {
   // What a task does must not depend on the number of threads.
   const bool few = work.m <= panel && work.n >= panel;
-  run_blocks<uint16_t>(
+  run_blocks<Packed<parts>>(
       context, work, few ? few_rows : many_rows,
-      [&](int64_t row, int64_t count, uint16_t* to) {
-        pack_rows(work.a + row * work.a_stride, work.a_stride, count, work.k,
-                  reinterpret_cast<std::byte*>(to));
+      [&](int64_t row, int64_t count, Packed<parts>* to) {
+        pack_rows<parts>(work.a + row * work.a_stride, work.a_stride, count, work.k,
+                         reinterpret_cast<std::byte*>(to));
       },
-      [&](const BlockTask& task, const uint16_t* packed_a, uint16_t* scratch) {
-        (few ? run_few_rows : run_many_rows)(work, kernel, task,
+      [&](const BlockTask& task, const Packed<parts>* packed_a, Packed<parts>* scratch) {
+        (few ? run_few_rows : run_many_rows)(work, kernel, parts, task,
                                              reinterpret_cast<const std::byte*>(packed_a),
                                              reinterpret_cast<std::byte*>(scratch));
       });
+}
+
+}  // namespace
+
+void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel,
+                       bool exact) {
+  exact ? run<3>(context, work, kernel) : run<1>(context, work, kernel);
 }
 
 }  // namespace kinora::cpu

@@ -34,13 +34,14 @@ void matmul_rows(const Context& context, std::span<const MatmulWork> products);
 // Many rows: cache-blocked product over packed panels.
 void matmul_blocked(const Context& context, const MatmulWork& work);
 
-// The same with a rounded to bf16, by instructions that multiply bf16 and that not every CPU has;
-// bf16 weights only. Numbers too small for a normal f32 may count as zero.
+// The same by instructions that multiply bf16 and that not every CPU has; bf16 weights only. With
+// `exact` a row of `a` counts as the three rows of bf16 whose sum it is, and the result is as exact
+// as in f32; else `a` is rounded to bf16. Numbers too small for a normal f32 may count as zero.
 struct Bf16Product {
   std::string_view instructions;
-  bool pays = false;      // this CPU is faster with them than in f32
-  int64_t rows_from = 0;  // with fewer rows it is not
-  void (*run)(const Context& context, const MatmulWork& work) = nullptr;
+  bool pays = false;            // rounded, it is faster on this CPU than f32
+  int64_t exact_rows_from = 0;  // from so many rows on it is so if exact; 0: never
+  void (*run)(const Context& context, const MatmulWork& work, bool exact) = nullptr;
 };
 // Null where this CPU or its system lacks them.
 const Bf16Product* arm_bf16_product();     // BFMMLA
@@ -51,7 +52,7 @@ std::span<const Bf16Product* const> bf16_products();
 // The one to use; null: f32 is as fast.
 const Bf16Product* best_bf16_product();
 
-// Whether there is one to use, and its product.
+// Whether there is one to use, and its product, rounded.
 bool bf16_instructions();
 void matmul_bf16(const Context& context, const MatmulWork& work);
 
