@@ -153,6 +153,9 @@ TEST(RowSets, APolicyReadsPlainSetsAsOne) {
   testing::mix_modalities(random, problem, 2, 50);
   AttentionOptions options;
   options.sparse.dense_below = 0;
+  const auto dense = testing::reference(problem, [&](int64_t query, int64_t, int64_t row) {
+    return testing::causal(problem, query, row);
+  });
   for (const std::string& name : attention_point().names()) {
     if (find_attention(name).needs_table) continue;
     const auto attend = [&](std::span<const RowSet> sets) {
@@ -164,11 +167,13 @@ TEST(RowSets, APolicyReadsPlainSetsAsOne) {
     };
     const std::vector<RowSet> one{problem.memory()};
     const std::vector<float> joined = attend(one);
+    // Dense attention merges what it makes of each set: both ways are off by what f32 may lose.
+    const double most = name == "dense" ? 2 * testing::f32_tolerance(dense) : 0.0;
     const std::vector<double> wide(joined.begin(), joined.end());
     for (const int64_t cut : {1, 63, 129, 499}) {
       const std::vector<RowSet> two{piece(problem.memory(), 0, cut),
                                     piece(problem.memory(), cut, problem.rows() - cut)};
-      EXPECT_LE(error_of(attend(two), wide), name == "dense" ? 4e-6 : 0.0) << name << ' ' << cut;
+      EXPECT_LE(error_of(attend(two), wide), most) << name << ' ' << cut;
     }
   }
 }

@@ -140,6 +140,7 @@ struct Expected {
   std::vector<double> rounded;  // the same with weights and result rounded to bf16, as PyTorch does
   std::vector<double> log_sum;  // [queries, heads]: log Σ exp(score); −∞ where nothing is read
   double variance = 0;          // of what f32 arithmetic loses, summed over all of `out`
+  std::vector<double> log_errors;  // [queries, heads]: what f32 arithmetic may lose of `log_sum`
 };
 
 // ‖error‖ / ‖out‖ that f32 arithmetic may have. Rounding errors of single operations are taken as
@@ -149,6 +150,10 @@ struct Expected {
 //   the mean of n values with weights p    Σ p_j² (v_j − out)² σ_j²
 //                                          + (u √n (√(Σ p_j² v_j²) + 2 |out|) + 4 u |out|)²
 // The 4 stands for the exponential and the few operations on every weight and result.
+// A log-sum may be off by five times
+//   Σ p_j σ_j  and  u (√n + 4 + |max| + 2 |log-sum|),
+// joined as independent: its scores share one rounded query and may err the same way, its sum has n
+// terms of one sign, and the maximum, its logarithm and the sum of both are rounded.
 inline double f32_tolerance(const Expected& expected) {
   double norm = 0;
   for (const double value : expected.out) norm += value * value;
@@ -164,6 +169,7 @@ Expected reference(const Problem& problem, Reads&& reads) {
   expected.log_sum.assign(static_cast<size_t>(shape.queries * shape.heads),
                           -std::numeric_limits<double>::infinity());
   expected.rounded = expected.out;
+  expected.log_errors.assign(expected.log_sum.size(), 0.0);
   const auto to_bf16 = [](double value) {
     return double{bf16::from_float(static_cast<float>(value)).to_float()};
   };
@@ -219,6 +225,7 @@ Expected reference(const Problem& problem, Reads&& reads) {
       }
       for (int64_t c = 0; c < shape.head_size; ++c) rounded[c] = to_bf16(rounded[c]);
       std::vector<double> shifts(static_cast<size_t>(shape.head_size)), squares(shifts.size());
+      double score_error = 0;  // of all scores together
       for (int64_t row = 0; row < problem.rows(); ++row) {
         const double score = scores[static_cast<size_t>(row)];
         const double weight = std::exp(score - max) / sum;
@@ -226,12 +233,18 @@ Expected reference(const Problem& problem, Reads&& reads) {
         const double products = score_errors[static_cast<size_t>(row)] + std::abs(score);
         const double error =
             unit * (std::sqrt(double(shape.head_size)) * products + max - score + 4);
+        score_error += weight * error;
         const float* v = &problem.value_data[offset(row)];
         for (size_t c = 0; c < shifts.size(); ++c) {
           shifts[c] += std::pow(weight * (double{v[c]} - out[c]) * error, 2);
           squares[c] += std::pow(weight * double{v[c]}, 2);
         }
       }
+      const double log_sum = max + std::log(sum);
+      const double rest_of_log =
+          unit * (std::sqrt(double(read)) + 4 + std::abs(max) + 2 * std::abs(log_sum));
+      expected.log_errors[static_cast<size_t>(i * shape.heads + h)] =
+          5 * std::hypot(score_error, rest_of_log);
       for (size_t c = 0; c < shifts.size(); ++c) {
         const double sums = std::sqrt(squares[c]) + 2 * std::abs(out[c]);
         const double rest = std::sqrt(double(read)) * sums + 4 * std::abs(out[c]);
