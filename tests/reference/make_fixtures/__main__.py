@@ -36,6 +36,10 @@ def main() -> None:
         from . import jinja
 
         jinja.make()
+    if chosen("configs"):
+        from . import configs
+
+        configs.make()
     if chosen("pictures"):
         from . import pictures
 
