@@ -8,8 +8,10 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "base/error.h"
+#include "base/json/json_depth.h"
 #include "eval/csv.h"
 
 namespace kinora {
@@ -115,18 +117,26 @@ const std::map<std::string, EntryImporter>& entry_importers() {
   return importers;
 }
 
+// Values are copied and printed by calls within calls, which deep ones would exhaust.
+json parse_annotations(const std::string& text) {
+  if (json_nests_too_deeply(text)) throw std::invalid_argument("values nest too deeply");
+  return json::parse(text);
+}
+
 // One JSON list, or one JSON object a line (LVBench).
 std::vector<json> read_entries(const std::string& content) {
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && content[first] == '[') {
-    return json::parse(content).get<std::vector<json>>();
+    return parse_annotations(content).get<std::vector<json>>();
   }
   std::vector<json> entries;
   for (size_t begin = 0; begin < content.size();) {
     size_t end = content.find('\n', begin);
     if (end == std::string::npos) end = content.size();
     const std::string line = content.substr(begin, end - begin);
-    if (line.find_first_not_of(" \t\r") != std::string::npos) entries.push_back(json::parse(line));
+    if (line.find_first_not_of(" \t\r") != std::string::npos) {
+      entries.push_back(parse_annotations(line));
+    }
     begin = end + 1;
   }
   return entries;
@@ -139,9 +149,9 @@ Items import_egoschema(const FileSystem& files, const std::string& answers_path,
     throw Error(ErrorKind::usage,
                 "EgoSchema's answers hold no questions; name its questions.json too");
   }
-  const json answers = json::parse(files.read(answers_path));
+  const json answers = parse_annotations(files.read(answers_path));
   Items out;
-  for (const json& entry : json::parse(files.read(options.questions))) {
+  for (const json& entry : parse_annotations(files.read(options.questions))) {
     const auto id = entry.at("q_uid").get<std::string>();
     if (!answers.contains(id)) continue;
     EvalItem item = item_of(options, id + ".mp4", entry.at("question"), "question");

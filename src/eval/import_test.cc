@@ -98,5 +98,28 @@ TEST(Import, TakesThePublishedFilesWhole) {
   }
 }
 
+// Copies of values that nest so deeply would use up the stack.
+TEST(Import, DeepNestingIsRefused) {
+  const std::string deep = std::string(250'000, '[') + std::string(250'000, ']');
+  const auto refused = [](const std::string& format, const std::string& text,
+                          const std::string& questions = "") {
+    try {
+      import_text(format, text, questions);
+      ADD_FAILURE() << format << " takes it";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+      EXPECT_NE(std::string(error.what()).find("values nest too deeply"), std::string::npos)
+          << error.what();
+    }
+  };
+  for (const std::string& format : import_formats()) {
+    if (format == "nextqa") continue;  // CSV
+    const std::string questions = format == "egoschema" ? "[]" : "";
+    refused(format, deep, questions);
+    refused(format, "{\"x\": " + deep + "}\n", questions);
+  }
+  refused("egoschema", "{}", deep);
+}
+
 }  // namespace
 }  // namespace kinora

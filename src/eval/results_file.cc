@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/files/errno_kind.h"
+#include "base/json/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -102,12 +103,17 @@ void ResultsFile::read_lines(const std::string& content) {
     const size_t end = content.find('\n', begin);
     if (end == std::string::npos) return;
     ++number;
-    try {
-      const json line = json::parse(content.substr(begin, end - begin));
-      kept_.insert_or_assign(line.at("key").get<std::string>(), from_json(line));
-    } catch (const json::exception&) {
+    const auto text = std::string_view(content).substr(begin, end - begin);
+    const auto refuse = [&] {
       throw Error(ErrorKind::bad_input, path_ + " line " + std::to_string(number) +
                                             " is not a result; give another file");
+    };
+    if (json_nests_too_deeply(text)) refuse();
+    try {
+      const json line = json::parse(text);
+      kept_.insert_or_assign(line.at("key").get<std::string>(), from_json(line));
+    } catch (const json::exception&) {
+      refuse();
     }
     begin = end + 1;
   }

@@ -322,7 +322,7 @@ TEST_F(FirstHour, TheClosingLineIsShortUnlessMoreIsWanted) {
   while (plain.find(" %") < plain.find('\n')) plain.erase(0, plain.find('\n') + 1);
   const size_t closing = plain.starts_with("[") ? plain.find('\n') + 1 : 0;
   EXPECT_TRUE(plain.substr(closing).starts_with("120 frames and ")) << plain;
-  EXPECT_LT(plain.size() - closing, 100u);
+  EXPECT_LT(plain.size() - closing, 110u);
   EXPECT_EQ(std::count(plain.begin() + static_cast<ptrdiff_t>(closing), plain.end(), '\n'), 1)
       << plain;
   // Here momo reads all: the prompt is too short for it, and a report of nothing is not printed.
@@ -400,6 +400,10 @@ TEST_F(FirstHour, ModelsOfTheDataFolderAreKnownByName) {
   EXPECT_NE(table.out.find("no: kinora does not know the family"), std::string::npos) << table.out;
   EXPECT_EQ(kinora_shell(with + "models --names").out, "kinora-tiny\norg/mine\nparrot\n");
   EXPECT_EQ(kinora_shell(with + "ask Hello -m mine -q --max-tokens 2").code, 0);
+  // An index that nests more deeply than calls can be is left to whoever loads the model.
+  std::ofstream(folder + "/model.safetensors.index.json")
+      << "{\"weight_map\": " << std::string(250'000, '[') << std::string(250'000, ']') << "}";
+  EXPECT_EQ(kinora_shell(with + "models --names").out, "kinora-tiny\norg/mine\nparrot\n");
 }
 
 }  // namespace

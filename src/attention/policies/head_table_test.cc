@@ -83,6 +83,8 @@ TEST(HeadTable, RefusesDamageWithThePlace) {
     }
   };
   refuses("{", "", "is not JSON");
+  const std::string deep = std::string(250'000, '[') + std::string(250'000, ']');
+  refuses("{", "{\"x\": " + deep + ",", "is not JSON");
   refuses("kinora-attention", "kinora-attentive", "is not an attention table");
   refuses("\"version\": 1", "\"version\": 2", "has version 2");
   refuses("\"heads\": 4", "\"heads\": 5", "layer 0 holds 4 heads, not 5");

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json/json_depth.h"
 #include "cli/command_line.h"
 #include "cli/model_name.h"
 #include "cli/terminal/output.h"
@@ -31,13 +32,15 @@ int64_t missing_shards(const std::string& directory) {
   const std::string index = join_path(directory, "model.safetensors.index.json");
   if (!real_files().is_file(index)) return 0;
   std::set<std::string> files;
+  const std::string text = real_files().read(index);
+  if (json_nests_too_deeply(text)) return 0;  // loading it says what is wrong
   try {
-    const auto json = nlohmann::json::parse(real_files().read(index));
+    const auto json = nlohmann::json::parse(text);
     for (const auto& [tensor, file] : json.at("weight_map").items()) {
       files.insert(file.get<std::string>());
     }
   } catch (const nlohmann::json::exception&) {
-    return 0;  // loading it says what is wrong
+    return 0;
   }
   return std::count_if(files.begin(), files.end(), [&](const std::string& file) {
     return !real_files().is_file(join_path(directory, file));

@@ -8,6 +8,7 @@
 
 #include "attention/policies/head_table.h"
 #include "base/error.h"
+#include "base/json/json_depth.h"
 
 namespace kinora {
 namespace {
@@ -41,6 +42,7 @@ std::string to_json(const EvidenceHeads& table) {
 
 EvidenceHeads parse_evidence_heads(std::string_view text, const std::string& path) {
   EvidenceHeads table;
+  if (json_nests_too_deeply(text)) refuse(path, "is nested too deeply");
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (json.at("format") != format_name || json.at("version") != format_version) {

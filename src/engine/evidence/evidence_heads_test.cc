@@ -77,6 +77,7 @@ TEST(EvidenceHeads, RefuseWhatMakesNoSense) {
   refused("\"heads\": 6", "\"heads\": 5");
   refused("\"chosen\"", "\"choice\"");
   refused("{", "");
+  refused("{", "{\"x\": " + std::string(250'000, '[') + std::string(250'000, ']') + ",");
 }
 
 }  // namespace

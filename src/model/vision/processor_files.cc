@@ -18,7 +18,10 @@ ProcessorFiles read_processor_files(const FileSystem& files, const std::string& 
   if (files.is_file(old_path)) {
     result.where = old_path;
     result.image = files.read(old_path, limit);
-    if (files.is_file(video_path)) result.video = files.read(video_path, limit);
+    if (files.is_file(video_path)) {
+      result.video = files.read(video_path, limit);
+      parse_processor_json(result.video, video_path);  // so that an error names this file
+    }
     return result;
   }
   if (files.is_file(new_path)) {
