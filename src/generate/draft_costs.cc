@@ -1,6 +1,7 @@
 #include "generate/draft_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kinora {
 namespace {
@@ -17,9 +18,11 @@ constexpr double saved = 2;  // of gains
 constexpr double margin = 1.15;
 // Steps until a plain one is measured, at first and later.
 constexpr int64_t first_plain = 2, next_plain = 64;
-// Of all time. After a loss, plain steps follow until it is that little.
-constexpr double allowed_loss = 0.015;
-constexpr int64_t longest_rest = 256;
+// Of all time. After a loss, plain steps follow until it is that little: half of what drafting may
+// cost, as it is tried again after that, and what was lost is known only roughly.
+constexpr double allowed_loss = 0.01;
+constexpr int64_t longest_rest = 4096;
+constexpr int64_t short_rest = 64;  // of a draft that has brought more than it cost
 
 }  // namespace
 
@@ -58,8 +61,9 @@ double CostLine::at(int64_t tokens) const {
 
 DraftCosts DraftCosts::for_other_text() const {
   DraftCosts known = *this;
-  known.loss_ = 0;
+  known.loss_ = known.balance_ = 0;
   known.drafted_steps_ = known.rest_ = 0;
+  known.begun_ = false;
   return known;
 }
 
@@ -86,11 +90,22 @@ void DraftCosts::note_step(double drafting, double passing, int64_t tokens, int6
   promised_ = fading * promised_ + promised;
   ++drafted_steps_;
   if (!passes_.known()) return;
-  // A machine that is busy with something else is so for plain passes too.
-  const double busy = std::clamp(passing / passes_.at(tokens), 1.0, outlier);
-  const double brought = (1 + static_cast<double>(right)) * pass(1) * busy;
-  const double took = drafting + std::min(passing, outlier * passes_.at(tokens));
-  const double lost = std::min(margin * took - brought, trial_patience * pass(1));
+  // A machine that is busy with something else is so for plain passes too. A little slower than the
+  // line says is no sign of that: lines are learnt.
+  const double slower = passing / passes_.at(tokens);
+  const double busy = slower > 1.5 ? std::min(slower, outlier) : 1;
+  const double brought = (1 + static_cast<double>(right)) * pass(1);
+  const double checking = std::min(passing, outlier * passes_.at(tokens));
+  // Something else may take the time once. What takes long again and again is the draft.
+  const double usual = drafting_ == 0 ? drafting : std::min(drafting, outlier * drafting_);
+  double lost = margin * (usual + checking) - brought * busy;
+  if (!std::exchange(begun_, true)) {
+    // With its first guess it reads all of the text, which it need not do again.
+    lost = std::min(lost, trial_patience * pass(1));
+  } else {
+    drafting_ = drafting_ == 0 ? drafting : drafting_ + 0.3 * (usual - drafting_);
+  }
+  balance_ += brought - margin * (drafting + checking);
   // Gains are hardly saved up: what it once brought does not excuse what it costs now.
   loss_ = std::max(-saved * pass(1), loss_ + lost);
 }
@@ -156,7 +171,8 @@ bool DraftCosts::try_now() {
   if (since_plain_ >= (plain_ == 0 ? first_plain : next_plain)) return false;
   const double plain = pass(1);
   if (loss_ <= (drafted_steps_ < trial_steps ? trial_patience : patience) * plain) return true;
-  rest_ = std::min(longest_rest, static_cast<int64_t>(loss_ / (allowed_loss * plain)));
+  rest_ = std::min(balance_ > 0 ? short_rest : longest_rest,
+                   static_cast<int64_t>(loss_ / (allowed_loss * plain)));
   loss_ = 0;
   drafted_steps_ = 0;
   return rest_-- <= 0;
