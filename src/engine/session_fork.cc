@@ -14,11 +14,11 @@ std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progre
     throw Error(ErrorKind::unsupported,
                 inputs_[0].source + " is still being taken in: it cannot be shared yet");
   }
-  // The fork's drafter begins with the text of its first question: a draft knows one conversation.
   SessionOptions options = options_;
   options.progress = std::move(progress);
   auto other = std::make_unique<SessionState>(engine_, options);
   other->memory_ = memory_->fork(memory_->mark());
+  if (auto drafter = drafter_->fork()) other->drafter_ = std::move(drafter);
   other->positions_ = positions_->clone();
   other->asked_ = asked_;
   other->transcript_ = transcript_;

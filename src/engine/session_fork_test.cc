@@ -122,17 +122,26 @@ TEST_P(ForkedSession, TakesUpAConversation) {
   EXPECT_EQ(taken_up.frames, 0);
 }
 
-TEST_P(ForkedSession, DraftsFromItsOwnQuestion) {
+// With the rows of text that its draft has: it guesses as the session itself would have.
+TEST_P(ForkedSession, DraftsFromWhatWasRead) {
   Random random(8);
   testing::DraftFiles draft(random, KINORA_FIXTURES "/models/qwen2_5_vl_tied_new");
+  options_.system = "A long word about how to answer, which is read once for all conversations.";
   options_.draft = "none";
   const Answer plain = ask(*with_film(), {{film, ""}, {text, "What is it?"}});
   options_.draft = "sparrow:adapt=0,from=" + draft.write();
   auto base = with_film();
   base->prepare({{film, ""}}, {});
-  const Answer drafted = ask(*base->fork(), {{film, ""}, {text, "What is it?"}});
-  EXPECT_EQ(drafted.ids, plain.ids);
-  EXPECT_GT(drafted.draft->drafted, 0);
+  const auto fork = base->fork(), second = base->fork();
+  ask(*second, {{film, ""}, {text, "Who is there, and why?"}});
+  const Answer forked = ask(*fork, {{film, ""}, {text, "What is it?"}});
+  const Answer itself = ask(*base, {{film, ""}, {text, "What is it?"}});
+  for (const Answer& answer : {forked, itself}) {
+    EXPECT_EQ(answer.ids, plain.ids);
+    EXPECT_GT(answer.draft->drafted, 0);
+    EXPECT_EQ(answer.draft->right, itself.draft->right);
+    EXPECT_EQ(answer.draft->drafted, itself.draft->drafted);
+  }
 }
 
 TEST_P(ForkedSession, RefusesTurnsWithTooManyInputs) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/files/content_key.h"
 #include "model/decoder/layers.h"
 #include "model/weights/linear.h"
 #include "ops/elementwise.h"
@@ -43,6 +44,17 @@ Forwarded DraftModel::forward(const Sequence& sequence) const {
 RowLayout DraftModel::rows() const {
   const DecoderConfig& config = decoder_->config();
   return {1, static_cast<int>(config.kv_heads), static_cast<int>(config.head_size), activations_};
+}
+
+std::string DraftModel::key() const {
+  ContentKey key("draft " + parts_.feed.kind);
+  // What every token goes through first; two trainings never end at the same.
+  const Tensor fc = parts_.fc.weight.to(Device::cpu());
+  key.add(fc.view().raw(), static_cast<size_t>(fc.bytes()));
+  for (const int64_t number : {rows().row_bytes(), int64_t{static_cast<int>(rows().dtype)}}) {
+    key.add(number);
+  }
+  return key.text();
 }
 
 Tensor DraftModel::state(std::span<const Tensor> layers) const {

@@ -49,6 +49,8 @@ class DraftModel {
   // Runs the one layer. Sessions share its scratch space and captured graphs, so they take turns.
   Forwarded forward(const Sequence& sequence) const;
   const Context& context() const { return context_; }  // where it computes
+  // Tells drafts apart by their numbers: rows that one made are of no use to another.
+  std::string key() const;
 
   // What sessions that draft trees of this shape have learnt so far; nothing before the first.
   std::optional<KnownPace> known_pace(const TreeShape& shape) const;

@@ -14,6 +14,8 @@
 
 namespace kinora {
 
+class Archive;
+class ArchiveWriter;
 class DecoderRunner;
 class Memory;
 class Model;
@@ -77,6 +79,18 @@ class Drafter {
 
   // Seconds that a pass over one token takes, for a drafter that measures it; else 0.
   virtual double plain_seconds() const { return 0; }
+
+  // Another one that knows the text as this one does, for a session that goes on from here. Null:
+  // one that begins anew knows as much.
+  virtual std::unique_ptr<Drafter> fork() { return nullptr; }
+  // What it knows of the first `tokens` text tokens, to be kept with a session's memory.
+  virtual void save(int64_t tokens, ArchiveWriter& out) { (void)tokens, (void)out; }
+  // A drafter that has read nothing goes on from that. `ids` and `tokens` are the text that was
+  // saved. What is not there, or was written by another draft, leaves it as it is.
+  virtual void load(const Archive& in, std::span<const int32_t> ids,
+                    std::span<const TokenInfo> tokens) {
+    (void)in, (void)ids, (void)tokens;
+  }
 };
 
 // No guesses: one token per pass.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "generate/policies.h"
+#include "memory/flat_memory.h"
 #include "ops/gather.h"
 
 namespace kinora {
@@ -49,7 +50,7 @@ SparrowDrafter::SparrowDrafter(std::shared_ptr<const DraftModel> model,
     : context_(model->context()),
       model_(std::move(model)),
       options_(options),
-      memory_(model_->rows(), context_.device),
+      memory_(std::make_unique<FlatMemory>(model_->rows(), context_.device)),
       pace_(options.shape, options.adapt, context_.device, 0.2),
       least_(model_->feed().first_row ? 0 : 1),
       begin_(least_),
@@ -63,7 +64,7 @@ SparrowDrafter::~SparrowDrafter() = default;
 
 void SparrowDrafter::cut_rows(int64_t end) {
   const int64_t left = std::max<int64_t>(0, end - begin_);
-  if (left < rows()) memory_.rewind({left, {left}, nullptr});
+  if (left < rows()) memory_->rewind({left, {left}, nullptr});
 }
 
 // Text tokens from `end` on are not what they were.
@@ -85,7 +86,7 @@ void SparrowDrafter::cut(int64_t end) {
 }
 
 void SparrowDrafter::start_at(int64_t first) {
-  memory_.rewind({0, {0}, nullptr});
+  memory_->rewind({0, {0}, nullptr});
   begin_ = std::max(first, least_);
   ids_.clear();
   positions_.clear();
@@ -126,7 +127,7 @@ void SparrowDrafter::run_rows(int64_t count, bool last) {
   for (int64_t i = at; i < at + count; ++i) {
     sequence.tokens.push_back(text_at(positions_[static_cast<size_t>(i)], 0));
   }
-  sequence.memory = &memory_;
+  sequence.memory = memory_.get();
   sequence.attention = &attention_;
   sequence.hidden_rows = last ? 1 : 0;
   if (last) sequence.states = {0};
@@ -165,6 +166,23 @@ void SparrowDrafter::read(const ReadText& text) {
   add_states(text.first, model_->state(text.states));
   // Rows are made with the first guess, unless that would hold many states until then.
   while (known_end() - begin_ - rows() > chunk) run_rows(chunk, false);
+}
+
+// Tokens before `end`, which are known, have rows.
+void SparrowDrafter::run_rows_until(int64_t end) {
+  while (begin_ + rows() < end) run_rows(std::min(end - begin_ - rows(), chunk), false);
+}
+
+// States are never written to once they are there, so that both may have them.
+std::unique_ptr<Drafter> SparrowDrafter::fork() {
+  auto other = std::make_unique<SparrowDrafter>(model_, options_);
+  other->memory_ = memory_->fork(memory_->mark());
+  other->begin_ = begin_;
+  other->ids_ = ids_;
+  other->positions_ = positions_;
+  other->pieces_ = pieces_;
+  other->edges_ = edges_;
+  return other;
 }
 
 // The text is this one; the newest token is the last of those that have no row.
@@ -221,7 +239,7 @@ DraftPace::Level SparrowDrafter::run_level(const DraftTree& tree,
   Tensor before(DType::f32, {count, model_->hidden_size()}, context_.device);
   gather_rows(context_, node_states_, slots, before);
   model_->join(ids, before, sequence);
-  sequence.memory = &memory_;
+  sequence.memory = memory_.get();
   sequence.attention = &attention_;
   sequence.hidden_rows = leaves;
   sequence.states = {0};
@@ -258,7 +276,7 @@ Draft SparrowDrafter::grow_there(int64_t most, int64_t deepest) {
   make_rows(TreeStart::most);
   const auto at = static_cast<size_t>(rows());
   const TreeStart start{
-      memory_, std::span(ids_).subspan(at), std::span(positions_).subspan(at),
+      *memory_, std::span(ids_).subspan(at), std::span(positions_).subspan(at),
       [&, first = begin_ + rows()](TensorView out) { states_before(first, out); }};
   Draft draft = pace_.grow_whole(
       most, [&](const TreeShape& shape) { return model_->grow(shape, deepest, start); });

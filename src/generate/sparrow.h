@@ -1,6 +1,7 @@
 // Drafts with a small model of any kind that is fed the target's states (draft_model.h): a tree of
 // guesses that grows where it is confident. It keeps K/V rows of text only, however long the video
-// is; they are cut back when the text is. Belongs to one session.
+// is; they are cut back when the text is, shared with forks, and saved (sparrow_saved.cc). Belongs
+// to one session.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include "generate/draft_model.h"
 #include "generate/draft_pace.h"
 #include "generate/drafter.h"
-#include "memory/flat_memory.h"
+#include "memory/memory.h"
 
 namespace kinora {
 
@@ -37,9 +38,13 @@ class SparrowDrafter final : public Drafter {
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
   void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
   double plain_seconds() const override { return pace_.costs().pass(1); }
+  std::unique_ptr<Drafter> fork() override;
+  void save(int64_t tokens, ArchiveWriter& out) override;
+  void load(const Archive& in, std::span<const int32_t> ids,
+            std::span<const TokenInfo> tokens) override;
 
   // Text tokens that have a row, for tests.
-  int64_t rows() const { return memory_.token_count(); }
+  int64_t rows() const { return memory_->token_count(); }
 
  private:
   // What the draft is told of text tokens [first, first + rows).
@@ -57,6 +62,7 @@ class SparrowDrafter final : public Drafter {
   void states_before(int64_t first, TensorView out) const;
   void forget_states();
   void run_rows(int64_t count, bool last);
+  void run_rows_until(int64_t end);
   void catch_up(std::span<const int32_t> text);
   void make_rows(int64_t without);
   Draft grow_there(int64_t most, int64_t deepest);
@@ -66,7 +72,7 @@ class SparrowDrafter final : public Drafter {
   Context context_;
   std::shared_ptr<const DraftModel> model_;
   SparrowOptions options_;
-  FlatMemory memory_;
+  std::unique_ptr<Memory> memory_;
   DenseAttention attention_;
   DraftPace pace_;
 

@@ -8,6 +8,7 @@
 
 #include "attention/cuda/device_test_support.h"
 #include "base/error.h"
+#include "base/files/archive.h"
 #include "generate/draft_case.h"
 #include "generate/draft_files.h"
 #include "generate/policies.h"
@@ -241,6 +242,117 @@ TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   // One token alone: nothing to go on from where the first has no row.
   text.resize(1);
   EXPECT_EQ(drafter.propose(text, 63, 8).ids.empty(), !model->feed().first_row);
+}
+
+// Another session goes on from what was read, here or from a file; each is on its own from then on.
+TEST_P(Sparrow, ForksAndSavedOnesKnowTheText) {
+  KINORA_FRESH_RANDOM(random);
+  const auto model = random_draft(random);
+  SparrowOptions options;
+  options.adapt = false;
+  options.shape = {12, 2, 3};
+  constexpr int64_t known = 600, own = 20;
+  const int64_t first_row = model->feed().first_row ? 0 : 1;
+  const std::vector<int32_t> text = random_ids(random, known);
+  const std::vector<int32_t> question = random_ids(random, own), other = random_ids(random, own);
+  const std::vector<Tensor> states = random_layers(random, *model, known);
+  const std::vector<Tensor> asked = random_layers(random, *model, own);
+  SparrowDrafter drafter(model, options);
+  drafter.read({0, text, text_tokens(0, known), states});
+
+  const auto fork = drafter.fork();
+  const testing::TempDir directory;
+  const std::string path = directory.file("draft.kinora");
+  ArchiveWriter out(path);
+  drafter.save(known, out);
+  out.commit();
+  const auto file = Archive::open(path);
+  SparrowDrafter reopened(model, options);
+  reopened.load(*file, text, text_tokens(0, known));
+  EXPECT_EQ(reopened.rows(), known - first_row);
+
+  // What each proposes after a question about the text.
+  const auto proposed = [&](Drafter& to, const std::vector<int32_t>& about) {
+    to.read({known, about, text_tokens(known, own), asked});
+    std::vector<int32_t> all = text;
+    all.insert(all.end(), about.begin(), about.end());
+    all.push_back(11);
+    return to.propose(all, 63, 8);
+  };
+  SparrowDrafter whole(model, options);
+  whole.read({0, text, text_tokens(0, known), states});
+  const Draft expected = proposed(whole, question);
+  proposed(*fork, other);  // does not disturb the others
+  for (Drafter* one :
+       {static_cast<Drafter*>(&drafter), fork.get(), static_cast<Drafter*>(&reopened)}) {
+    const Draft draft = proposed(*one, question);
+    EXPECT_EQ(draft.ids, expected.ids);
+    EXPECT_EQ(draft.parents, expected.parents);
+  }
+  EXPECT_EQ(reopened.rows(), known + own + 1 - first_row);
+
+  // Saved again with a question behind it, of which nothing is kept.
+  const std::string again = directory.file("again.kinora");
+  ArchiveWriter more(again);
+  reopened.save(known, more);
+  more.commit();
+  EXPECT_EQ(Archive::open(again)->read("draft"), file->read("draft"));
+  EXPECT_EQ(Archive::open(again)->read("draft/keys"), file->read("draft/keys"));
+}
+
+TEST_P(Sparrow, SavedRowsOfOthersAreNotUsed) {
+  KINORA_FRESH_RANDOM(random);
+  const auto model = random_draft(random), stranger = random_draft(random);
+  constexpr int64_t known = 40;
+  const std::vector<int32_t> text = random_ids(random, known);
+  SparrowDrafter drafter(model);
+  drafter.read({0, text, text_tokens(0, known), random_layers(random, *model, known)});
+  const testing::TempDir directory;
+  const std::string path = directory.file("draft.kinora");
+  const auto write = [&](int64_t tokens) {
+    ArchiveWriter out(path);
+    out.add("other", "something");
+    drafter.save(tokens, out);
+    out.commit();
+  };
+  const auto load = [&](const std::shared_ptr<const DraftModel>& by, int64_t tokens) {
+    SparrowDrafter fresh(by);
+    fresh.load(*Archive::open(path), std::span(text).first(static_cast<size_t>(tokens)),
+               text_tokens(0, tokens));
+    return fresh.rows();
+  };
+  for (const int64_t unread : {int64_t{0}, known + 1}) {  // nothing to say of it
+    write(unread);
+    EXPECT_FALSE(Archive::open(path)->has("draft"));
+    EXPECT_EQ(load(model, known), 0);
+  }
+  write(known);
+  EXPECT_GT(load(model, known), 0);
+  EXPECT_EQ(load(stranger, known), 0);
+  EXPECT_THROW(load(model, known - 1), Error);  // of another text
+  const std::string whole = real_files().read(path);
+  for (const char* name : {"draft", "draft/keys", "draft/values"}) {
+    const ArchiveSection section = Archive::open(path)->section(name);
+    std::string damaged = whole;
+    const auto at = static_cast<size_t>(section.offset + random.below(section.bytes));
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    real_files().write(path, damaged);
+    EXPECT_THROW(load(model, known), Error) << name;
+    real_files().write(path, whole);
+  }
+  // Whole by its checksums, but with fewer rows than it says, or without them.
+  const auto file = Archive::open(path);
+  for (const bool keys : {true, false}) {
+    const std::string bad = directory.file("bad.kinora");
+    ArchiveWriter out(bad);
+    out.add("draft", file->read("draft"));
+    if (keys) out.add("draft/keys", file->read("draft/keys").substr(1));
+    out.add("draft/values", file->read("draft/values"));
+    out.commit();
+    SparrowDrafter fresh(model);
+    EXPECT_THROW(fresh.load(*Archive::open(bad), text, text_tokens(0, known)), Error);
+    EXPECT_EQ(fresh.rows(), 0);
+  }
 }
 
 // Byte for byte, whatever the tree: at T = 0, and with a seed at any other temperature.

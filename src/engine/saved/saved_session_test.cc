@@ -321,24 +321,56 @@ TEST_F(SavedFile, WhatCannotBeSavedIsSaid) {
   error_of(ErrorKind::resource, [&] { Session::reopen(small, path); });
 }
 
-// The draft never saw the text that is in the file: it goes on from the question.
-TEST_F(SavedFile, ADraftStartsFromTheQuestion) {
+// A draft's rows are in the file, for the draft that made them. Without them it starts from the
+// question; the answer is the same.
+TEST_F(SavedFile, ADraftGoesOnFromItsRows) {
   Random random(31);
   const std::string film = testing::write_film(directory_.file("film"), random, 6);
   testing::DraftFiles draft(random, fixture("qwen2_5_vl_tied_new"));
-  SessionOptions plain, drafted;
-  plain.row_type = drafted.row_type = "f32";
-  drafted.draft = "sparrow:adapt=0,from=" + draft.write();
-  Session session(engine_, drafted);
+  testing::DraftFiles stranger(random, fixture("qwen2_5_vl_tied_new"));
+  const auto with = [](const std::string& name) {
+    SessionOptions options;
+    options.row_type = "f32";
+    options.system = "A long word about how to answer.";
+    options.draft = name;
+    return options;
+  };
+  const std::string own = "sparrow:adapt=0,from=" + draft.write();
+  const std::string other = "sparrow:adapt=0,from=" + stranger.write();
+  const std::string path = directory_.file("talk.kinora"), bare = directory_.file("bare.kinora");
+  for (const auto& [name, to] : {std::pair(own, path), std::pair(std::string("none"), bare)}) {
+    Session session(engine_, with(name));
+    session.add(film, every_frame());
+    session.save(to);
+  }
+  EXPECT_TRUE(Archive::open(path)->has("draft"));
+  EXPECT_FALSE(Archive::open(bare)->has("draft"));
+  Session session(engine_, with(own));
   session.add(film, every_frame());
-  session.save(directory_.file("talk.kinora"));
-  const Answer expected =
-      Session::reopen(engine_, directory_.file("talk.kinora"), plain).ask("What?", greedy(20));
-  Session again = Session::reopen(engine_, directory_.file("talk.kinora"), drafted);
-  const Answer answer = again.ask("What?", greedy(20));
-  EXPECT_EQ(answer.ids, expected.ids);
-  ASSERT_TRUE(answer.draft.has_value());
-  EXPECT_GT(answer.draft->drafted, 0);
+  session.prepare();
+  const Answer expected = session.ask("What?", greedy(20));
+  const auto reopened = [&](const std::string& from, const std::string& name) {
+    return Session::reopen(engine_, from, with(name)).ask("What?", greedy(20));
+  };
+  const Answer same = reopened(path, own);
+  EXPECT_EQ(same.draft->drafted, expected.draft->drafted);
+  EXPECT_EQ(same.draft->right, expected.draft->right);
+  for (const Answer& answer : {same, reopened(path, other), reopened(path, "none"),
+                               reopened(path, "ngram"), reopened(bare, own)}) {
+    EXPECT_EQ(answer.ids, expected.ids);
+  }
+  // Damage is found by those who need what is damaged.
+  const std::string whole = real_files().read(path);
+  for (const char* name : {"draft", "draft/keys", "draft/values"}) {
+    const ArchiveSection section = Archive::open(path)->section(name);
+    std::string flipped = whole;
+    const auto at = static_cast<size_t>(section.offset + random.below(section.bytes));
+    flipped[at] = static_cast<char>(flipped[at] ^ 16);
+    const std::string bad = directory_.file("bad.kinora");
+    real_files().write(bad, flipped);
+    error_of(ErrorKind::bad_input, [&] { reopened(bad, own); });
+    EXPECT_EQ(reopened(bad, "none").ids, expected.ids);
+  }
 }
 
 }  // namespace

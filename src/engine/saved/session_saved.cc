@@ -114,6 +114,7 @@ MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel
   said.put_all(items);
   out.add(items_section, said.bytes());
   memory_->save(place.mark, out);
+  drafter_->save(static_cast<int64_t>(place.said.text), out);
   out.commit();
   return about.describe(path, out.bytes());
 }
@@ -199,6 +200,11 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
     file->refuse(std::string("was written by another version: ") + error.what() +
                  "; make it again");
   }
+  std::vector<TokenInfo> text;
+  for (int64_t i = 0; i < memory_->token_count(); ++i) {
+    if (memory_->token(i).modality == Modality::text) text.push_back(memory_->token(i));
+  }
+  drafter_->load(*file, transcript_.text(), text);
   attention_ = choose_attention(*engine_, options_, frame_tokens());
   source_ = std::make_unique<OpenSource>();
   source_->ended = true;
