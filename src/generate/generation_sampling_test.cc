@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "generate/chi_square.h"
 #include "generate/draft_case.h"
 #include "generate/path_model.h"
 #include "support/random_data.h"
@@ -13,6 +13,7 @@
 namespace kinora {
 namespace {
 
+using testing::Fit;
 using testing::PathDecoder;
 using testing::Talk;
 
@@ -91,35 +92,7 @@ class SampledDrafts : public ::testing::TestWithParam<Way> {
     return options;
   }
 
-  // Σ (observed − expected)² / expected over cells, rare ones together, and the value that it
-  // passes by chance less than once in three million times (Wilson and Hilferty's approximation).
-  struct Fit {
-    double statistic = 0;
-    double limit = 0;
-  };
-  Fit fit(const std::vector<int64_t>& counts) const {
-    Fit result;
-    double rare_expected = 0, rare_observed = 0, cells = 0;
-    const auto add = [&](double observed, double expected) {
-      result.statistic += (observed - expected) * (observed - expected) / expected;
-      ++cells;
-    };
-    for (size_t i = 0; i < counts.size(); ++i) {
-      const double expected = probabilities_[i] * static_cast<double>(samples);
-      if (expected == 0 && counts[i] > 0) {
-        result.statistic = INFINITY;  // what must never be said
-      } else if (expected >= 10) {
-        add(static_cast<double>(counts[i]), expected);
-      } else {
-        rare_expected += expected;
-        rare_observed += static_cast<double>(counts[i]);
-      }
-    }
-    if (rare_expected >= 1) add(rare_observed, rare_expected);
-    const double freedom = cells - 1, part = 2 / (9 * freedom);
-    result.limit = freedom * std::pow(1 - part + 5 * std::sqrt(part), 3);
-    return result;
-  }
+  Fit fit(const std::vector<int64_t>& counts) const { return testing::fit(counts, probabilities_); }
 
   testing::PathModel model_{vocabulary};
   const std::vector<int32_t> question_{3, 1, 4, 1, 0, 2};
