@@ -1,9 +1,12 @@
 // Shares one decoder among sessions. Each session's thread hands in a prefill group or an answer in
 // the making and waits; rounds of work are done for all of them: either one prefill group, in order
 // of arrival, or one batched step of every answer. When both kinds wait, each gets half of the
-// time. A session that is alone does its rounds itself and never waits for anybody. Those of
-// several are led by one thread, which starts when it is first needed: were they to take turns, the
-// system would move the work from core to core with every round.
+// time: between two of its steps an answer waits for one group at most (and, of more than a round
+// takes, for the others' turns), a group for as much time of answers as the last one took, a step,
+// and the groups before it, of which each session has one. A session that is alone does its rounds
+// itself and never waits for anybody. Those of several are led by one thread, which starts when it
+// is first needed: were they to take turns, the system would move the work from core to core with
+// every round.
 #pragma once
 
 #include <condition_variable>
@@ -23,8 +26,10 @@ namespace kinora {
 
 class Scheduler {
  public:
-  // The decoder outlives the scheduler.
-  Scheduler(const Context& context, const Decoder& decoder);
+  // The decoder outlives the scheduler. `clock` says what time it is, in seconds, wherever rounds
+  // are done; null: the machine's.
+  using Clock = std::function<double()>;
+  Scheduler(const Context& context, const Decoder& decoder, Clock clock = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -69,6 +74,7 @@ class Scheduler {
 
   Context context_;
   const Decoder& decoder_;
+  const Clock clock_;
   std::unique_ptr<DecoderRunner> runner_;  // used by whoever leads
 
   mutable std::mutex mutex_;

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <latch>
 #include <mutex>
 #include <set>
@@ -40,6 +42,9 @@ bool comes_true(const Condition& condition) {
 
 class SchedulerTest : public ::testing::Test {
  protected:
+  explicit SchedulerTest(Scheduler::Clock clock = nullptr)
+      : scheduler_(context_, model_.decoder(), std::move(clock)) {}
+
   static GenerateOptions options(int64_t tokens) {
     GenerateOptions options;
     options.max_tokens = tokens;
@@ -66,7 +71,7 @@ class SchedulerTest : public ::testing::Test {
   ThreadPool pool_{1};
   Context context_{pool_};
   testing::PathModel model_{vocabulary};
-  Scheduler scheduler_{context_, model_.decoder()};
+  Scheduler scheduler_;
 };
 
 TEST_F(SchedulerTest, ASessionAloneNeverWaits) {
@@ -154,46 +159,213 @@ TEST_F(SchedulerTest, WholeAnswersEqualStreamedOnes) {
   EXPECT_EQ(scheduler_.report().waiting, 0);
 }
 
-TEST_F(SchedulerTest, AnAnswerGetsStepsBetweenTheGroupsOfALongPrefill) {
-  KINORA_FRESH_RANDOM(random);
-  constexpr size_t groups = 20;
-  std::vector<int64_t> steps_before;  // each group
-  model_.path().on_batch = [&](std::span<const Sequence> batch) {
-    if (batch[0].count() == 1) return;  // a step
-    steps_before.push_back(scheduler_.report().steps);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  };
-  Talk answering(context_, model_), reading(context_, model_), twin(context_, model_);
-  const auto question = random_ids(random, 1, vocabulary);
-  const Tensor hidden = scheduler_.prefill(answering.read(question)).hidden;
-  GenerateOptions forever = options(endless);
-  std::thread answers([&] {
-    try {
-      answer(answering, hidden, forever);
-      ADD_FAILURE() << "the answer ended";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
-    }
-  });
-  EXPECT_TRUE(comes_true([&] { return scheduler_.report().rounds > 0; }));
-  std::vector<int32_t> text;
-  Tensor last;
-  for (size_t i = 0; i < groups; ++i) {
-    const auto ids = random_ids(random, 2 + random.below(30), vocabulary);
-    text.insert(text.end(), ids.begin(), ids.end());
-    last = scheduler_.prefill(reading.read(ids)).hidden;
+// Time that passes only in rounds: a group takes ten seconds, a step one.
+class CountedTime : public SchedulerTest {
+ protected:
+  CountedTime() : SchedulerTest([this] { return now_.load(); }) {
+    model_.path().on_batch = [this](std::span<const Sequence> batch) {
+      // However slow threads are, all of them hand in their next before a round ends.
+      EXPECT_TRUE(comes_true([&] { return scheduler_.report().waiting >= alive_; }));
+      Done done;
+      const bool step = batch[0].count() == 1;
+      if (!step) done.group = batch[0].memory;
+      for (const Sequence& sequence : batch) {
+        if (step) done.steps.push_back(sequence.memory);
+      }
+      done_.push_back(std::move(done));
+      if (during_) during_(batch);
+      now_ = now_ + (step ? 1 : 10);
+    };
   }
+
+  // A conversation that is about to answer.
+  struct Asked {
+    std::unique_ptr<Talk> talk;
+    Tensor hidden;
+    const Memory* memory = nullptr;
+  };
+  Asked asked() {
+    Asked made{std::make_unique<Talk>(context_, model_), {}, nullptr};
+    const std::vector<int32_t> question{1, 2};
+    const auto alone = quiet_.decoder().runner(context_);
+    made.hidden = alone->forward(made.talk->read(question)).hidden;
+    made.memory = &made.talk->memory();
+    return made;
+  }
+  // Answers until it is cancelled, which it must be.
+  std::thread endless_answer(Asked& who, const GenerateOptions& forever) {
+    return std::thread([this, &who, forever] {
+      try {
+        answer(*who.talk, who.hidden, forever);
+        ADD_FAILURE() << "the answer ended";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::cancelled) << error.what();
+      }
+    });
+  }
+  // Reads so many groups of three tokens; `last` is what the last one gives.
+  std::thread reader(Talk& talk, size_t groups, Tensor* last) {
+    return std::thread([this, &talk, groups, last] {
+      for (size_t i = 0; i < groups; ++i) *last = scheduler_.prefill(talk.read(group_)).hidden;
+      --alive_;
+    });
+  }
+
+  // A round with a forward pass: of a group, or steps.
+  struct Done {
+    const Memory* group = nullptr;
+    std::vector<const Memory*> steps = {};
+  };
+  std::vector<const Memory*> groups() const {
+    std::vector<const Memory*> found;
+    for (const Done& done : done_) {
+      if (done.group != nullptr) found.push_back(done.group);
+    }
+    return found;
+  }
+  // Between one group and the next.
+  std::vector<int64_t> rounds_of_steps() const {
+    std::vector<int64_t> between;
+    for (const Done& done : done_) {
+      if (done.group != nullptr) {
+        between.push_back(0);
+      } else if (!between.empty()) {
+        ++between.back();
+      }
+    }
+    if (!between.empty()) between.pop_back();  // what came after the last one
+    return between;
+  }
+
+  const std::vector<int32_t> group_{3, 1, 4};
+  const testing::PathModel quiet_{vocabulary};  // the same, for what is not recorded
+  std::atomic<double> now_ = 0;
+  std::atomic<int64_t> alive_ = 0;  // tasks that will always be handed in
+  std::vector<Done> done_;          // in order
+  std::function<void(std::span<const Sequence>)> during_;
+};
+
+TEST_F(CountedTime, AnAnswerGetsHalfOfTheTimeOfALongPrefill) {
+  constexpr size_t count = 20;
+  Asked answering = asked();
+  const GenerateOptions forever = options(endless);
+  std::thread answers = endless_answer(answering, forever);
+  EXPECT_TRUE(comes_true([&] { return scheduler_.report().rounds > 3; }));
+  Talk reading(context_, model_);
+  alive_ = 2;
+  Tensor last;
+  reader(reading, count, &last).join();
   forever.cancel.cancel();
   answers.join();
-  ASSERT_EQ(steps_before.size(), groups);
-  for (size_t i = 1; i < groups; ++i) {
-    EXPECT_GT(steps_before[i], steps_before[i - 1]) << "group " << i;
-  }
+  EXPECT_EQ(rounds_of_steps(), std::vector<int64_t>(count - 1, 10));
   // And reading was not disturbed by it.
-  model_.path().on_batch = nullptr;
+  alive_ = 0;
+  std::vector<int32_t> text;
+  for (size_t i = 0; i < count; ++i) text.insert(text.end(), group_.begin(), group_.end());
   EXPECT_EQ(answer(reading, last, options(9)).generated.ids,
-            twin.ask(*runner(), text, options(9)).generated.ids);
-  EXPECT_EQ(scheduler_.report().prefills, static_cast<int64_t>(groups) + 1);
+            Talk(context_, model_)
+                .ask(*quiet_.decoder().runner(context_), text, options(9))
+                .generated.ids);
+  EXPECT_EQ(scheduler_.report().prefills, static_cast<int64_t>(count));
+}
+
+// Groups of one session never come one after the other while another one waits, and an answer does
+// not wait for more than one of them.
+TEST_F(CountedTime, TwoPrefillsTakeTurns) {
+  constexpr size_t count = 12;
+  Asked answering = asked();
+  const GenerateOptions forever = options(endless);
+  std::thread answers = endless_answer(answering, forever);
+  EXPECT_TRUE(comes_true([&] { return scheduler_.report().rounds > 3; }));
+  Talk first(context_, model_), second(context_, model_);
+  alive_ = 3;
+  Tensor last[2];
+  std::thread one = reader(first, count, &last[0]), other = reader(second, count, &last[1]);
+  one.join();
+  other.join();
+  forever.cancel.cancel();
+  answers.join();
+  const std::vector<const Memory*> order = groups();
+  ASSERT_EQ(order.size(), 2 * count);
+  for (size_t i = 1; i < order.size(); ++i) EXPECT_NE(order[i], order[i - 1]) << "group " << i;
+  EXPECT_EQ(rounds_of_steps(), std::vector<int64_t>(2 * count - 1, 10));
+}
+
+// Of more answers than a round takes, each has its turn in as many rounds as all of them fill.
+TEST_F(CountedTime, ManyAnswersStepInTurn) {
+  constexpr int64_t count = 130, full = 64, rounds = (count + full - 1) / full;
+  alive_ = count;
+  std::vector<Asked> all;
+  for (int64_t i = 0; i < count; ++i) all.push_back(asked());
+  std::vector<std::thread> threads;
+  for (Asked& one : all) {
+    threads.emplace_back([&] {
+      answer(*one.talk, one.hidden, options(12));
+      --alive_;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Asked& one : all) {
+    std::vector<size_t> turns;
+    for (size_t i = 0; i < done_.size(); ++i) {
+      const std::vector<const Memory*>& steps = done_[i].steps;
+      EXPECT_LE(std::ssize(steps), full);
+      if (std::find(steps.begin(), steps.end(), one.memory) != steps.end()) turns.push_back(i);
+    }
+    ASSERT_EQ(turns.size(), 11u);  // the first token comes from the question
+    for (size_t i = 1; i < turns.size(); ++i) {
+      EXPECT_LE(turns[i] - turns[i - 1], static_cast<size_t>(rounds));
+    }
+  }
+}
+
+// Whoever is cancelled takes part in no round after the one under way, and the others go on.
+TEST_F(CountedTime, WhatIsCancelledRunsNoFurther) {
+  constexpr size_t count = 3;
+  std::vector<Asked> all;
+  std::vector<GenerateOptions> forever(count, options(endless));
+  for (GenerateOptions& one : forever) one.cancel = CancelToken();
+  Talk reading(context_, model_);
+  CancelToken stop_reading;
+  std::atomic<size_t> stopped = 0;  // rounds until then
+  size_t groups_read = 0;
+  for (size_t i = 0; i < count; ++i) all.push_back(asked());
+  during_ = [&](std::span<const Sequence> batch) {
+    const auto part = [&](const Memory& memory) {
+      return std::any_of(batch.begin(), batch.end(),
+                         [&](const Sequence& one) { return one.memory == &memory; });
+    };
+    if (stopped == 0 && done_.size() > 30 && part(*all[0].memory)) {
+      forever[0].cancel.cancel();
+      stopped = done_.size();
+    }
+    if (part(reading.memory()) && ++groups_read == 3) stop_reading.cancel();
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < count; ++i) threads.push_back(endless_answer(all[i], forever[i]));
+  std::thread reads([&] {
+    EXPECT_THROW(
+        {
+          while (true) {
+            scheduler_.prefill(reading.read(group_, stop_reading));
+          }
+        },
+        Error);
+  });
+  reads.join();
+  EXPECT_EQ(groups_read, 3u);
+  EXPECT_EQ(reading.memory().token_count(), 2 * 3);  // that group left nothing
+  threads[0].join();
+  const int64_t ended = scheduler_.report().rounds;
+  EXPECT_TRUE(comes_true([&] { return scheduler_.report().rounds > ended + 5; }));
+  for (size_t i = 1; i < count; ++i) forever[i].cancel.cancel();
+  for (size_t i = 1; i < count; ++i) threads[i].join();
+  ASSERT_GT(stopped, 0u);
+  for (size_t i = stopped; i < done_.size(); ++i) {
+    const std::vector<const Memory*>& steps = done_[i].steps;
+    EXPECT_EQ(std::find(steps.begin(), steps.end(), all[0].memory), steps.end()) << "round " << i;
+  }
+  EXPECT_GT(done_.size(), stopped + 5);
 }
 
 TEST_F(SchedulerTest, GroupsKeepTheirOrderAndCancelledOnesLeave) {
