@@ -176,9 +176,14 @@ TEST(JinjaTemplate, ErrorsSayWhatAndWhere) {
   EXPECT_EQ(error_of("\n{% if x"), Expected(ErrorKind::bad_input,
                                             "a/chat_template.jinja, line 2: a tag is not closed "
                                             "with %}"));
-  EXPECT_EQ(error_of("{% include 'x' %}"),
-            Expected(ErrorKind::unsupported,
-                     "a/chat_template.jinja, line 1: the tag 'include' is not supported"));
+  // Nothing opens another file.
+  for (const std::string tag : {"include", "import", "from", "extends"}) {
+    EXPECT_EQ(error_of("{% " + tag + " '/etc/passwd' %}"),
+              Expected(ErrorKind::unsupported,
+                       "a/chat_template.jinja, line 1: the tag '" + tag + "' is not supported"));
+  }
+  EXPECT_EQ(error_of("{{ '{0.__class__}'.format(1) }}").second,
+            "a/chat_template.jinja, line 1: the format field {0.__class__} is not supported");
   EXPECT_EQ(error_of("\n{{ 'x' | xmlattr }}"),
             Expected(ErrorKind::unsupported,
                      "a/chat_template.jinja, line 2: the filter 'xmlattr' is not supported"));

@@ -223,6 +223,21 @@ TEMPLATES = [
     "{{ a b }}",
     "{% break %}",
     "{% set %}{% endset %}",
+    # other files, and what Python has behind a value
+    "\n{% include 'other' %}",
+    "a\n{% import 'other' as o %}",
+    "{% from 'other' import thing %}",
+    "{% extends 'other' %}",
+    "{% extends '/etc/passwd' %}{% block a %}{% endblock %}",
+    "{{ ''.__class__ }}",
+    "\n{{ messages.__class__.__mro__ }}",
+    "{{ messages[0].__init__.__globals__ }}",
+    "{{ ''['__class__'] }}",
+    "{{ numbers.__len__() }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ range.__self__ }}",
+    "{{ messages | map(attribute='__class__') | list }}",
+    "{{ open('/etc/passwd') }}",
 ]
 
 
