@@ -23,6 +23,7 @@ namespace kinora {
 namespace {
 
 constexpr int silence_milliseconds = 10'000;
+constexpr int look_milliseconds = 50;  // between looks at whether somebody cancels
 
 [[noreturn]] void fail_on(const std::string& path, const char* doing, int code) {
   throw Error(kind_of_errno(code),
@@ -114,6 +115,11 @@ class RealFiles final : public FileSystem {
   }
 
   std::string read(const std::string& path, int64_t limit) const override {
+    return read_or_cancel(path, limit, {});
+  }
+
+  std::string read_or_cancel(const std::string& path, int64_t limit,
+                             const CancelToken& cancel) const override {
     const Descriptor file(path, reading);
     if (file.get() < 0) fail_on(path, "open", errno);
     const struct stat info = status_of(file, path);
@@ -121,23 +127,27 @@ class RealFiles final : public FileSystem {
     const bool is_pipe = S_ISFIFO(info.st_mode);
     std::string content;
     char piece[1 << 16];
+    int silent = 0;  // milliseconds
     for (;;) {
+      cancel.check();
       const ssize_t got = ::read(file.get(), piece, sizeof(piece));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno != EAGAIN) fail_on(path, "read", errno);
       // Nothing yet: a pipe whose writer is slow, or that has none so far.
       if (got < 0 || (got == 0 && content.empty() && is_pipe)) {
         pollfd waiting{file.get(), POLLIN, 0};
-        const int ready = ::poll(&waiting, 1, silence_milliseconds);
+        const int ready = ::poll(&waiting, 1, look_milliseconds);
         if (ready < 0 && errno == EINTR) continue;
         if (ready > 0 && got < 0) continue;
         if (ready > 0 && (waiting.revents & POLLIN) != 0) continue;
         if (ready > 0) return content;  // the writer went away
+        if ((silent += look_milliseconds) < silence_milliseconds) continue;
         throw Error(ErrorKind::network, path + ": nothing came from it for " +
                                             std::to_string(silence_milliseconds / 1000) +
                                             " seconds");
       }
       if (got == 0) return content;
+      silent = 0;
       content.append(piece, static_cast<size_t>(got));
       if (static_cast<int64_t>(content.size()) > limit) refuse(path, limit);
     }

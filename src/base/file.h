@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cancel.h"
+
 namespace kinora {
 
 // A whole file, readable as memory for as long as the object lives.
@@ -31,6 +33,12 @@ class FileSystem {
   virtual std::shared_ptr<MappedFile> map(const std::string& path) const = 0;
   // The whole file; refuses more than `limit` bytes with a resource error.
   virtual std::string read(const std::string& path, int64_t limit = int64_t{1} << 30) const = 0;
+  // The same where a person may stop waiting: a pipe can be silent.
+  virtual std::string read_or_cancel(const std::string& path, int64_t limit,
+                                     const CancelToken& cancel) const {
+    cancel.check();
+    return read(path, limit);
+  }
   // Writes a temporary file next to the target and renames it, so that no reader ever sees half a
   // file and a failure leaves the old content in place.
   virtual void write(const std::string& path, std::string_view content) = 0;

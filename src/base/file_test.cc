@@ -102,6 +102,19 @@ TEST(File, PipesAreReadToTheirEnd) {
   EXPECT_THROW(real_files().read("/dev/zero", 100'000), Error);
 }
 
+TEST(File, WaitingForASilentPipeEndsWithCancelling) {
+  const testing::TempDir directory;
+  const std::string fifo = directory.file("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const CancelToken cancel;
+  std::thread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    cancel.cancel();
+  });
+  EXPECT_EQ(kind_of([&] { real_files().read_or_cancel(fifo, 100, cancel); }), ErrorKind::cancelled);
+  canceller.join();
+}
+
 TEST(File, WhatKilledRunsLeftIsSweptAndLinksAreNotFollowed) {
   const testing::TempDir directory;
   const std::string path = directory.file("kept.json");

@@ -77,8 +77,9 @@ ArchiveWriter::ArchiveWriter(std::string path, std::function<void(int64_t)> prog
   }
 }
 
-// What a crash left is used again. The lock goes with the process that has it. A link that somebody
-// left in its place is not followed.
+// Not opened exclusively: it is the lock that says whether another process writes, and it goes with
+// that process, so that what a crash left is used again. What else somebody left in its place, a
+// link, a pipe or a second name of another file, is not written to.
 void ArchiveWriter::open_beside() {
   for (;;) {
     file_ = ::open(beside_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -89,9 +90,19 @@ void ArchiveWriter::open_beside() {
     // Meanwhile another process may have put the file in its place.
     const bool same = ::fstat(file_, &mine) == 0 && ::stat(beside_.c_str(), &there) == 0 &&
                       mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-    if (locked && same && ::ftruncate(file_, 0) == 0) return;
+    const bool own = S_ISREG(mine.st_mode) && mine.st_nlink == 1;
+    if (locked && same && own) {
+      if (::ftruncate(file_, 0) == 0) return;
+      const int code = errno;
+      ::close(std::exchange(file_, -1));
+      fail_on(path_, "write", code);
+    }
     ::close(std::exchange(file_, -1));
     if (!locked) throw Error(ErrorKind::resource, path_ + " is being written by another process");
+    if (same) {
+      throw Error(ErrorKind::bad_input,
+                  beside_ + " stands where " + path_ + " is to be written; remove it");
+    }
   }
 }
 

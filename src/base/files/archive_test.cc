@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -266,6 +267,30 @@ TEST(ByteStream, NeverReadsPastTheEnd) {
   hostile.put(~uint64_t{0});
   ByteReader in(hostile.bytes(), "it");
   EXPECT_EQ(kind_of([&] { in.all<double>(); }), ErrorKind::bad_input);
+}
+
+// A pipe, a link, or a second name of another file where the archive is to grow: none is waited
+// for, followed or emptied.
+TEST(Archive, WhatStandsInItsPlaceIsLeftAlone) {
+  const testing::TempDir directory;
+  const std::string path = directory.file("a.kinora"), precious = directory.file("precious");
+  real_files().write(precious, "content");
+  write(path, {{"x", "1"}});
+  const std::string beside = path + ".part";
+  ASSERT_EQ(::mkfifo(beside.c_str(), 0600), 0);
+  EXPECT_EQ(kind_of([&] { ArchiveWriter out(path); }), ErrorKind::bad_input);
+  std::filesystem::remove(beside);
+  std::filesystem::create_hard_link(precious, beside);
+  EXPECT_EQ(kind_of([&] { ArchiveWriter out(path); }), ErrorKind::bad_input);
+  std::filesystem::remove(beside);
+  std::filesystem::create_symlink(precious, beside);
+  EXPECT_ANY_THROW(ArchiveWriter out(path));
+  EXPECT_EQ(real_files().read(precious), "content");
+  EXPECT_EQ(read(path), (Contents{{"x", "1"}}));
+  std::filesystem::remove(beside);
+  real_files().write(beside, "left by a crash");
+  write(path, {{"x", "2"}});
+  EXPECT_EQ(read(path), (Contents{{"x", "2"}}));
 }
 
 }  // namespace
