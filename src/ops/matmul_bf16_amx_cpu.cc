@@ -76,7 +76,7 @@ KINORA_AMX_TARGET void multiply(const Bf16Weights& weights, const std::byte* row
     multiply_step<tiles, parts>(at, weights.stride, rows);
   }
   if (weights.last != nullptr) multiply_step<tiles, parts>(weights.last, 64, rows);
-  constexpr int64_t tile_sums = bf16_tile_rows * bf16_tile_rows, sum_stride = 64;
+  constexpr int64_t tile_sums = bf16_tile_sums, sum_stride = 64;
   _tile_stored(0, sums, sum_stride);
   if constexpr (tiles == 2) _tile_stored(1, sums + tile_sums, sum_stride);
   _tile_stored(2, sums + tiles * tile_sums, sum_stride);
@@ -112,6 +112,8 @@ const Bf16Product* amx_bf16_product() {
       avx512_bf16_product() != nullptr && processor_has_tiles() && kernel_permits_tiles();
   return there ? &product : nullptr;
 }
+
+const Bf16Kernel* amx_bf16_kernel() { return amx_bf16_product() ? &kernel : nullptr; }
 
 }  // namespace kinora::cpu
 

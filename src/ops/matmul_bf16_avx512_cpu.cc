@@ -6,12 +6,10 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-#define KINORA_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16")))
-
 namespace kinora::cpu {
 namespace {
 
-constexpr int64_t tile_sums = bf16_tile_rows * bf16_tile_rows;
+constexpr int64_t tile_sums = bf16_tile_sums;
 constexpr int pairs = 16;  // in a step
 
 // Sums of `count` weights × `tiles` tiles of rows, in registers.

@@ -5,21 +5,16 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/matmul_blocks.h"
 #include "ops/x86_intrinsics.h"
-
-#define KINORA_AVX512_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16")))
 
 namespace kinora::cpu {
 namespace {
 
 constexpr int64_t tile_rows = bf16_tile_rows;
 constexpr int64_t tile_k = bf16_tile_k;
-constexpr int64_t panel = 2 * tile_rows;  // rows of `a`, or weight rows, that meet at once
-constexpr int64_t panel_step = 2 * bf16_tile_bytes;
-constexpr int64_t tile_sums = tile_rows * tile_rows;
-// Packed weights of one task take half of a second-level cache of 2 MiB.
-constexpr BlockShape many_rows{panel, panel, tile_k, 1024, 16};
+constexpr int64_t panel = bf16_panel;
+constexpr int64_t panel_step = bf16_panel_step;
+constexpr int64_t tile_sums = bf16_tile_sums;
 // Weights are read where they lie; the room for packed ones takes the end of k alone.
 constexpr BlockShape few_rows{panel, panel, tile_k, tile_k, int64_t{1} << 40};
 
@@ -88,8 +83,6 @@ KINORA_AVX512_TARGET inline void cut_values(__m512 low, __m512 high, __m512i (&c
   }
 }
 
-// `count` rows of `a` into [k / 32][parts][2][16 pairs][16 rows][2]; what is missing is zero, but
-// of the second tile nothing is written where the first takes all rows.
 template <int parts>
 KINORA_AVX512_TARGET void pack_rows(const float* rows, int64_t stride, int64_t count, int64_t k,
                                     std::byte* to) {
@@ -125,30 +118,14 @@ KINORA_AVX512_TARGET void pack_rows(const float* rows, int64_t stride, int64_t c
   }
 }
 
-// `count` weight rows into [k / 32][32 rows][32 values]; what is missing is zero.
-KINORA_AVX512_TARGET void copy_weights(const bf16* rows, int64_t stride, int64_t count, int64_t k,
-                                       std::byte* to) {
-  for (int64_t i = 0; i < panel; ++i, to += tile_k * sizeof(bf16)) {
-    const bf16* from = rows + i * stride;
-    std::byte* at = to;
-    for (int64_t j = 0; j < k; j += tile_k, at += panel_step) {
-      const uint64_t left = static_cast<uint64_t>(std::min(tile_k, k - j));
-      const auto mask = static_cast<__mmask32>(i < count ? (uint64_t{1} << left) - 1 : 0);
-      _mm512_store_si512(at, _mm512_maskz_loadu_epi16(mask, from + j));
-    }
-  }
+}  // namespace
+
+void pack_bf16_rows(const float* rows, int64_t stride, int64_t count, int64_t k, int parts,
+                    std::byte* to) {
+  (parts == 1 ? pack_rows<1> : pack_rows<3>)(rows, stride, count, k, to);
 }
 
-// Sums of two tiles of weights × one or two of rows, and where they go.
-struct Sums {
-  int64_t row = 0, rows = 0;   // of out
-  int64_t column = 0;          // of the first weight
-  int64_t begin = 0, end = 0;  // columns that are written
-  bool first = false;          // of the blocks of k
-  alignas(64) float values[4 * tile_sums];
-};
-
-KINORA_AVX512_TARGET void write_sums(const MatmulWork& work, const Sums& sums) {
+KINORA_AVX512_TARGET void write_bf16_sums(const MatmulWork& work, const Bf16Sums& sums) {
   const int64_t tiles = divide_up(sums.rows, tile_rows);
   const bool add = work.accumulate || !sums.first;
   for (int64_t side = 0; side < 2; ++side) {
@@ -177,43 +154,56 @@ KINORA_AVX512_TARGET void write_sums(const MatmulWork& work, const Sums& sums) {
   }
 }
 
+namespace {
+
+// `count` weight rows into [k / 32][32 rows][32 values]; what is missing is zero.
+KINORA_AVX512_TARGET void copy_weights(const bf16* rows, int64_t stride, int64_t count, int64_t k,
+                                       std::byte* to) {
+  for (int64_t i = 0; i < panel; ++i, to += tile_k * sizeof(bf16)) {
+    const bf16* from = rows + i * stride;
+    std::byte* at = to;
+    for (int64_t j = 0; j < k; j += tile_k, at += panel_step) {
+      const uint64_t left = static_cast<uint64_t>(std::min(tile_k, k - j));
+      const auto mask = static_cast<__mmask32>(i < count ? (uint64_t{1} << left) - 1 : 0);
+      _mm512_store_si512(at, _mm512_maskz_loadu_epi16(mask, from + j));
+    }
+  }
+}
+
 // Multiplies one panel after the other, and writes each while the next one is multiplied: the
 // instructions that turn sums find their place among those that wait for tiles.
 class Pipeline {
  public:
   Pipeline(const MatmulWork& work, const Bf16Kernel& kernel, int parts)
-      : work_(work),
-        kernel_(kernel),
-        one_tile_(parts == 1 ? kernel.one_tile : kernel.one_exact_tile),
-        two_tiles_(parts == 1 ? kernel.two_tiles : kernel.two_exact_tiles) {
+      : work_(work), kernel_(kernel), parts_(parts) {
     kernel_.begin();
   }
   ~Pipeline() {
-    if (waiting_ != nullptr) write_sums(work_, *waiting_);
+    if (waiting_ != nullptr) write_bf16_sums(work_, *waiting_);
     kernel_.end();
   }
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   // The place for the next sums, whose position the caller fills in.
-  Sums& next() { return waiting_ == &sums_[0] ? sums_[1] : sums_[0]; }
+  Bf16Sums& next() { return waiting_ == &sums_[0] ? sums_[1] : sums_[0]; }
 
-  void multiply(const Bf16Weights& weights, const std::byte* rows, Sums& sums) {
+  void multiply(const Bf16Weights& weights, const std::byte* rows, Bf16Sums& sums) {
     for (int64_t r = 0; r < sums.rows; ++r) {
       const float* out = work_.out + (sums.row + r) * work_.out_stride + sums.column;
       for (int64_t c = 0; c < panel; c += 16) __builtin_prefetch(out + c, 1);
     }
-    (sums.rows <= tile_rows ? one_tile_ : two_tiles_)(weights, rows, sums.values);
-    if (waiting_ != nullptr) write_sums(work_, *waiting_);
+    kernel_.multiply(sums.rows, parts_)(weights, rows, sums.values);
+    if (waiting_ != nullptr) write_bf16_sums(work_, *waiting_);
     waiting_ = &sums;
   }
 
  private:
   const MatmulWork& work_;
   const Bf16Kernel& kernel_;
-  const Bf16Multiply one_tile_, two_tiles_;
-  Sums sums_[2];
-  Sums* waiting_ = nullptr;
+  const int parts_;
+  Bf16Sums sums_[2];
+  Bf16Sums* waiting_ = nullptr;
 };
 
 constexpr auto value_bytes = static_cast<int64_t>(sizeof(bf16));
@@ -224,7 +214,7 @@ void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
                    const BlockTask& task, const std::byte* packed_a, std::byte* packed_w) {
   const bf16* weight = static_cast<const bf16*>(work.weight);
   const int64_t packed_k = std::max(tile_k, round_up(work.k, tile_k));
-  const int64_t step = block_step(many_rows, work.k);
+  const int64_t step = block_step(bf16_blocks, work.k);
   Pipeline pipeline(work, kernel, parts);
   for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += step) {
     const int64_t k = std::min(step, work.k - k_begin);
@@ -247,7 +237,7 @@ void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
         weights.stride = tile_k * value_bytes;
         weights.step = panel_step;
         weights.steps = divide_up(k, tile_k);
-        Sums& sums = pipeline.next();
+        Bf16Sums& sums = pipeline.next();
         sums.row = task.first_row + row;
         sums.rows = std::min(panel, task.row_end - row);
         sums.column = sums.begin = column;
@@ -266,7 +256,7 @@ void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
   const int64_t rest = work.k % tile_k;
   Pipeline pipeline(work, kernel, parts);
   for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
-    Sums& sums = pipeline.next();
+    Bf16Sums& sums = pipeline.next();
     sums.row = task.first_row;
     sums.rows = task.row_end;
     sums.column = std::min(column, work.n - panel);  // some are computed twice at the end
@@ -292,23 +282,17 @@ void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
   }
 }
 
-// One value of `a` in so many parts.
-template <int parts>
-struct Packed {
-  uint16_t values[parts];
-};
-
 template <int parts>
 void run(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel) {
   // What a task does must not depend on the number of threads.
   const bool few = work.m <= panel && work.n >= panel;
-  run_blocks<Packed<parts>>(
-      context, work, few ? few_rows : many_rows,
-      [&](int64_t row, int64_t count, Packed<parts>* to) {
-        pack_rows<parts>(work.a + row * work.a_stride, work.a_stride, count, work.k,
-                         reinterpret_cast<std::byte*>(to));
+  run_blocks<Bf16Parts<parts>>(
+      context, work, few ? few_rows : bf16_blocks,
+      [&](int64_t row, int64_t count, Bf16Parts<parts>* to) {
+        pack_bf16_rows(work.a + row * work.a_stride, work.a_stride, count, work.k, parts,
+                       reinterpret_cast<std::byte*>(to));
       },
-      [&](const BlockTask& task, const Packed<parts>* packed_a, Packed<parts>* scratch) {
+      [&](const BlockTask& task, const Bf16Parts<parts>* packed_a, Bf16Parts<parts>* scratch) {
         (few ? run_few_rows : run_many_rows)(work, kernel, parts, task,
                                              reinterpret_cast<const std::byte*>(packed_a),
                                              reinterpret_cast<std::byte*>(scratch));

@@ -19,6 +19,8 @@ constexpr int64_t strip_bytes = 256 * 1024;  // of weights that stay in cache wh
 constexpr int64_t fp8_rows = 8;              // up to here fp8 can be widened in registers
 constexpr int64_t exact_fp8_rows = 4;        // and to here where rows count as f32
 constexpr int64_t plain_few_rows = 20;       // up to here widened ones go to matmul_rows
+constexpr int64_t amx_rows = 96;             // from here AMX is faster than dot products
+constexpr int64_t exact_amx_rows = 21;       // the same where rows count as f32; few are as one is
 // Of weights widened at once, for each thread: rows are packed anew for every such strip.
 constexpr int64_t widened_bytes = 1 << 22;
 constexpr float digit = 127, next_digit = 254;
@@ -377,9 +379,14 @@ void packed_matmul(const Context& context, std::span<const PackedWork> products,
     while (end < products.size() && alike(*products[begin].matrix, *products[end].matrix)) ++end;
     const std::span<const PackedWork> same = products.subspan(begin, end - begin);
     begin = end;
-    if (same[0].matrix->kind() != PackedKind::fp8) {
+    const MatmulWork& work = same[0].work;
+    const bool whole = same[0].matrix->kind() != PackedKind::fp8;
+    if (whole && kernels == nullptr && work.m >= (eight_bits ? amx_rows : exact_amx_rows) &&
+        work.k > 0 && packed_amx_available()) {
+      for (const PackedWork& product : same) packed_amx(context, product, !eight_bits);
+    } else if (whole) {
       whole_numbers(context, same, eight_bits ? 1 : 3, kernels ? *kernels : best_kernels());
-    } else if (same[0].work.m <= (eight_bits ? fp8_rows : exact_fp8_rows)) {
+    } else if (work.m <= (eight_bits ? fp8_rows : exact_fp8_rows)) {
       const bool f16_rows = kernels == nullptr && fp8_f16_instructions();
       f16_rows ? few_f16_rows_of_fp8(context, same, eight_bits ? 1 : 2)
                : few_rows_of_fp8(context, same);

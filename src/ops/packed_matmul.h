@@ -18,9 +18,14 @@ struct PackedWork {
 };
 
 // Products of the same rows. With `eight_bits` whole-number weights meet rows rounded to 8 bits per
-// block of 32, and fp8 weights meet bf16 where the CPU has it; else the rows count as f32.
+// block of 32 (many rows: to bf16 where the CPU has AMX), and fp8 weights meet bf16 where the CPU
+// has it; else the rows count as f32.
 // `kernels` null means the best of this CPU; tests give others.
 void packed_matmul(const Context& context, std::span<const PackedWork> products, bool eight_bits,
                    const PanelKernels* kernels = nullptr);
+
+// Many rows of whole-number weights by AMX: rows in f32, or rounded to bf16.
+bool packed_amx_available();
+void packed_amx(const Context& context, const PackedWork& product, bool exact);
 
 }  // namespace kinora::cpu

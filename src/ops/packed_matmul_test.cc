@@ -181,6 +181,44 @@ TEST(PackedMatmul, RoundsRowsToEightBitsWhenAsked) {
   }
 }
 
+// More rows than are decoded at once, which some CPUs multiply in another way.
+TEST(PackedMatmul, ManyRowsEqualTheReference) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : packed_kinds) {
+    for (const bool eight_bits : {false, true}) {
+      for (const int64_t m : {21, 33, 97}) {
+        for (const int64_t n : {1, 8, 31, 33, 65}) {
+          for (const int64_t k : {1, 31, 33, 127, 257}) {
+            const int64_t group = (n + k) % 3 == 0 ? 32 : (n + k) % 3 == 1 ? 128 : k;
+            check(random, {m, n, k, group, n % 2 == 0, k % 4 == 1, m % 2 == 0, n % 3}, kind,
+                  eight_bits);
+          }
+        }
+      }
+      // Several blocks of columns, which groups do not divide.
+      check(random, {99, 40, 2081, 96, true, true}, kind, eight_bits);
+      check(random, {99, 40, 3000, 2048, true, true}, kind, eight_bits);
+      check(random, {99, 40, 3000, 3000, false, false, true}, kind, eight_bits);
+    }
+  }
+}
+
+TEST(PackedMatmul, DoesNotDependOnTheNumberOfThreads) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool one(1), five(5);
+  for (const PackedKind kind : packed_kinds) {
+    const PackedWeights weights = random_packed(random, kind, 407, 611, 128, true);
+    for (const int64_t m : {1, 9, 40, 300}) {
+      auto a = TestTensor::random(random, DType::f32, {m, 611});
+      auto first = TestTensor::poisoned(DType::f32, {m, 407});
+      auto second = TestTensor::poisoned(DType::f32, {m, 407});
+      matmul(Context(one), a.view(), *weights.packed, first.view());
+      matmul(Context(five), a.view(), *weights.packed, second.view());
+      EXPECT_EQ(first.values(), second.values()) << "rows: " << m;
+    }
+  }
+}
+
 TEST(PackedMatmul, LosesNothingOfRowsThatFitEightBits) {
   KINORA_FRESH_RANDOM(random);
   for (const PackedKind kind : {PackedKind::int4, PackedKind::int8}) {
@@ -254,16 +292,20 @@ TEST(PackedMatmul, NumbersThatAreNoneStaySo) {
   for (const PackedKind kind : packed_kinds) {
     const PackedWeights weights = random_packed(random, kind, 9, 70, 32, false);
     for (const float bad : {std::nanf(""), HUGE_VALF}) {
-      Tensor a = Tensor::zeros(DType::f32, {3, 70});
-      a.data<float>()[70 + 33] = bad;
-      a.data<float>()[0] = 1e-42f;  // too small for the reciprocal of a scale
-      Tensor out(DType::f32, {3, 9});
-      const ThreadPool pool(1);
-      MatmulOptions options;
-      options.native_bf16 = true;
-      matmul(Context(pool), a, *weights.packed, out, options);
-      for (int64_t i = 0; i < 27; ++i) {
-        EXPECT_EQ(std::isfinite(out.data<float>()[i]), i / 9 != 1) << i;
+      for (const int64_t m : {3, 100}) {
+        for (const bool eight_bits : {false, true}) {
+          Tensor a = Tensor::zeros(DType::f32, {m, 70});
+          a.data<float>()[70 + 33] = bad;
+          a.data<float>()[0] = 1e-42f;  // too small for the reciprocal of a scale
+          Tensor out(DType::f32, {m, 9});
+          const ThreadPool pool(1);
+          MatmulOptions options;
+          options.native_bf16 = eight_bits;
+          matmul(Context(pool), a, *weights.packed, out, options);
+          for (int64_t i = 0; i < m * 9; ++i) {
+            EXPECT_EQ(std::isfinite(out.data<float>()[i]), i / 9 != 1) << i;
+          }
+        }
       }
     }
   }
