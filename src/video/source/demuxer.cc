@@ -132,6 +132,8 @@ void Demuxer::open(bool probe) {
   } else {
     if (url.starts_with("rtsp")) av_dict_set(&settings, "rtsp_transport", "tcp", 0);
     av_dict_set(&settings, "protocol_whitelist", Fence::protocols(), 0);
+    // A connection that serves for the next part, too, would lead past the fence.
+    av_dict_set(&settings, "http_persistent", "0", 0);
   }
   AVFormatContext* format = avformat_alloc_context();
   if (format == nullptr) throw Error(ErrorKind::resource, "not enough memory to open a video");

@@ -18,6 +18,17 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
+// Where an open address led in the end; empty where that is not known.
+std::string redirected_to(AVIOContext* input) {
+  uint8_t* found = nullptr;
+  if (av_opt_get(input, "location", AV_OPT_SEARCH_CHILDREN, &found) < 0 || found == nullptr) {
+    return "";
+  }
+  std::string place(reinterpret_cast<const char*>(found));
+  av_free(found);
+  return place;
+}
+
 }  // namespace
 
 std::string host_of(std::string_view url) {
@@ -70,12 +81,15 @@ int Fence::open(AVFormatContext* format, AVIOContext** input, const char* url, i
   av_dict_set(given, "protocol_whitelist", protocols(), 0);
   const int opened = avio_open2(input, url, flags, &format->interrupt_callback, given);
   av_dict_free(&own);
-  uint8_t* place = nullptr;
-  if (opened >= 0 && url == fence.url_ &&
-      av_opt_get(*input, "location", AV_OPT_SEARCH_CHILDREN, &place) >= 0 && place != nullptr) {
-    const std::string host = host_of(reinterpret_cast<const char*>(place));
-    if (!host.empty()) fence.hosts_.push_back(host);
-    av_free(place);
+  if (opened < 0) return opened;
+  const std::string place = redirected_to(*input);
+  if (url == fence.url_) {
+    if (const std::string host = host_of(place); !host.empty()) fence.hosts_.push_back(host);
+  } else if (!place.empty() && !fence.permits(place)) {
+    // FFmpeg follows redirections by itself; what it was led to is not looked at.
+    avio_closep(input);
+    fence.refused_ = place;
+    return AVERROR(EPERM);
   }
   return opened;
 }
