@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/random_data.h"
 #include "video/convert/convert.h"
 #include "video/decode/frame_stream.h"
 #include "video/test_media.h"
@@ -227,27 +228,27 @@ TEST(DamageTest, RandomCutsAndFlips) {
       read_whole(make_media("m.png", tiny + "-frames:v 1 -update 1")),
       read_whole(make_media("m.jpg", tiny + "-frames:v 1 -update 1")),
   };
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  KINORA_FRESH_RANDOM(random);
+  const auto below = [&](size_t bound) {
+    return static_cast<size_t>(random.below(static_cast<int64_t>(bound)));
+  };
   const std::string path = scratch_directory() + "/mutant";
   for (int i = 0; i < mutations; ++i) {
     std::string bytes = seeds[static_cast<size_t>(i) % seeds.size()];
-    if (random() % 3 == 0) {
-      bytes.resize(random() % bytes.size());
+    if (below(3) == 0) {
+      bytes.resize(below(bytes.size()));
     } else {
       // Half of the flips in the headers, where they hurt.
-      const size_t reach = random() % 2 == 0 ? std::min<size_t>(bytes.size(), 600) : bytes.size();
-      for (uint32_t flips = 1 + random() % 8; flips > 0; --flips) {
-        const size_t place =
-            random() % 4 == 0 ? bytes.size() - 1 - random() % reach : random() % reach;
-        bytes[place] = static_cast<char>(bytes[place] ^ (1 << random() % 8));
+      const size_t reach = below(2) == 0 ? std::min<size_t>(bytes.size(), 600) : bytes.size();
+      for (size_t flips = 1 + below(8); flips > 0; --flips) {
+        const size_t place = below(4) == 0 ? bytes.size() - 1 - below(reach) : below(reach);
+        bytes[place] = static_cast<char>(bytes[place] ^ (1 << below(8)));
       }
     }
     write_file(path, bytes);
     exercise(path);
-    if (testing::Test::HasFailure()) {
-      write_file("mutant-" + std::to_string(seed) + "-" + std::to_string(i), bytes);
+    if (::testing::Test::HasFailure()) {
+      write_file("mutant-" + std::to_string(random_seed) + "-" + std::to_string(i), bytes);
       break;
     }
   }

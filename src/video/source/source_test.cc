@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -379,6 +380,48 @@ TEST(SourceTest, FramesThatWaitAreBoundedInBytes) {
       }
     }
   }
+}
+
+// Bytes that this process has held at once since the last call.
+int64_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  int64_t kib = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) kib = std::stoll(line.substr(6));
+  }
+  std::ofstream("/proc/self/clear_refs") << 5;
+  return kib << 10;
+}
+
+// Forty frames of 12 MiB for a reader who takes his time: what waits stays within the limit.
+// Besides it there is what decoders hold.
+TEST(SourceTest, LargeFramesDoNotPileUp) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep what was given back";
+#endif
+  const std::string clip =
+      make_media("large.mp4",
+                 "-f lavfi -i testsrc2=size=2048x2048:rate=8:duration=5 -c:v libx264 -preset "
+                 "ultrafast -pix_fmt yuv420p -g 8");
+  const auto peak = [&](int64_t queue_bytes) {
+    OpenOptions open;
+    open.limits.max_queue_bytes = queue_bytes;
+    const auto video = open_video(clip, open);
+    ReadOptions options;
+    options.threads = 2;
+    options.frames_per_group = 40;
+    peak_bytes();
+    FrameStream stream = video->read(FrameChoice::all(), options);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    int64_t frames = 0;
+    while (const auto group = stream.next()) frames += group->frames();
+    EXPECT_EQ(frames, 40);
+    return peak_bytes();
+  };
+  constexpr int64_t frame = int64_t{2048} * 2048 * 3;
+  const int64_t tight = peak(2 * frame), wide = peak(80 * frame);
+  // All frames at once, or two: 38 between them, of which some may be decoders' work.
+  EXPECT_GT(wide - tight, 24 * frame) << tight << " and " << wide;
 }
 
 TEST(SourceTest, SmallGroupsHoldTheSameFrames) {
