@@ -134,6 +134,36 @@ TEST(VideoTest, RangeAndDepthAreReported) {
   EXPECT_EQ(info.bit_depth, 10);
 }
 
+// swscale turns frames into RGB for PyAV, torchvision and decord, which decode for the references.
+// Its fast path cuts each of up to three products off instead of rounding their sum, so that a
+// level may be three lower; the matrix that HD usually has would be tens of levels away.
+TEST(VideoTest, UntaggedHdHasTheColoursOfTheReferences) {
+  const std::string source_720 =
+      "-f lavfi -i testsrc2=size=1280x720:rate=4:duration=1 -c:v libx264 ";
+  const std::string plain = make_media("hd.mp4", source_720 + "-preset veryfast -pix_fmt yuv420p");
+  ASSERT_EQ(open_video(plain)->info().color_matrix, "unknown");
+  const std::string raw = make_media("hd.rgb", "-i " + plain + " -f rawvideo -pix_fmt rgb24");
+  const std::string expected = read_whole(raw);
+  const auto video = open_video(plain);
+  FrameStream stream = video->read(FrameChoice::all(), {});
+  size_t at = 0;
+  int most = 0;
+  double sum = 0;
+  while (const auto group = stream.next()) {
+    const auto* pixels = group->pixels.data<uint8_t>();
+    ASSERT_LE(at + static_cast<size_t>(group->pixels.elements()), expected.size());
+    for (int64_t i = 0; i < group->pixels.elements(); ++i, ++at) {
+      const int level = static_cast<unsigned char>(expected[at]);
+      const int difference = std::abs(int{pixels[i]} - level);
+      most = std::max(most, difference);
+      sum += difference;
+    }
+  }
+  EXPECT_EQ(at, expected.size());
+  EXPECT_LE(most, 3);
+  EXPECT_LE(sum / static_cast<double>(at), 1);
+}
+
 TEST(VideoTest, OneGroupOfAllFrames) {
   const auto video = open_video(small_clip());
   const auto samples = video->sample(FrameChoice::evenly(20));

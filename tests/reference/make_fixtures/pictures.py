@@ -20,7 +20,29 @@ def _store(name: str, write) -> None:
     path = FOLDER / name
     write(path)
     shown = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    shown.info.pop("transparency", None)  # else it is written again
     shown.save(FOLDER / (name.replace(".", "-") + ".expected.png"))
+
+
+def make_alpha() -> None:
+    """Transparent pictures; converting them to RGB, as Hugging Face's loaders do, drops the alpha and nothing else."""
+    image = _smooth(61, 47, seed=6)
+    alpha = Image.fromarray(frame(7, 47, 61)[:, :, 0])
+    with_alpha = image.copy()
+    with_alpha.putalpha(alpha)
+    gray = image.convert("L")
+    gray.putalpha(alpha)
+    palette = image.quantize(32)
+    for name, picture, options in [
+        ("alpha-rgba.png", with_alpha, {}),
+        ("alpha-gray.png", gray, {}),
+        ("alpha-palette.png", palette, {"transparency": bytes(range(0, 256, 8))}),
+        ("alpha-colour.png", image, {"transparency": image.getpixel((5, 5))}),
+        ("alpha-lossless.webp", with_alpha, {"lossless": True, "exact": True}),
+        ("alpha-lossy.webp", with_alpha, {"quality": 90, "exact": True}),
+        ("alpha.tiff", with_alpha, {}),
+    ]:
+        _store(name, lambda path: picture.save(path, **options))
 
 
 def make() -> None:
@@ -46,5 +68,6 @@ def make() -> None:
             if extension != "jpg" and number not in (6, 7):
                 continue
             _store(f"exif{number}.{extension}", lambda path: image.save(path, exif=exif, **options))
+    make_alpha()
     frames = [_smooth(32, 24, seed=seed) for seed in range(3)]
     frames[0].save(FOLDER / "animated.webp", save_all=True, append_images=frames[1:], duration=100)
