@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -31,6 +32,30 @@ struct Script {
   }
 };
 
+// Drafted tokens, any of which may follow the text or one another.
+struct TokenTree {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> parents;
+
+  // Several roots, branches of any depth.
+  static TokenTree any(Random& random, int64_t nodes, int64_t vocabulary) {
+    TokenTree tree;
+    for (int64_t i = 0; i < nodes; ++i) {
+      tree.ids.push_back(static_cast<int32_t>(random.below(vocabulary)));
+      tree.parents.push_back(static_cast<int32_t>(std::max<int64_t>(-1, i - 1 - random.below(5))));
+    }
+    return tree;
+  }
+  int32_t nodes() const { return static_cast<int32_t>(ids.size()); }
+  // From a root to the node.
+  std::vector<int32_t> path(int32_t node) const {
+    std::vector<int32_t> result;
+    for (; node >= 0; node = parents[static_cast<size_t>(node)]) result.push_back(node);
+    std::reverse(result.begin(), result.end());
+    return result;
+  }
+};
+
 struct BatchSession {
   Script script;
   std::unique_ptr<Memory> memory;
@@ -48,6 +73,25 @@ struct BatchSession {
     sequence.memory = memory.get();
     sequence.attention = &attention;
     sequence.hidden_rows = count;
+    return sequence;
+  }
+  // The text with a path of the tree behind it.
+  Script followed(const TokenTree& tree, std::span<const int32_t> path) const {
+    Script text = script;
+    for (const int32_t node : path) text.add(tree.ids[static_cast<size_t>(node)]);
+    return text;
+  }
+  // The tree behind all of the text, which has been read.
+  Sequence verify(const TokenTree& tree) {
+    Sequence sequence;
+    sequence.ids = tree.ids;
+    sequence.parents = tree.parents;
+    for (int32_t node = 0; node < tree.nodes(); ++node) {
+      sequence.tokens.push_back(followed(tree, tree.path(node)).tokens.back());
+    }
+    sequence.memory = memory.get();
+    sequence.attention = &attention;
+    sequence.hidden_rows = tree.nodes();
     return sequence;
   }
 };

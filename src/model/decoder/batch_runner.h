@@ -27,6 +27,8 @@ class BatchRunner final : public DecoderRunner {
   using DecoderRunner::forward;
   std::vector<Forwarded> forward(std::span<const Sequence> batch) override;
 
+  const DecoderSteps* steps() const { return steps_.get(); }  // null on a CPU; for tests
+
  private:
   struct Place;  // of one sequence in the batch
   struct Run;

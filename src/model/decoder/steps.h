@@ -26,6 +26,8 @@ class DecoderSteps {
   // False, with nothing done, if the steps cannot be captured: too many tokens, tokens with deep
   // rows, an attention that does not read everything, or a memory that wants to see the queries.
   virtual bool run(const Context& context, std::span<const Step> steps) = 0;
+  // How often a captured graph was launched, for tests.
+  virtual int64_t launched() const = 0;
 };
 
 // Graphs are captured for these numbers of tokens; others are padded to the next.

@@ -53,6 +53,7 @@ class CapturedSteps final : public DecoderSteps {
       : layers_(layers), frequencies_(frequencies.begin(), frequencies.end()) {}
 
   bool run(const Context& context, std::span<const Step> steps) override;
+  int64_t launched() const override { return launched_; }
 
  private:
   // What a graph has captured.
@@ -128,6 +129,7 @@ class CapturedSteps final : public DecoderSteps {
   std::array<std::unique_ptr<Staging>, 2> staging_;
   size_t turn_ = 0;
   std::map<Kind, Captured> captured_;
+  int64_t launched_ = 0;
 };
 
 void CapturedSteps::make_buffers(const Context& context) {
@@ -307,6 +309,7 @@ void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& c
         context, [&](const Context& recorder) { layers(recorder, kind, captured); });
   }
   captured.graph.launch(context);
+  ++launched_;
 }
 
 void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& captured) {

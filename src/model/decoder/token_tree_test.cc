@@ -11,51 +11,12 @@ namespace {
 
 using testing::BatchSession;
 using testing::Script;
-
-struct TokenTree {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> parents;
-
-  int32_t nodes() const { return static_cast<int32_t>(ids.size()); }
-  // From a root to the node.
-  std::vector<int32_t> path(int32_t node) const {
-    std::vector<int32_t> result;
-    for (; node >= 0; node = parents[static_cast<size_t>(node)]) result.push_back(node);
-    std::reverse(result.begin(), result.end());
-    return result;
-  }
-};
+using testing::TokenTree;
 
 class TokenTreeTest : public testing::BatchCase {
  protected:
-  // Several roots, branches of any depth.
   TokenTree random_tree(Random& random, int64_t nodes) const {
-    TokenTree tree;
-    for (int64_t i = 0; i < nodes; ++i) {
-      tree.ids.push_back(random_id(random));
-      tree.parents.push_back(static_cast<int32_t>(std::max<int64_t>(-1, i - 1 - random.below(5))));
-    }
-    return tree;
-  }
-  // The session's text with the path behind it.
-  Script followed(const BatchSession& session, const TokenTree& tree,
-                  std::span<const int32_t> path) const {
-    Script script = session.script;
-    for (const int32_t node : path) script.add(tree.ids[static_cast<size_t>(node)]);
-    return script;
-  }
-  // The tree behind all that the session has read.
-  Sequence verify(BatchSession& session, const TokenTree& tree) const {
-    Sequence sequence;
-    sequence.ids = tree.ids;
-    sequence.parents = tree.parents;
-    for (int32_t node = 0; node < tree.nodes(); ++node) {
-      sequence.tokens.push_back(followed(session, tree, tree.path(node)).tokens.back());
-    }
-    sequence.memory = session.memory.get();
-    sequence.attention = &session.attention;
-    sequence.hidden_rows = tree.nodes();
-    return sequence;
+    return TokenTree::any(random, nodes, config_.vocabulary);
   }
   void expect_paths(const Tensor& hidden, BatchSession& twin, const TokenTree& tree) const {
     const Tensor rows = hidden.to(Device::cpu());
@@ -64,7 +25,7 @@ class TokenTreeTest : public testing::BatchCase {
     const Script text = twin.script;
     for (int32_t node = 0; node < tree.nodes(); ++node) {
       const std::vector<int32_t> path = tree.path(node);
-      twin.script = followed(twin, tree, path);
+      twin.script = twin.followed(tree, path);
       Sequence chain = twin.next(static_cast<int64_t>(path.size()));
       chain.hidden_rows = 1;
       const Tensor expected = alone_->forward(chain).hidden.to(Device::cpu());
@@ -78,7 +39,7 @@ class TokenTreeTest : public testing::BatchCase {
   void expect_goes_on(Random& random, BatchSession& session, BatchSession& twin,
                       const TokenTree& tree, std::span<const int32_t> path) const {
     session.memory->accept(context_, path);
-    session.script = twin.script = followed(session, tree, path);
+    session.script = twin.script = session.followed(tree, path);
     read_alone(twin, static_cast<int64_t>(path.size()));
     ASSERT_EQ(session.memory->token_count(), twin.memory->token_count());
     for (int layer = 0; layer < decoder_->layer_count(); ++layer) {
@@ -104,7 +65,7 @@ TEST_P(TokenTreeTest, NodesGetWhatTheirPathsGive) {
       // Trees one after another, the same number of nodes in another shape.
       for (int turn = 0; turn < 3; ++turn) {
         const TokenTree tree = random_tree(random, nodes);
-        expect_paths(runner_->forward(verify(drafted, tree)).hidden, twin_of, tree);
+        expect_paths(runner_->forward(drafted.verify(tree)).hidden, twin_of, tree);
         const auto node = static_cast<int32_t>(random.below(nodes));
         expect_goes_on(random, drafted, twin_of, tree, tree.path(node));
       }
@@ -118,7 +79,7 @@ TEST_P(TokenTreeTest, NothingAcceptedLeavesNothing) {
   read_alone(drafted, 20);
   read_alone(twin_of, 20);
   const TokenTree tree = random_tree(random, 12);
-  runner_->forward(verify(drafted, tree));
+  runner_->forward(drafted.verify(tree));
   expect_goes_on(random, drafted, twin_of, tree, {});
 }
 
@@ -138,8 +99,8 @@ TEST_P(TokenTreeTest, TreesAndChainsInOneBatch) {
     }
     for (int turn = 0; turn < 3; ++turn) {
       const std::vector<TokenTree> trees = {random_tree(random, 24), random_tree(random, 12)};
-      const std::vector<Sequence> batch = {verify(sessions[0], trees[0]),
-                                           verify(sessions[1], trees[1]), sessions[2].next(group)};
+      const std::vector<Sequence> batch = {sessions[0].verify(trees[0]),
+                                           sessions[1].verify(trees[1]), sessions[2].next(group)};
       const std::vector<Forwarded> results = runner_->forward(batch);
       for (const Forwarded& result : results) ASSERT_FALSE(result.failure);
       for (size_t i = 0; i < trees.size(); ++i) {
