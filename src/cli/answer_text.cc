@@ -11,6 +11,23 @@ namespace {
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
+// Times the speed that the answer would have had at one token a pass; 0: not known.
+double speed_up(const DraftSummary& draft, double tokens, double seconds) {
+  return rate(tokens * draft.plain_seconds, seconds);
+}
+
+// "4.0 a pass, 1.4 x plain": what a draft was worth, where some of it was right; else nothing.
+std::string draft_worth(const Answer& answer) {
+  if (!answer.draft || answer.draft->right == 0) return "";
+  const auto tokens = static_cast<double>(answer.ids.size());
+  std::string text =
+      fmt::format("{:.1f} a pass", rate(tokens, static_cast<double>(answer.draft->passes)));
+  if (const double times = speed_up(*answer.draft, tokens, answer.timings.generate); times > 0) {
+    text += fmt::format(", {:.1f} x plain", times);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string forecast_line(const Forecast& forecast) {
@@ -50,14 +67,17 @@ std::vector<ExpectedStage> expected_stages(const Forecast& forecast, int64_t max
 std::string closing_line(const Answer& answer) {
   const Timings& t = answer.timings;
   const auto tokens = static_cast<double>(answer.ids.size());
-  std::string drafted;
-  if (answer.draft && answer.draft->right > 0) {
-    drafted =
-        fmt::format(", {:.1f} a pass", rate(tokens, static_cast<double>(answer.draft->passes)));
-  }
-  return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s{}\n",
+  const std::string worth = draft_worth(answer);
+  return fmt::format("{} frames and {} tokens read in {}, {} tokens of answer at {:.1f}/s{}{}\n",
                      answer.frames, answer.prompt_tokens, human_seconds(t.first_token),
-                     answer.ids.size(), rate(tokens, t.generate), drafted);
+                     answer.ids.size(), rate(tokens, t.generate), worth.empty() ? "" : ", ", worth);
+}
+
+std::string drafted_line(const Answer& answer) {
+  const std::string worth = draft_worth(answer);
+  if (worth.empty()) return "";
+  return fmt::format("{} tokens at {:.1f}/s, {}\n", answer.ids.size(),
+                     rate(static_cast<double>(answer.ids.size()), answer.timings.generate), worth);
 }
 
 namespace {
@@ -110,10 +130,8 @@ std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds
       "{}: {} of {} proposed tokens were right, {:.2f} tokens a pass (the model's own included)",
       name, draft.right, draft.drafted,
       count / static_cast<double>(std::max<int64_t>(1, draft.passes)));
-  // Plain decoding would have taken one pass for each token.
-  if (draft.plain_seconds > 0 && seconds > 0) {
-    text +=
-        fmt::format(", about {:.2f} x the speed without", count * draft.plain_seconds / seconds);
+  if (const double times = speed_up(draft, count, seconds); times > 0) {
+    text += fmt::format(", about {:.2f} x the speed without", times);
   }
   return text;
 }
@@ -131,8 +149,6 @@ std::string attention_text(const AttentionSummary& summary) {
   return text + dtype_text(summary);
 }
 
-namespace {
-
 nlohmann::json draft_json(const Answer& answer) {
   if (!answer.draft) return nullptr;
   return {{"passes", answer.draft->passes},
@@ -141,6 +157,8 @@ nlohmann::json draft_json(const Answer& answer) {
           {"plain_seconds", answer.draft->plain_seconds},
           {"kind", answer.draft->kind}};
 }
+
+namespace {
 
 nlohmann::json evidence_json(const Answer& answer) {
   nlohmann::json spans = nlohmann::json::array();

@@ -1,4 +1,4 @@
-// What `ask` and `chat` say about an answer besides its text.
+// What `ask`, `chat` and `watch` say about an answer besides its text.
 #pragma once
 
 #include <kinora/session.h>
@@ -21,9 +21,11 @@ std::string timing_line(const Answer& answer, double load, double open);
 // The stages of a question and their weights, for its progress; the answer counts as a usual one.
 std::vector<ExpectedStage> expected_stages(const Forecast& forecast, int64_t max_tokens);
 
-// "120 frames and 3623 tokens in 9.5 s, 5 tokens of answer at 126.6/s": what everyone wants to
-// know.
+// "120 frames and 3623 tokens read in 9.5 s, 72 tokens of answer at 126.6/s, 4.0 a pass, 1.4 x
+// plain": what everyone wants to know, and what a draft was worth if it was of use.
 std::string closing_line(const Answer& answer);
+// The end of it, for answers that follow one another; nothing where no draft was of use.
+std::string drafted_line(const Answer& answer);
 // What attention and drafts did, where they did something, and all timings.
 std::string report_text(const Answer& answer, double load, double open);
 
@@ -31,6 +33,7 @@ std::string report_text(const Answer& answer, double load, double open);
 std::string attention_text(const AttentionSummary& summary);
 // What drafting was worth for an answer of this many tokens, made in this time.
 std::string draft_text(const DraftSummary& draft, int64_t tokens, double seconds);
+nlohmann::json draft_json(const Answer& answer);  // null without a draft
 
 nlohmann::json answer_json(const Answer& answer, const std::vector<InputInfo>& inputs,
                            const Forecast& forecast, double load, double open);

@@ -36,6 +36,40 @@ TEST(Draft, OfTheBundledModelIsOftenRightAndChangesNoAnswer) {
   }
 }
 
+// The last number before these words.
+double number_before(const std::string& text, const std::string& words) {
+  const size_t end = text.rfind(words);
+  if (end == std::string::npos) return 0;
+  const size_t begin = text.find_last_not_of("0123456789.", end - 1);
+  return std::stod(text.substr(begin + 1, end - begin - 1));
+}
+
+// Tokens a pass and times the plain speed, by everything that answers.
+TEST(Draft, SaysWhatItWasWorth) {
+  const std::string question = caption, always = " --draft sparrow:adapt=0 --temperature 0";
+  const std::string typed = "printf '" + question + "\n' | $KINORA ";
+  for (const std::string& command :
+       {"$KINORA ask demo '" + question + "'", typed + "chat demo",
+        typed + "watch demo --speed max",
+        "$KINORA watch demo --speed max --every 1h '" + question + "' < /dev/null"}) {
+    SCOPED_TRACE(command);
+    const size_t redirect = command.find(" < ");
+    const std::string whole = command.substr(0, redirect) + always +
+                              (redirect == std::string::npos ? "" : command.substr(redirect));
+    const Finished finished = kinora_shell(whole);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    EXPECT_GT(number_before(finished.err, " a pass, "), 1.4) << finished.err;
+    EXPECT_GT(number_before(finished.err, " x plain\n"), 0) << finished.err;
+    EXPECT_EQ(finished.out.find(" a pass"), std::string::npos) << finished.out;
+  }
+  const Finished quiet = kinora_shell(typed + "chat demo -q" + always);
+  EXPECT_EQ(quiet.err.find(" a pass"), std::string::npos) << quiet.err;
+  const Finished plain = kinora_shell(typed + "chat demo --draft none");
+  EXPECT_EQ(plain.err.find(" a pass"), std::string::npos) << plain.err;
+  const Finished lines = kinora_shell(typed + "watch demo --speed max --json" + always);
+  EXPECT_NE(lines.out.find("\"draft\":{"), std::string::npos) << lines.out;
+}
+
 TEST(Draft, ThatIsNotThereIsRefused) {
   expect_error(kinora({"ask", "Why?", "--draft", "./absent"}), 3, "./absent");
   expect_error(kinora({"ask", "Why?", "--draft", "sparrow:depth=99"}), 2, "depth is '99'");

@@ -139,6 +139,10 @@ class Chat {
       progress_.clear();
       fmt::print("\n");
       warn(last_);
+      if (!flags_.quiet) {
+        std::fflush(stdout);
+        remark("{}", drafted_line(last_));
+      }
       trace_.add(last_.spans, offset);
       said_.emplace_back(question, last_.text);
     } catch (const Error& error) {

@@ -23,6 +23,7 @@
 #include "cli/library_entry.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "cli/video_flags.h"
 #include "cli/watch/ready_lines.h"
@@ -204,7 +205,9 @@ class Watch {
       std::fflush(stdout);
       if (const std::string cut = cut_note(*answered); !cut.empty()) tell("note", cut);
       const std::string evidence = evidence_text(answered->evidence, session_.inputs());
-      if (!flags_.quiet && !evidence.empty()) fmt::print(stderr, "{}\n", evidence);
+      if (flags_.quiet) return;
+      if (!evidence.empty()) remark("{}\n", evidence);
+      remark("{}", drafted_line(*answered));
       return;
     }
     print_answer(question, *answered, seen);
@@ -223,6 +226,7 @@ class Watch {
                 {"answer", answered.text},
                 {"evidence", spans},
                 {"first_token", answered.timings.first_token},
+                {"draft", draft_json(answered)},
                 {"warnings", warnings}});
   }
 
@@ -245,6 +249,7 @@ class Watch {
       }
       fmt::print("[{}] {}\n", clock_text(seen), answered->text);
       std::fflush(stdout);
+      if (!flags_.quiet) remark("{}", drafted_line(*answered));
     }
   }
 
