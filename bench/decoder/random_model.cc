@@ -67,7 +67,9 @@ NamedTensors random_weights(const DecoderConfig& config) {
 
 }  // namespace
 
-std::vector<std::string> shape_names() { return {"qwen2.5-0.5b", "tinyllama-1.1b", "kinora-tiny"}; }
+std::vector<std::string> shape_names() {
+  return {"qwen2.5-0.5b", "qwen2.5-1.5b", "tinyllama-1.1b", "kinora-tiny"};
+}
 
 DecoderConfig shape_config(const std::string& name) {
   DecoderConfig decoder;
@@ -79,6 +81,17 @@ DecoderConfig shape_config(const std::string& name) {
     decoder.kv_heads = 2;
     decoder.head_size = 64;
     decoder.intermediate = 4864;
+    decoder.vocabulary = 151936;
+    decoder.qkv_bias = true;
+    decoder.tied = true;
+    decoder.rope.theta = 1e6;
+  } else if (name == "qwen2.5-1.5b") {
+    decoder.hidden = 1536;
+    decoder.layers = 28;
+    decoder.heads = 12;
+    decoder.kv_heads = 2;
+    decoder.head_size = 128;
+    decoder.intermediate = 8960;
     decoder.vocabulary = 151936;
     decoder.qkv_bias = true;
     decoder.tied = true;

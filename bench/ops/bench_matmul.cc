@@ -1,16 +1,19 @@
 // Matrix products of decoder shapes against what the machine can do: many rows (prefill) against
-// the best f32 library, one row (decode) against the speed of reading memory. Every repetition
-// also measures the ceiling, since the speed of a shared machine drifts.
+// the best f32 library, one row (decode) against the speed of reading memory, and the products of
+// bf16 against what their instructions do on registers. Every repetition also measures the ceiling,
+// since the speed of a shared machine drifts.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
+#include "bf16_peak.h"
 #include "common/ceilings.h"
 #include "common/report.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
+#include "ops/matmul_cpu.h"
 
 namespace kinora::bench {
 namespace {
@@ -105,6 +108,59 @@ void measure_one_row(const Context& context, const std::vector<Product>& product
   }
 }
 
+// Every set of instructions for bf16 that this CPU has, those that do not pay here too.
+void measure_bf16(const Context& context, int repetitions, Report& report) {
+  struct Case {
+    std::string name;
+    int64_t m, n, k;
+  };
+  const Case cases[] = {{"2048³", 2048, 2048, 2048},
+                        {"512 rows × 9728 × 896", 512, 9728, 896},
+                        {"512 rows × 8960 × 1536", 512, 8960, 1536},
+                        {"512 rows × 1536 × 8960", 512, 1536, 8960},
+                        {"64 rows × 8960 × 1536", 64, 8960, 1536}};
+  for (const cpu::Bf16Product* product : cpu::bf16_products()) {
+    const std::string name(product->instructions);
+    Samples peak;
+    struct Line {
+      std::string name;
+      Samples speeds, shares;
+    };
+    std::vector<Line> lines;
+    for (const Case& c : cases) {
+      const Weights weights(context, {"", c.m, c.n, c.k, DType::bf16}, 0);
+      Tensor a(DType::f32, {c.m, c.k}), out(DType::f32, {c.m, c.n});
+      Random random(5);
+      float* values = a.data<float>();
+      for (int64_t i = 0; i < a.elements(); ++i) {
+        values[i] = static_cast<float>(random.uniform(-1, 1));
+      }
+      cpu::MatmulWork work{c.m, c.n, c.k, values, c.k};
+      work.weight = weights.layers()[0].view().raw();
+      work.weight_type = DType::bf16;
+      work.weight_stride = c.k;
+      work.out = out.data<float>();
+      work.out_stride = c.n;
+      const auto measure = [&](const std::string& line_name, const auto& multiply) {
+        Line line{line_name, {}, {}};
+        for (int repetition = 0; repetition < repetitions; ++repetition) {
+          peak.add(measure_bf16_peak(context, *product, 0.02) / 1e9);
+          line.speeds.add(2e-9 * static_cast<double>(c.m * c.n * c.k) / seconds_of(multiply));
+          line.shares.add(line.speeds.values().back() / peak.values().back());
+        }
+        lines.push_back(std::move(line));
+      };
+      measure(c.name + ", f32 without " + name, [&] { cpu::matmul_blocked(context, work); });
+      measure(c.name + ", " + name, [&] { product->run(context, work, false); });
+      if (product->exact_rows_from == 0) continue;
+      measure(c.name + ", " + name + ", rows in three parts",
+              [&] { product->run(context, work, true); });
+    }
+    report.add({"ceiling: " + name + " on registers", "GFLOP/s", peak, {}});
+    for (const Line& line : lines) report.add({line.name, "GFLOP/s", line.speeds, line.shares});
+  }
+}
+
 int run(int argc, char** argv) {
   int threads = 0, repetitions = 7;
   bool json = false;
@@ -119,7 +175,8 @@ int run(int argc, char** argv) {
   const Context context(pool);
   Report report("Matrix products, f32 rows × stored weights");
   report.note("threads", std::to_string(pool.threads()));
-  report.note("native bf16", native_bf16_available() ? "yes" : "no");
+  const cpu::Bf16Product* bf16_product = cpu::best_bf16_product();
+  report.note("native bf16", bf16_product ? std::string(bf16_product->instructions) : "no");
 
   // A Qwen2.5-0.5B layer: 896 wide, 4864 in the feed-forward, 1152 for queries, keys and values.
   std::vector<Product> many{{"2048³, f32", 2048, 2048, 2048, DType::f32},
@@ -137,6 +194,7 @@ int run(int argc, char** argv) {
     many.push_back({"2048³, native bf16", 2048, 2048, 2048, DType::bf16, true});
   }
   measure_many_rows(context, many, repetitions, report);
+  measure_bf16(context, repetitions, report);
   measure_one_row(context,
                   {{"1 row × 9728 × 896, f32", 1, 9728, 896, DType::f32},
                    {"1 row × 9728 × 896, bf16", 1, 9728, 896, DType::bf16},
