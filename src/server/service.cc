@@ -104,7 +104,7 @@ Service::Service(const Engine& engine, const SessionOptions& session, const Serv
       media_(options.media, fetcher_),
       videos_(options.library),
       memories_(options.memories),
-      shelf_(engine, session, options.max_row_bytes),
+      shelf_(engine, session, options.max_row_bytes, options.memory_seconds),
       streams_(options.max_streams),
       queue_(std::make_unique<WorkQueue>(options.max_running, options.max_waiting)) {
   HttpServer::Callbacks callbacks;
@@ -195,6 +195,11 @@ BodyRule Service::check(const HttpRequest& head) const {
     const Route* route = find(head, known_path);
     check_origin(head);
     if (route == nullptr || !route->open) check_key(head);
+    if (!ready_ && route != nullptr && !route->open && route->path != "/metrics") {
+      ApiError ending(503, "draining", "this server is about to end; ask again later");
+      ending.retry_after = 10;
+      throw ending;
+    }
     if (route == nullptr) {
       ApiError error = known_path
                            ? ApiError(405, "method_not_allowed",

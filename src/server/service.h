@@ -46,6 +46,7 @@ struct ServiceOptions {
   int max_running = 16;       // requests that are worked on at a time
   int64_t max_waiting = 256;  // that wait for that
   double request_seconds = 600;
+  double memory_seconds = 30;  // that a request waits for memory which others use
   bool fetch = false;  // media from http(s) addresses
   FetchOptions fetching;
   // Addresses of any kind that may be watched, written exactly so; FFmpeg itself reaches them.
@@ -61,7 +62,7 @@ class Service {
   ~Service();
 
   uint16_t port() const { return http_->port(); }
-  // Answers what is under way, and nothing new.
+  // Answers what is under way, and nothing new: others are told to come back later.
   void drain(double seconds);
 
  private:

@@ -80,6 +80,7 @@ void Service::metrics(const HttpRequest&, const Reply& reply) {
           {"kinora_kv_bytes{tier=\"device\"}", number(tiers.device)},
           {"kinora_kv_bytes{tier=\"host\"}", number(tiers.host)},
           {"kinora_kv_bytes{tier=\"disk\"}", number(tiers.disk)},
+          {"kinora_kv_bytes_shared", number(shelf.tiers.shared)},
           {"kinora_kv_bytes_reserved", number(shelf.bytes)},
           {"kinora_kv_bytes_limit", number(shelf.max_bytes)},
           {"kinora_videos_in_memory", number(shelf.videos)},

@@ -119,6 +119,7 @@ LibraryVideo VideoLibrary::add(const std::string& file, bool move, const std::st
     for (size_t at = text.find(file); at != std::string::npos; at = text.find(file, at + 1)) {
       text.replace(at, file.size(), name);
     }
+    if (error.kind() == ErrorKind::resource) throw ApiError(400, "media_too_large", text);
     throw Error(error.kind(), text, error.hint());
   }
   auto entry = std::make_shared<Entry>();

@@ -78,7 +78,7 @@ void Connection::close() {
 }
 
 void Connection::read_header() {
-  if (draining()) return close();
+  if (ended()) return close();
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(options().max_header_bytes));
   // The rule limits it, once it is known.

@@ -126,7 +126,8 @@ class HttpServer {
   void start();
   uint16_t port() const;
   int64_t connections() const;
-  // Takes no more requests, waits this long for those under way, then cancels what is left.
+  // Waits this long for requests under way, then cancels what is left and listens no more. Whoever
+  // comes meanwhile is still handed to the callbacks, which are to say that it ends.
   void drain(double seconds);
 
   class State;

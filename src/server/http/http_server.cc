@@ -1,6 +1,7 @@
 // Listens, keeps the list of connections and ends them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 
@@ -16,6 +17,7 @@ using Failure = boost::system::error_code;
 OpenConnection::OpenConnection(std::shared_ptr<HttpServer::State> server)
     : server_(std::move(server)) {
   const std::lock_guard lock(server_->mutex);
+  late_ = server_->draining;
   server_->open.insert(this);
 }
 
@@ -31,6 +33,11 @@ const HttpOptions& OpenConnection::options() const { return server_->options; }
 bool OpenConnection::draining() const {
   const std::lock_guard lock(server_->mutex);
   return server_->draining;
+}
+
+bool OpenConnection::ended() const {
+  const std::lock_guard lock(server_->mutex);
+  return server_->ended;
 }
 
 void HttpServer::State::accept(const std::shared_ptr<State>& self) {
@@ -77,6 +84,7 @@ HttpServer::HttpServer(const HttpOptions& options, Callbacks callbacks)
 }
 
 void HttpServer::start() {
+  state_->listening = true;
   state_->accept(state_);
   for (int i = 0; i < state_->options.threads; ++i) {
     state_->threads.emplace_back([state = state_] { state->io->run(); });
@@ -100,10 +108,6 @@ int64_t HttpServer::connections() const {
 }
 
 void HttpServer::drain(double patience) {
-  net::post(state_->acceptor->get_executor(), [state = state_] {
-    Failure ignored;
-    state->acceptor->close(ignored);
-  });
   const auto tell = [&](void (OpenConnection::*what)()) {
     std::vector<std::shared_ptr<OpenConnection>> all;
     {
@@ -118,14 +122,29 @@ void HttpServer::drain(double patience) {
       connection->post([raw = connection.get(), what] { (raw->*what)(); });
     }
   };
-  const auto wait = [&](double length) {
+  const auto wait = [&](double length, const auto& done) {
     std::unique_lock lock(state_->mutex);
-    state_->changed.wait_for(lock, in_seconds(length), [&] { return state_->open.empty(); });
+    state_->changed.wait_for(lock, in_seconds(length), done);
   };
   tell(&OpenConnection::end_soon);
-  wait(patience);
+  // Those who come meanwhile are told that it ends, and nobody waits for them.
+  wait(patience, [&] {
+    return std::all_of(state_->open.begin(), state_->open.end(),
+                       [](const OpenConnection* connection) { return connection->late(); });
+  });
+  net::post(state_->acceptor->get_executor(), [state = state_] {
+    Failure ignored;
+    state->acceptor->close(ignored);
+    const std::lock_guard lock(state->mutex);
+    state->listening = false;
+    state->changed.notify_all();
+  });
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ended = true;
+  }
   tell(&OpenConnection::cancel);
-  wait(5);
+  wait(5, [&] { return state_->open.empty() && !state_->listening; });
 }
 
 }  // namespace kinora::server

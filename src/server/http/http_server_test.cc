@@ -227,12 +227,13 @@ TEST_F(HttpServing, CancelsWorkForThoseWhoHaveGone) {
   }
 }
 
-TEST_F(HttpServing, DrainsWhatIsUnderWayAndTakesNothingNew) {
+TEST_F(HttpServing, DrainsWhatIsUnderWayAndSaysSoToOthers) {
   std::mutex mutex;
   std::condition_variable changed;
   std::shared_ptr<HttpReply> kept;
   handle_ = [&](HttpRequest, const Reply& reply) {
     const std::lock_guard lock(mutex);
+    if (kept != nullptr) return reply->send(503, {}, "it ends");
     kept = reply;
     changed.notify_all();
   };
@@ -245,6 +246,10 @@ TEST_F(HttpServing, DrainsWhatIsUnderWayAndTakesNothingNew) {
   }
   std::thread draining([&] { server_->drain(30); });
   EXPECT_EQ(idle.read_until(""), "") << "an idle connection stays";
+  TestClient late(server_->port()), silent(server_->port());
+  const TestReply told = late.ask("GET", "/");
+  EXPECT_EQ(told.status, 503);
+  EXPECT_TRUE(told.has("Connection: close"));
   {
     const std::lock_guard lock(mutex);
     kept->send(200, {}, "done");
@@ -254,7 +259,8 @@ TEST_F(HttpServing, DrainsWhatIsUnderWayAndTakesNothingNew) {
   EXPECT_EQ(reply.body, "done");
   EXPECT_TRUE(reply.has("Connection: close"));
   busy.close();
-  draining.join();
+  draining.join();  // though one has come who says nothing
+  EXPECT_EQ(silent.read_until(""), "");
   EXPECT_EQ(server_->connections(), 0);
   EXPECT_FALSE(TestClient(server_->port()).open());
 }

@@ -34,11 +34,18 @@ class OpenConnection : public std::enable_shared_from_this<OpenConnection> {
   virtual void end_soon() = 0;
   virtual void cancel() = 0;
 
+  // Opened after the server was told to end: nothing is under way on it.
+  bool late() const { return late_; }
+
  protected:
   const HttpOptions& options() const;
   bool draining() const;
+  bool ended() const;  // nobody is answered any more
 
   std::shared_ptr<HttpServer::State> server_;
+
+ private:
+  bool late_ = false;
 };
 
 class HttpServer::State {
@@ -63,7 +70,9 @@ class HttpServer::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::set<OpenConnection*> open;
+  bool listening = false;
   bool draining = false;
+  bool ended = false;
 
   void accept(const std::shared_ptr<State>& self);
 };

@@ -16,8 +16,9 @@ constexpr size_t most_talks = 1024;
 
 }  // namespace
 
-Shelf::Shelf(const Engine& engine, const SessionOptions& options, int64_t max_bytes)
-    : engine_(engine), options_(options), max_bytes_(max_bytes) {
+Shelf::Shelf(const Engine& engine, const SessionOptions& options, int64_t max_bytes,
+             double patience)
+    : engine_(engine), options_(options), max_bytes_(max_bytes), patience_(patience) {
   options_.progress = nullptr;
   // Refuses at once what could not be shared.
   SessionState session(EngineAccess::state(engine_), options_);
@@ -127,7 +128,7 @@ Told Shelf::ask(const Question& question, const OnPiece& on_piece,
   SessionState& session = *talk->session;
   std::optional<Watching> watching(std::in_place, *talk->watcher, on_progress);
   for (; talk->looks < question.looks.size(); ++talk->looks) {
-    session.add(request_of(question.looks[talk->looks]), cancel);
+    add_look(session, question.looks[talk->looks], cancel);
     talk->media.push_back(question.looks[talk->looks].media);
   }
   session.adopt(history);

@@ -7,6 +7,7 @@
 // videos, how they are looked at); the engine then compares tokens once more.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -28,6 +29,7 @@ namespace kinora::server {
 struct Look {
   MediaPtr media;
   InputOptions options;
+  double begin = 0;  // seconds of its video at which it begins, of ready frames
 };
 
 class LiveStream;
@@ -60,8 +62,9 @@ using OnProgress = std::function<void(std::string_view stage, int64_t done, int6
 
 class Shelf {
  public:
-  // `max_bytes` is for keys and values of everything on the shelf and in work.
-  Shelf(const Engine& engine, const SessionOptions& options, int64_t max_bytes);
+  // `max_bytes` is for keys and values of everything on the shelf and in work. Who needs what
+  // others use of it waits at most `patience` seconds.
+  Shelf(const Engine& engine, const SessionOptions& options, int64_t max_bytes, double patience);
   ~Shelf();
 
   // Answers. Waits, at most until the question's cancel token is raised, while others use the
@@ -81,7 +84,9 @@ class Shelf {
     int64_t videos = 0;  // sessions that others fork
     int64_t talks = 0;
     int64_t bytes = 0;  // rows, each once, and what is taken for questions in work
-    MemoryBytes tiers;  // of rows on the shelf: where they are
+    // Of rows on the shelf: where they are, each once; `shared` adds up what every conversation
+    // reads of rows that it does not hold alone.
+    MemoryBytes tiers;
     int64_t max_bytes = 0;
     int64_t hits = 0;  // questions about a video that had been read
     int64_t misses = 0;
@@ -112,6 +117,7 @@ class Shelf {
   Engine engine_;
   SessionOptions options_;
   int64_t max_bytes_;
+  std::chrono::duration<double> patience_;
   int64_t token_bytes_ = 0;
 
   mutable std::mutex mutex_;

@@ -92,7 +92,10 @@ class Shelf::Reservation {
 };
 
 VisualRequest request_of(const Look& look);
+// Adds it to a session; throws ApiError for one that is too large to be looked at at all.
+void add_look(SessionState& session, const Look& look, const CancelToken& cancel);
 // Messages from below name what was opened; people know it by another name.
+std::string named(std::string text, const std::vector<Look>& looks);
 [[noreturn]] void rethrow_named(const Error& error, const std::vector<Look>& looks);
 
 }  // namespace kinora::server

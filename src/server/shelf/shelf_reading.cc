@@ -31,8 +31,19 @@ VisualRequest request_of(const Look& look) {
   return request;
 }
 
-void rethrow_named(const Error& error, const std::vector<Look>& looks) {
-  std::string text = error.what();
+void add_look(SessionState& session, const Look& look, const CancelToken& cancel) {
+  try {
+    session.add(request_of(look), cancel);
+  } catch (const Error& error) {
+    // Nothing has been planned yet that more memory would help.
+    if (error.kind() == ErrorKind::resource) {
+      throw ApiError(400, "media_too_large", named(error.what(), {look}));
+    }
+    throw;
+  }
+}
+
+std::string named(std::string text, const std::vector<Look>& looks) {
   for (const Look& look : looks) {
     const std::string& source = look.media->source;
     for (size_t at = text.find(source); at != std::string::npos;
@@ -40,7 +51,11 @@ void rethrow_named(const Error& error, const std::vector<Look>& looks) {
       text.replace(at, source.size(), look.media->name);
     }
   }
-  throw Error(error.kind(), text, error.hint());
+  return text;
+}
+
+void rethrow_named(const Error& error, const std::vector<Look>& looks) {
+  throw Error(error.kind(), named(error.what(), looks), error.hint());
 }
 
 std::vector<Shelf::Place> Shelf::places_of(const Question& question) {
@@ -95,7 +110,7 @@ void Shelf::read_base(Base& base, const Question& question, const Place& place,
   const Watching watching(*watcher, on_progress);
   auto session = std::make_unique<SessionState>(EngineAccess::state(engine_), options);
   for (size_t i = 0; i < place.looks; ++i) {
-    session->add(request_of(question.looks[i]), question.generate.cancel);
+    add_look(*session, question.looks[i], question.generate.cancel);
     base.media.push_back(question.looks[i].media);
   }
   const auto at = question.turns.begin() + static_cast<int64_t>(place.turn);

@@ -8,11 +8,6 @@
 #include "server/shelf/shelf_entries.h"
 
 namespace kinora::server {
-namespace {
-
-constexpr std::chrono::seconds longest_wait{30};  // for memory
-
-}  // namespace
 
 Shelf::Reservation::Reservation(Shelf& shelf, int64_t bytes, const CancelToken& cancel)
     : shelf_(shelf) {
@@ -28,7 +23,7 @@ Shelf::Reservation::Reservation(Shelf& shelf, int64_t bytes, const CancelToken& 
     if (shelf_.evict_one()) continue;
     cancel.check();
     // Two that each hold what the other needs would wait for ever.
-    if (std::chrono::steady_clock::now() - begin > longest_wait) {
+    if (std::chrono::steady_clock::now() - begin > shelf_.patience_) {
       ApiError busy(503, "memory_busy", "other requests use the memory that this one needs");
       busy.retry_after = 5;
       throw busy;
@@ -110,7 +105,10 @@ Shelf::Report Shelf::report() const {
     report.tiers.disk += bytes.disk;
   };
   for (const auto& [key, base] : bases_) add(base->tiers);
-  for (const auto& [key, talk] : talks_) add(talk->tiers);
+  for (const auto& [key, talk] : talks_) {
+    add(talk->tiers);
+    report.tiers.shared += talk->tiers.shared;
+  }
   return report;
 }
 
