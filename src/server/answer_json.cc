@@ -42,6 +42,8 @@ json report_json(const Told& told) {
                       {"width", input.width},
                       {"height", input.height},
                       {"frames", input.times.size()},
+                      {"from", input.times.empty() ? 0 : input.times.front()},
+                      {"until", input.times.empty() ? 0 : input.times.back()},
                       {"tokens", input.tokens}});
   }
   const Timings& t = told.answer.timings;

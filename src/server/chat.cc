@@ -1,6 +1,7 @@
 // /v1/chat/completions: one question, one or several answers, whole or as they are made.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -99,14 +100,16 @@ Question Service::question_of(const AnswerWish& wish, const CancelToken& cancel)
     }
     std::optional<int64_t> frames;
     if (media->frames > 0) frames = media->frames;
-    question.looks.push_back({media, part.video
-                                         ? input_options(wish.look, frames)
+    question.looks.push_back({media,
+                              part.video ? input_options(wish.look, frames)
                                          : InputOptions{.min_pixels = wish.look.min_pixels,
-                                                        .max_pixels = wish.look.max_pixels}});
+                                                        .max_pixels = wish.look.max_pixels},
+                              frames ? first_time(wish.look) : 0});
   }
   const GenerationDefaults& defaults = EngineAccess::state(engine_)->model->info().generation;
   GenerateOptions& generate = question.generate;
-  generate.max_tokens = wish.max_tokens.value_or(options_.default_tokens);
+  generate.max_tokens =
+      wish.max_tokens.value_or(std::min(options_.default_tokens, options_.max_tokens));
   if (generate.max_tokens > options_.max_tokens) {
     throw bad_request("max_completion_tokens",
                       fmt::format("{} is more than the {} that this server allows",
@@ -130,6 +133,17 @@ Told Service::tell(const Question& question, const OnPiece& on_piece,
                    const OnProgress& on_progress) {
   Told told = question.stream != nullptr ? question.stream->ask(question, on_piece)
                                          : shelf_.ask(question, on_piece, on_progress);
+  const auto begin_of = [&](size_t input) {
+    return input < question.looks.size() ? question.looks[input].begin : 0;
+  };
+  for (EvidenceSpan& span : told.answer.evidence) {
+    const double begin = begin_of(span.input);
+    span.start += begin;
+    span.end += begin;
+  }
+  for (size_t i = 0; i < told.inputs.size(); ++i) {
+    for (double& time : told.inputs[i].times) time += begin_of(i);
+  }
   const Timings& t = told.answer.timings;
   const auto tokens = static_cast<double>(told.answer.ids.size());
   metrics_.observe("kinora_first_token_seconds", t.first_token + told.read_seconds,

@@ -12,11 +12,13 @@ using nlohmann::json;
 
 constexpr int64_t most_messages = 4096, most_media = 64, most_stops = 16, most_choices = 16;
 
-MediaPart read_media(Fields& part, const json& value, const char* field, bool video) {
+MediaPart read_media(Fields& part, const json& value, const char* field, bool video,
+                     const std::optional<std::string>& file_id) {
   MediaPart media;
   media.video = video;
   media.param = part.path(field);
   media.uuid = part.text("uuid").value_or("");
+  if (file_id) media.uuid = *file_id;
   if (value.is_string()) {  // some clients leave the object out
     media.url = value.get<std::string>();
     media.param = part.path(field);
@@ -58,7 +60,9 @@ void read_part(const json& value, const std::string& place, Turn& turn,
     if (type == "input_image") part.only("detail", "auto");
     static const json nothing;
     const json* inner = part.any(field);
-    media.push_back(read_media(part, inner != nullptr ? *inner : nothing, field, video));
+    // OpenAI writes it beside the address.
+    const auto id = type.starts_with("input_") ? part.text("file_id") : std::nullopt;
+    media.push_back(read_media(part, inner != nullptr ? *inner : nothing, field, video, id));
     turn.parts.push_back({video ? Modality::video : Modality::image, ""});
     if (std::ssize(media) > most_media) {
       throw bad_request(place, fmt::format("more than {} videos and pictures", most_media));
@@ -243,6 +247,11 @@ InputOptions input_options(const LookWish& look, std::optional<int64_t> frames) 
                       "must be true where ready frames are chosen among by fps or num_frames");
   }
   return options;
+}
+
+double first_time(const LookWish& look) {
+  if (look.frame_indices.empty()) return 0;
+  return static_cast<double>(look.frame_indices.front()) / look.frame_rate.value_or(1);
 }
 
 AnswerWish read_chat_request(const json& json_body) {

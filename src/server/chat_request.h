@@ -68,5 +68,7 @@ LookWish read_look(Fields& body);
 
 // How a video, or with `frames` a folder of that many ready frames, is looked at.
 InputOptions input_options(const LookWish& look, std::optional<int64_t> frames);
+// Seconds of their video at which ready frames begin.
+double first_time(const LookWish& look);
 
 }  // namespace kinora::server
