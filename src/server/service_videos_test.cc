@@ -5,6 +5,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include "server/service.h"
@@ -28,7 +30,7 @@ class VideosOfAService : public ::testing::Test {
     options.http.spool_directory = options.media.directory = directory_.path();
     options.library = directory_.file("library");
     options.max_row_bytes = 64 << 20;
-    options.max_upload_bytes = 20000;
+    options.max_upload_bytes = 200000;
     static const Engine engine(
         {.model = KINORA_FIXTURES "/models/qwen2_5_vl_tied_new", .device = "cpu", .threads = 2});
     service_ = std::make_unique<Service>(engine, SessionOptions(), options);
@@ -43,9 +45,10 @@ class VideosOfAService : public ::testing::Test {
     EXPECT_EQ(reply.status, 201) << reply.body;
     return reply.json();
   }
-  TestReply chat(const json& part) const {
+  TestReply chat(const json& part, const json& look = nullptr) const {
     const json body = {
         {"max_tokens", 4},
+        {"mm_processor_kwargs", look},
         {"messages",
          {{{"role", "user"}, {"content", {part, {{"type", "text"}, {"text", "What?"}}}}}}}};
     return ask("POST", "/v1/chat/completions", body.dump());
@@ -96,13 +99,36 @@ TEST_F(VideosOfAService, AreAskedAboutByTheirId) {
 }
 
 TEST_F(VideosOfAService, AreReadAheadWithProgress) {
-  const json video = upload(5);
-  const TestReply reply =
-      ask("POST", "/v1/videos/" + video["id"].get<std::string>() + "/index", "{}");
+  constexpr int frames = 16;
+  const json video = ask("POST", "/v1/videos?name=film", film_bytes(frames)).json();
+  const TestReply reply = ask("POST", "/v1/videos/" + video["id"].get<std::string>() + "/index",
+                              json{{"mm_processor_kwargs", {{"fps", 2}}}}.dump());
   EXPECT_TRUE(reply.has("text/event-stream"));
-  EXPECT_NE(reply.body.find("event: progress\n"), std::string::npos) << reply.body;
-  EXPECT_NE(reply.body.find("event: done\n"), std::string::npos) << reply.body;
-  const json answer = chat({{"type", "video_url"}, {"uuid", video["id"]}}).json();
+  // No stage goes back or further than it said that it would.
+  std::map<std::string, std::pair<int64_t, int64_t>> stages;
+  std::string last;
+  std::istringstream lines(reply.body);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("event: ")) last = line.substr(7);
+    if (!line.starts_with("data: ")) continue;
+    const json data = json::parse(line.substr(6));
+    if (last == "done") {
+      EXPECT_EQ(data["id"], video["id"]);
+      continue;
+    }
+    ASSERT_EQ(last, "progress") << reply.body;
+    auto& [done, total] = stages[data["stage"]];
+    EXPECT_GE(data["done"], done) << reply.body;
+    done = data["done"];
+    total = data["total"];
+    EXPECT_LE(done, total) << reply.body;
+  }
+  EXPECT_EQ(last, "done") << reply.body;
+  EXPECT_EQ(stages["decode"], std::pair(int64_t{frames}, int64_t{frames})) << reply.body;
+  EXPECT_EQ(stages["vision"].first, stages["vision"].second) << reply.body;
+  // What follows the video in a question is not read yet.
+  EXPECT_GT(stages["prefill"].first, 0) << reply.body;
+  const json answer = chat({{"type", "video_url"}, {"uuid", video["id"]}}, {{"fps", 2}}).json();
   EXPECT_GE(answer["usage"]["prompt_tokens_details"]["cached_tokens"],
             answer["usage"]["prompt_tokens_details"]["visual_tokens"])
       << answer;
@@ -148,7 +174,7 @@ TEST_F(VideosOfAService, AreRefusedWhenTheyAreNone) {
   EXPECT_EQ(broken.json()["error"]["code"], "invalid_media");
   EXPECT_NE(broken.body.find("broken.mp4"), std::string::npos) << broken.body;
   EXPECT_EQ(broken.body.find(directory_.path()), std::string::npos) << "tells where files lie";
-  EXPECT_EQ(ask("POST", "/v1/videos", std::string(30000, 'x')).status, 413);
+  EXPECT_EQ(ask("POST", "/v1/videos", std::string(300000, 'x')).status, 413);
   EXPECT_EQ(ask("POST", "/v1/videos", "x", "Content-Type: multipart/form-data\r\n").status, 415);
   EXPECT_EQ(ask("POST", "/v1/videos").status, 400);
   const std::string type = "Content-Type: application/json\r\n";
