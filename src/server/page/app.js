@@ -17,6 +17,7 @@ function problem(error) {
   if (error instanceof api.KeyNeeded) return askForKey();
   $("problem").textContent = error.message;
   $("problem").hidden = false;
+  $("problem").scrollIntoView({ block: "nearest" });
 }
 const calm = () => { $("problem").hidden = true; };
 
@@ -31,19 +32,32 @@ $("key-form").addEventListener("submit", () => {
 });
 
 function progress(words, share) {
+  const shown = !$("progress").hidden;
   $("progress").hidden = words === null;
   if (words === null) return;
+  if (!shown) $("progress").scrollIntoView({ block: "nearest" });
   $("progress-text").textContent = words;
   if (share === null) $("progress-bar").removeAttribute("value");
   else $("progress-bar").value = share;
 }
 
-const stages = { open: "Opening", index: "Looking through the file", decode: "Watching", prefill: "Remembering" };
+const stages = {
+  open: "Opening",
+  index: "Looking through the file",
+  decode: "Watching",
+  vision: "Watching",
+  prefill: "Watching",
+};
+const reading = ["decode", "vision", "prefill"];  // at the same time, each behind the one before
 
 async function readAhead(of) {
+  const shares = {};
   for await (const { event, data } of api.events(`/v1/videos/${of.id}/index`, {})) {
     if (event !== "progress") continue;
-    progress(stages[data.stage] ?? data.stage, data.total > 0 ? data.done / data.total : null);
+    const share = data.total > 0 ? data.done / data.total : null;
+    shares[data.stage] = share ?? 0;
+    const all = reading.reduce((sum, stage) => sum + (shares[stage] ?? 0), 0) / reading.length;
+    progress(stages[data.stage] ?? data.stage, reading.includes(data.stage) ? all : share);
   }
 }
 
