@@ -1,5 +1,6 @@
 """Kills `kinora serve` with SIGKILL, between requests and in the middle of them, and starts it again:
-what was acknowledged is there and can be asked about, and nothing is half there.
+what was acknowledged is there and can be asked about, and nothing is half there. Ends it with SIGTERM in the middle
+of an answer, which is finished before it ends.
 
     restart.py PROGRAM SOURCE_DIR
 """
@@ -7,6 +8,7 @@ import json
 import pathlib
 import random
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -93,6 +95,47 @@ class Restart(unittest.TestCase):
             self.assertLessEqual(saved, listed(serving, "memories"))
             for one in list(saved)[:2]:
                 self.assertTrue(ask(serving, one))
+
+
+class End(unittest.TestCase):
+    def test_an_answer_is_finished(self):
+        with Serving(program, "-m", "kinora-tiny", "--drain", str(patience(120))) as serving:
+            body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "ignore_eos": True,
+                    "max_tokens": 2000}
+            request = urllib.request.Request(serving.url + "/v1/chat/completions", json.dumps(body).encode())
+            with urllib.request.urlopen(request, timeout=patience(120)) as response:
+                self.assertTrue(response.readline().startswith(b"data: {"))
+                serving.process.send_signal(signal.SIGTERM)
+                self.assertEqual(self.becomes(serving, "/readyz", 503), "draining\n")
+                self.assertEqual(json.loads(self.becomes(serving, "/v1/models", 503))["error"]["code"], "draining")
+                self.assertEqual(self.becomes(serving, "/healthz", 200), "ok\n")
+                lines = [line for line in response if line.strip()]
+            self.assertEqual(lines[-1], b"data: [DONE]\n")
+            self.assertIn(b'"finish_reason":"length"', lines[-2])
+            self.assertEqual(serving.process.wait(timeout=patience(60)), 0, serving.logged())
+
+    def becomes(self, serving, path, status):
+        """The body, once the answer has this status."""
+        end = time.monotonic() + patience(60)
+        while True:
+            try:
+                with urllib.request.urlopen(serving.url + path, timeout=patience(60)) as response:
+                    got, text = response.status, response.read().decode()
+            except urllib.error.HTTPError as error:
+                got, text = error.code, error.read().decode()
+            if got == status:
+                return text
+            self.assertLess(time.monotonic(), end, f"{path}: {got} {text}")
+            time.sleep(0.01)
+
+    def test_only_this_machine_is_let_in(self):
+        with Serving(program, "-m", "kinora-tiny") as serving:
+            with socket.create_connection(("127.0.0.1", serving.port)):
+                pass
+            # Another address of the loopback is none of the one it listens on.
+            with self.assertRaises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.2", serving.port))
+            self.assertEqual(serving.stop(), 0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ class Serving:
 
     def logged(self):
         self.log.flush()
-        return open(self.log.name).read()
+        with open(self.log.name) as log:
+            return log.read()
 
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)

@@ -1,10 +1,11 @@
 """Streams as clients feed them: JPEG frames over a WebSocket, and an MPEG transport stream, both made by
-ffmpeg; asked about with OpenAI's client while they run.
+ffmpeg, and a camera that speaks RTSP; asked about with OpenAI's client while they run.
 
     streams.py PROGRAM SOURCE_DIR
 """
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,21 @@ program, source = sys.argv[1], pathlib.Path(sys.argv[2])
 clip = source / "models" / "demo.mp4"
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Streams(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.data = tempfile.TemporaryDirectory()
+        cls.camera_port = free_port()
+        cls.camera = f"rtsp://127.0.0.1:{cls.camera_port}/clip"
         cls.serving = Serving(program, "-m", "kinora-tiny", "--data", cls.data.name, "--media-root",
-                              str(source / "models"), environment={"KINORA_API_KEY": "secret"})
+                              str(source / "models"), "--stream-from", cls.camera,
+                              environment={"KINORA_API_KEY": "secret"})
         cls.client = openai.OpenAI(base_url=cls.serving.url + "/v1", api_key="secret", max_retries=0)
 
     @classmethod
@@ -94,6 +104,47 @@ class Streams(unittest.TestCase):
         socket.close()
         self.assertGreater(self.wait(stream, lambda now: now["state"] == "ended")["frames"], 8)
         self.ask(stream, "What is there?")
+
+    def show_camera(self, *flags):
+        """Runs until it is killed, and at the end of the test at the latest."""
+        film = pathlib.Path(self.data.name) / "camera.mp4"
+        subprocess.run(["ffmpeg", "-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i",
+                        "testsrc2=size=64x48:rate=8:duration=10", "-pix_fmt", "yuv420p", "-c:v", "libx264", "-bf", "0",
+                        str(film)], check=True)
+        showing = subprocess.Popen([sys.executable, str(source / "tests/support/plain_rtsp_server.py"),
+                                    str(self.camera_port), str(film), *flags])
+
+        def end():
+            showing.kill()
+            showing.wait()
+
+        self.addCleanup(end)
+        listening = time.monotonic() + patience(60)
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.camera_port)).close()
+                return showing
+            except ConnectionRefusedError:
+                self.assertLess(time.monotonic(), listening, "the camera does not come up")
+                time.sleep(0.1)
+
+    def test_a_camera_whose_connection_breaks(self):
+        self.show_camera("--cut", "32")
+        stream = self.start(url=self.camera, mm_processor_kwargs={"fps": 2})
+        self.assertEqual(stream["kind"], "address")
+        self.wait(stream, lambda now: now["frames"] >= 4)
+        early = self.ask(stream, "What is there?").visual_tokens
+        self.assertGreater(early, 0)
+        # Cut off after four seconds of the film, it is found again and goes on.
+        self.wait(stream, lambda now: now["until"] > 8)
+        self.assertGreater(self.ask(stream, "What is there now?").visual_tokens, early)
+        self.client.delete("/streams/" + stream["id"], cast_to=object)
+
+    def test_addresses_that_were_not_named(self):
+        for other in (self.camera + "2", "rtsp://127.0.0.1:9/clip", "tcp://127.0.0.1:9"):
+            with self.assertRaises(openai.PermissionDeniedError) as error:
+                self.start(url=other)
+            self.assertEqual(error.exception.code, "media_not_allowed")
 
     def test_a_file_played_now_and_two_who_ask(self):
         stream = self.start(url=f"file://{clip}", speed=20)
