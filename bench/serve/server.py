@@ -42,7 +42,11 @@ class Server:
                         "yuv420p", str(path)], check=True)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", f"/v1/videos?name={path.name}", path.read_bytes(), {"Content-Type": "video/mp4"})
-        return json.loads(connection.getresponse().read())["id"]
+        response = connection.getresponse()
+        text = response.read().decode(errors="replace")
+        if response.status != 201:
+            sys.exit(f"{path.name} is not taken: {text}")
+        return json.loads(text)["id"]
 
     def resident(self):
         """Megabytes of the server's process."""
@@ -94,7 +98,6 @@ class Server:
         connection.close()
         return said
 
-
     def write(self, video, question, tokens, frames):
         """The number of tokens of an answer that comes whole and goes on to the last of them."""
         body = {"messages": [{"role": "user", "content": [{"type": "video_url", "uuid": video},
@@ -103,9 +106,12 @@ class Server:
                 "mm_processor_kwargs": {"num_frames": frames}}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
+        response = connection.getresponse()
+        text = response.read()
         connection.close()
-        return answer["usage"]["completion_tokens"]
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status}: {text.decode(errors='replace')}")
+        return json.loads(text)["usage"]["completion_tokens"]
 
 
 def first_token(said):
