@@ -1,5 +1,6 @@
 // A MOV film of as many frames as one likes whose samples are all the same few bytes: four bytes a
 // frame on disk, and every one of them can be decoded.
+#pragma once
 
 #include <cstdint>
 #include <string>
