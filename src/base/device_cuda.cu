@@ -133,7 +133,7 @@ void refuse_memory(int device, size_t bytes) {
 }
 
 void trim_pool(int device) noexcept {
-  cudaDeviceSynchronize();
+  wait_for_device();
   drop_spare_ranges(Device::cuda(device));
   cudaMemPoolTrimTo(pool_of(device), 0);
 }

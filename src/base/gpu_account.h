@@ -25,4 +25,8 @@ struct GpuAccount {
 // Gives what the pool and spare ranges keep unused back to the driver, after all work has ended.
 void trim_pool(int device) noexcept;
 
+// Waits until the thread's device has nothing to do. While any thread captures a graph the driver
+// refuses that, and spoils the capture: this waits for its end first.
+void wait_for_device() noexcept;
+
 }  // namespace kinora::cuda

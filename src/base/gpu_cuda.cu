@@ -1,3 +1,5 @@
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "base/cuda_support.h"
@@ -109,6 +111,28 @@ double GpuEvent::seconds_since(const GpuEvent& earlier) const {
   return milliseconds / 1000.0;
 }
 
+namespace {
+
+// Held by threads that capture, together, and by one that waits for the device, alone.
+std::shared_mutex& captures() {
+  static std::shared_mutex mutex;
+  return mutex;
+}
+thread_local bool captures_now = false;
+
+void end_capture() {
+  captures_now = false;
+  captures().unlock_shared();
+}
+
+}  // namespace
+
+void cuda::wait_for_device() noexcept {
+  if (captures_now) return;  // nothing of a capture runs, and nothing may be waited for
+  const std::lock_guard alone(captures());
+  cudaDeviceSynchronize();
+}
+
 // The stream that only remembers is made for each capture: captures are rare and many threads may
 // make them at once.
 GpuGraph::Capture::Capture(const Context& context) : context_(context) {
@@ -116,11 +140,14 @@ GpuGraph::Capture::Capture(const Context& context) : context_(context) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   context_.stream = stream;
+  captures().lock_shared();
   const cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
   if (status != cudaSuccess) {
+    captures().unlock_shared();
     cudaStreamDestroy(stream);
     check(status, "capturing a graph");
   }
+  captures_now = true;
 }
 
 GpuGraph::Capture::~Capture() {
@@ -130,6 +157,7 @@ GpuGraph::Capture::~Capture() {
     cudaStreamEndCapture(stream, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
+    end_capture();
   }
   cudaStreamDestroy(stream);
 }
@@ -137,8 +165,10 @@ GpuGraph::Capture::~Capture() {
 GpuGraph GpuGraph::Capture::finish() {
   cudaGraph_t graph = nullptr;
   open_ = false;
-  check(cudaStreamEndCapture(static_cast<cudaStream_t>(context_.stream), &graph),
-        "capturing a graph");
+  const cudaError_t ended =
+      cudaStreamEndCapture(static_cast<cudaStream_t>(context_.stream), &graph);
+  end_capture();
+  check(ended, "capturing a graph");
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);

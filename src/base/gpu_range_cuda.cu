@@ -195,7 +195,7 @@ void GpuRange::release() noexcept {
   if (data_ == nullptr) return;
   if (capacity_ > 0) {
     cudaSetDevice(device_.index);
-    cudaDeviceSynchronize();
+    cuda::wait_for_device();
     cuda::GpuAccount::of(device_.index).give_back(static_cast<int64_t>(capacity_));
     capacity_ = chunks_->used = 0;
   }
@@ -269,7 +269,7 @@ void GpuRange::reserve(size_t bytes) {
 void GpuRange::shrink(size_t bytes) {
   if (capacity_ == 0 || capacity_ - chunks_->list[chunks_->used - 1].bytes < bytes) return;
   cudaSetDevice(device_.index);
-  cudaDeviceSynchronize();
+  cuda::wait_for_device();
   while (capacity_ > 0 && capacity_ - chunks_->list[chunks_->used - 1].bytes >= bytes) {
     const size_t last = chunks_->list[--chunks_->used].bytes;
     capacity_ -= last;
@@ -334,7 +334,7 @@ void PinnedRange::reserve(size_t bytes) {
 void PinnedRange::shrink(size_t bytes) {
   const size_t kept = round_up(bytes, chunk);
   if (capacity_ <= kept) return;
-  cudaDeviceSynchronize();
+  cuda::wait_for_device();
   for (; capacity_ > kept; capacity_ -= chunk) {
     cudaHostUnregister(data_ + capacity_ - chunk);
     ::madvise(data_ + capacity_ - chunk, chunk, MADV_DONTNEED);

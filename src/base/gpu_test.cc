@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -49,6 +51,30 @@ TEST_F(GpuBaseTest, CountsMemoryAndKeepsItsBudget) {
   }
   EXPECT_NO_THROW(Tensor(DType::u8, {bytes}, device_));
   set_gpu_budget(device_, 0);
+}
+
+// A session that ends gives back its rows while another one's step is captured.
+TEST_F(GpuBaseTest, GivingBackMemorySpoilsNoCapture) {
+  Tensor from(DType::u8, {1 << 20}, device_), to(DType::u8, {1 << 20}, device_);
+  std::atomic<bool> ended = false;
+  std::thread other([&] {
+    while (!ended.load()) {
+      GpuRange range(device_, size_t{64} << 20);
+      range.reserve(size_t{4} << 20);
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_NO_THROW({
+      const GpuGraph graph = GpuGraph::record(context_, [&](const Context& inside) {
+        for (int copies = 0; copies < 50; ++copies) {
+          copy_async(inside, to.view().raw(), from.view().raw(), 1 << 20);
+        }
+      });
+      graph.launch(context_);
+    });
+  }
+  ended = true;
+  other.join();
 }
 
 TEST_F(GpuBaseTest, RefusesMoreThanThereIs) {
