@@ -15,9 +15,12 @@ class LoopGuard {
   LoopGuard() = default;
   explicit LoopGuard(const CancelToken& cancel) : cancel_(cancel) {}
 
-  // Called once per turn. Throws a cancelled error within 4,096 turns of the cancelling.
-  void turn() {
-    if ((++turns_ & 0xfff) == 0) cancel_.check();
+  // Called once per turn, or for several at once. Throws a cancelled error within 4,096 turns of
+  // the cancelling.
+  void turn(int64_t count = 1) {
+    const int64_t before = turns_;
+    turns_ += count;
+    if (before >> 12 != turns_ >> 12) cancel_.check();
   }
   int64_t turns() const { return turns_; }
 

@@ -180,7 +180,7 @@ std::string EvalItem::prefix_key() const {
   return key;
 }
 
-EvalData read_eval_data(const FileSystem& files, const std::string& path) {
+EvalData read_eval_data(const FileSystem& files, const std::string& path, LoopGuard& guard) {
   const std::string content = files.read(path);
   std::string directory = std::filesystem::path(path).parent_path().string();
   if (directory.empty()) directory = ".";
@@ -193,6 +193,7 @@ EvalData read_eval_data(const FileSystem& files, const std::string& path) {
     const std::string_view text(content.data() + begin, end - begin);
     begin = end + 1;
     ++line;
+    guard.turn(static_cast<int64_t>(text.size()) + 1);
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
       EvalItem item = read_item(parse_line(text), directory, line);
@@ -211,6 +212,12 @@ EvalData read_eval_data(const FileSystem& files, const std::string& path) {
                              data.problems.front().line, data.problems.front().message));
   }
   return data;
+}
+
+EvalData read_eval_data(const FileSystem& files, const std::string& path,
+                        const CancelToken& cancel) {
+  LoopGuard guard(cancel);
+  return read_eval_data(files, path, guard);
 }
 
 std::string eval_line(const EvalItem& item) {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/loop_guard.h"
 
 namespace kinora {
 
@@ -61,7 +62,9 @@ struct EvalData {
 
 // Paths of videos are relative to the file's directory. Throws not_found for an absent file and
 // bad_input when no line at all can be used.
-EvalData read_eval_data(const FileSystem& files, const std::string& path);
+EvalData read_eval_data(const FileSystem& files, const std::string& path, LoopGuard& guard);
+EvalData read_eval_data(const FileSystem& files, const std::string& path,
+                        const CancelToken& cancel = {});
 
 // One line of the format, without the end of line.
 std::string eval_line(const EvalItem& item);

@@ -1,5 +1,6 @@
 #include "eval/dataset.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -97,6 +98,58 @@ TEST(EvalData, ReadsTheTimesOfFacts) {
   const EvalItem again = read_text(eval_line(data.items[1])).items.at(0);
   EXPECT_EQ(again.times.size(), 1u);
   EXPECT_TRUE(again.all_times);
+}
+
+// Numbers that no count can be are refused before they are converted.
+TEST(EvalData, RefusesCountsBeyondReason) {
+  const std::string good = R"({"video": "a.mp4", "question": "?", "answer": "x"})";
+  for (const char* key : {"frames", "length"}) {
+    for (const char* value : {"1e300", "-1e300", "-1", "1e16", "9223372036854775808",
+                              "18446744073709551615", "-9223372036854775809", "\"4\"", "[4]"}) {
+      const std::string line = fmt::format(
+          R"({{"video": "a.mp4", "question": "?", "answer": "x", "{}": {}}})", key, value);
+      SCOPED_TRACE(line);
+      const EvalData data = read_text(good + "\n" + line + "\n");
+      EXPECT_EQ(data.items.size(), 1u);
+      ASSERT_EQ(data.problems.size(), 1u);
+      EXPECT_EQ(data.problems[0].line, 2);
+      EXPECT_NE(data.problems[0].message.find(key), std::string::npos) << data.problems[0].message;
+    }
+  }
+  EXPECT_EQ(read_text(R"({"video": "a.mp4", "question": "?", "answer": "x", "frames": 1e15})")
+                .items.at(0)
+                .frames,
+            FrameChoice::evenly(1'000'000'000'000'000));
+}
+
+TEST(EvalData, WorkIsLinearInTheFile) {
+  const testing::TempDir directory;
+  const std::string path = directory.file("set.jsonl");
+  const std::vector<std::pair<const char*, std::string>> lines = {
+      {"questions", R"({"video": "a.mp4", "question": "?", "answer": "x"})"
+                    "\n"},
+      {"the same id", R"({"id": "a", "video": "a.mp4", "question": "?", "answer": "x"})"
+                      "\n"},
+      {"nothing", "\n"},
+      {"open brackets", "["},
+      {"quotes", "\""}};
+  for (const auto& [name, line] : lines) {
+    SCOPED_TRACE(name);
+    const auto turns = [&](int64_t count) {
+      std::string text = R"({"video": "a.mp4", "question": "?", "answer": "x"})"
+                         "\n";
+      for (int64_t i = 0; i < count; ++i) text += line;
+      real_files().write(path, text);
+      LoopGuard guard;
+      read_eval_data(real_files(), path, guard);
+      return guard.turns();
+    };
+    EXPECT_LE(static_cast<double>(turns(20'000)), 2.2 * static_cast<double>(turns(10'000)));
+  }
+  real_files().write(path, std::string(10'000, '\n'));
+  const CancelToken cancel;
+  cancel.cancel();
+  EXPECT_THROW(read_eval_data(real_files(), path, cancel), Error);
 }
 
 TEST(EvalData, SaysWhatAnAnswerMustHold) {

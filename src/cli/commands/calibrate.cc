@@ -40,7 +40,7 @@ int calibrate(CalibrateFlags& flags, const CancelToken& cancel) {
   TerminalProgress progress(flags.json);
   EvalData data;
   for (const std::string& path : flags.data) {
-    EvalData more = read_eval_data(real_files(), path);
+    EvalData more = read_eval_data(real_files(), path, cancel);
     for (const EvalProblem& problem : more.problems) {
       complain(fmt::format("{} line {}: {}", path, problem.line, problem.message));
     }

@@ -145,7 +145,7 @@ void write_page(const EvalFlags& flags, const EvalData& data, const EvalOutcome&
 
 int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   if (!flags.heat_map.empty()) check_chart_path(flags.heat_map, "a heat map");
-  const EvalData data = read_eval_data(real_files(), flags.data);
+  const EvalData data = read_eval_data(real_files(), flags.data, cancel);
   std::vector<EvalPolicy> policies;
   const bool native_bf16 = flags.engine.native_bf16;
   for (const std::string& text : flags.policies) {
@@ -175,8 +175,6 @@ int evaluate(EvalFlags& flags, const CancelToken& cancel) {
   if (sparse && flags.engine.device == "auto") flags.engine.device = "cpu";
   const std::shared_ptr<const EngineState> state = load(flags);
   const Engine engine = EngineAccess::make(state);
-  flags.run.setting =
-      fmt::format("{}bf16 {}", weights_identity(state->directory), flags.engine.native_bf16);
   flags.run.cancel = cancel;
   flags.run.progress = [&](int64_t done, int64_t total) {
     progress.update("questions", done, total);

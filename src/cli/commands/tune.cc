@@ -107,7 +107,7 @@ bool is_set(const TuneFlags& flags) {
 
 // The first prompts of a set that differ, text between the videos included. Empty: the sample is no
 // set.
-std::vector<EvalItem> prompts_of(const TuneFlags& flags) {
+std::vector<EvalItem> prompts_of(const TuneFlags& flags, const CancelToken& cancel) {
   std::vector<EvalItem> prompts;
   if (!is_set(flags)) {
     if (flags.prompts > 1) {
@@ -121,7 +121,7 @@ std::vector<EvalItem> prompts_of(const TuneFlags& flags) {
                         return x.source == y.source && x.text == y.text;
                       });
   };
-  for (EvalItem& item : read_eval_data(real_files(), flags.sources.front()).items) {
+  for (EvalItem& item : read_eval_data(real_files(), flags.sources.front(), cancel).items) {
     if (std::ssize(prompts) == flags.prompts) break;
     if (std::none_of(prompts.begin(), prompts.end(),
                      [&](const EvalItem& other) { return same(item, other); })) {
@@ -164,7 +164,7 @@ class Tuning {
         cancel_(cancel),
         progress_(flags.json || flags.session.quiet),
         notes_(!flags.json),
-        prompts_(prompts_of(flags)),
+        prompts_(prompts_of(flags, cancel)),
         path_(output_path(flags)) {
     const std::string directory = std::filesystem::absolute(path_).parent_path().string();
     if (!real_files().is_directory(directory)) {  // better now than after the search

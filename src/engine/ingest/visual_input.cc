@@ -51,13 +51,13 @@ double sampled_rate(const FrameChoice& choice, const std::vector<SampledFrame>& 
 }
 
 // A file of subtitles, or those inside the video.
-std::vector<Subtitle> read_along(Video& video, std::string_view wanted) {
+std::vector<Subtitle> read_along(Video& video, std::string_view wanted, const CancelToken& cancel) {
   constexpr std::string_view inside = "embedded";
   if (wanted == inside) return video.subtitles("");
   if (wanted.starts_with(inside) && wanted[inside.size()] == ':') {
     return video.subtitles(std::string(wanted.substr(inside.size() + 1)));
   }
-  return read_subtitles(real_files(), std::string(wanted));
+  return read_subtitles(real_files(), std::string(wanted), cancel);
 }
 
 VisualInput open_source(const Model& model, const VisualRequest& request, OpenOptions options) {
@@ -133,6 +133,7 @@ void VisualInput::plan_among(const Model& model, int64_t images) {
 }
 
 VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOptions options) {
+  const CancelToken cancel = options.cancel;
   VisualInput input = open_source(model, request, std::move(options));
   if (input.video->live()) {
     throw Error(ErrorKind::unsupported,
@@ -162,7 +163,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     if (info.still) {
       throw Error(ErrorKind::usage, request.source + " is a picture: it has no subtitles");
     }
-    input.subtitles = read_along(*input.video, request.subtitles);
+    input.subtitles = read_along(*input.video, request.subtitles, cancel);
     std::erase_if(input.subtitles, [&](const Subtitle& subtitle) {
       return subtitle.end < request.frames.start || subtitle.begin > request.frames.end;
     });

@@ -76,9 +76,10 @@ std::vector<Subtitle> read_embedded_subtitles(Demuxer& demuxer, const SubtitleTr
   const double tick = av_q2d(demuxer.stream().time_base);
   const PacketPtr packet = make_packet();
   std::vector<Subtitle> found;
+  LoopGuard guard;  // reading checks for cancelling
   while (demuxer.read(*packet)) {
     if (packet->pts == AV_NOPTS_VALUE) continue;
-    std::optional<std::string> text = decoder.text(*packet);
+    std::optional<std::string> text = decoder.text(*packet, guard);
     const double begin = static_cast<double>(packet->pts) * tick - offset;
     if (!text) {
       throw Error(ErrorKind::bad_input,

@@ -17,7 +17,7 @@ namespace {
 // Joins the lines of an event to one. `text` is that of an ASS event: override blocks in braces,
 // "\N", "\n" and "\h" for line ends and blanks, "\{" for a brace. In an ASS file whatever stands in
 // braces is hidden; other formats reach here with the writer's own braces, and these are text.
-std::string plain_text(std::string_view text, bool from_ass_file) {
+std::string plain_text(std::string_view text, bool from_ass_file, LoopGuard& guard) {
   constexpr std::string_view word_joiner = "\xe2\x81\xa0";  // put behind a backslash to disarm it
   std::string out, line;
   const auto end_line = [&] {
@@ -28,10 +28,12 @@ std::string plain_text(std::string_view text, bool from_ass_file) {
   };
   bool closes = true;  // there may be another closing brace
   for (size_t i = 0; i < text.size(); ++i) {
+    guard.turn();
     const char c = text[i], next = i + 1 < text.size() ? text[i + 1] : '\0';
     if (c == '{' && closes && (from_ass_file || next == '\\' || next == '}')) {
       const size_t end = text.find('}', i);
       closes = end != std::string_view::npos;
+      guard.turn(static_cast<int64_t>((closes ? end : text.size()) - i));
       if (closes) {
         i = end;
         continue;
@@ -87,7 +89,7 @@ SubtitleDecoder::SubtitleDecoder(const AVStream& stream, const std::string& name
   }
 }
 
-std::optional<std::string> SubtitleDecoder::text(AVPacket& packet) {
+std::optional<std::string> SubtitleDecoder::text(AVPacket& packet, LoopGuard& guard) {
   const AVCodecID codec = decoder_->codec_id;
   const bool from_ass_file = codec == AV_CODEC_ID_ASS || codec == AV_CODEC_ID_SSA;
   SubtitleEvent event;
@@ -100,7 +102,7 @@ std::optional<std::string> SubtitleDecoder::text(AVPacket& packet) {
   for (unsigned i = 0; complete != 0 && i < event.value.num_rects; ++i) {
     const AVSubtitleRect& rect = *event.value.rects[i];
     if (rect.type != SUBTITLE_ASS || rect.ass == nullptr) continue;
-    const std::string line = plain_text(text_field(rect.ass), from_ass_file);
+    const std::string line = plain_text(text_field(rect.ass), from_ass_file, guard);
     if (!line.empty() && !text.empty()) text += ' ';
     text += line;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/loop_guard.h"
 #include "video/ffmpeg_handles.h"
 
 namespace kinora {
@@ -20,7 +21,7 @@ class SubtitleDecoder {
 
   // One line without markup, empty where the packet shows nothing; nothing at all where its bytes
   // are no text.
-  std::optional<std::string> text(AVPacket& packet);
+  std::optional<std::string> text(AVPacket& packet, LoopGuard& guard);
 
  private:
   CodecPtr decoder_;

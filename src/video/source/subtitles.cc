@@ -90,17 +90,18 @@ class SubtitleReader {
     decoder_.emplace(*format_->streams[0], name_);
   }
 
-  std::vector<Subtitle> read() {
+  std::vector<Subtitle> read(LoopGuard& guard) {
     const std::string_view format = format_->iformat->name;
     std::vector<Subtitle> found;
     const PacketPtr packet = make_packet();
     const int64_t stopped = avio_seek(format_->pb, 0, SEEK_CUR);  // all is read when opened
     auto first = static_cast<int64_t>(content_.size()), last = int64_t{0};  // places in the file
     while (av_read_frame(format_.get(), packet.get()) >= 0) {
+      guard.turn();
       first = std::min(first, packet->pos);
       last = std::max(last, packet->pos);
       if (format == "srt" || format == "webvtt") refuse_times_in_text(*packet);
-      std::string text = decode(*packet);
+      std::string text = decode(*packet, guard);
       if (!text.empty()) found.push_back(timed(*packet, std::move(text)));
       if (found.size() > max_subtitles) {
         throw Error(ErrorKind::resource,
@@ -110,9 +111,9 @@ class SubtitleReader {
     }
     // Before the first subtitle SubRip's demuxer passes over times that it cannot read; WebVTT's
     // demuxer ends at one, and at any other block that it does not know.
-    if (format == "srt") refuse_broken_times(0, first, is_subrip_time);
+    if (format == "srt") refuse_broken_times(0, first, is_subrip_time, guard);
     if (format == "webvtt") {
-      refuse_broken_times(last, static_cast<int64_t>(content_.size()), is_webvtt_time);
+      refuse_broken_times(last, static_cast<int64_t>(content_.size()), is_webvtt_time, guard);
       const bool more = content_.find(arrow, static_cast<size_t>(stopped)) != std::string::npos;
       if (more) refuse(stopped, "what stands above is neither a subtitle nor a note");
     }
@@ -138,8 +139,8 @@ class SubtitleReader {
     if (format_->nb_streams != 1) refuse("not a file of subtitles");
   }
 
-  std::string decode(AVPacket& packet) {
-    std::optional<std::string> text = decoder_->text(packet);
+  std::string decode(AVPacket& packet, LoopGuard& guard) {
+    std::optional<std::string> text = decoder_->text(packet, guard);
     if (!text) refuse(packet.pos, "the text cannot be read; write the file as UTF-8");
     return std::move(*text);
   }
@@ -172,10 +173,12 @@ class SubtitleReader {
   // Refuses the first line within [begin, end) of the file that has the arrow of a time and is
   // none.
   template <typename IsTime>
-  void refuse_broken_times(int64_t begin, int64_t end, const IsTime& is_time) const {
+  void refuse_broken_times(int64_t begin, int64_t end, const IsTime& is_time,
+                           LoopGuard& guard) const {
     const auto size = static_cast<size_t>(std::max<int64_t>(0, end));
     for (auto at = static_cast<size_t>(std::max<int64_t>(0, begin)); at < size;) {
       const size_t line_end = std::min(content_.find('\n', at), size);
+      guard.turn(static_cast<int64_t>(line_end - at) + 1);
       const std::string line = content_.substr(at, line_end - at);
       if (line.find(arrow) != std::string::npos && !is_time(line)) {
         refuse_time(static_cast<int64_t>(at), line);
@@ -213,16 +216,24 @@ class SubtitleReader {
 
 }  // namespace
 
-std::vector<Subtitle> parse_subtitles(std::string_view content, const std::string& name) {
+std::vector<Subtitle> parse_subtitles(std::string_view content, const std::string& name,
+                                      LoopGuard& guard) {
   if (static_cast<int64_t>(content.size()) > max_bytes) {
     throw Error(ErrorKind::resource, fmt::format("{}: {} bytes of subtitles, the limit is {}", name,
                                                  content.size(), max_bytes));
   }
-  return SubtitleReader(content, name).read();
+  return SubtitleReader(content, name).read(guard);
 }
 
-std::vector<Subtitle> read_subtitles(const FileSystem& files, const std::string& path) {
-  return parse_subtitles(files.read(path, max_bytes), path);
+std::vector<Subtitle> parse_subtitles(std::string_view content, const std::string& name) {
+  LoopGuard guard;
+  return parse_subtitles(content, name, guard);
+}
+
+std::vector<Subtitle> read_subtitles(const FileSystem& files, const std::string& path,
+                                     const CancelToken& cancel) {
+  LoopGuard guard(cancel);
+  return parse_subtitles(files.read_or_cancel(path, max_bytes, cancel), path, guard);
 }
 
 }  // namespace kinora

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/loop_guard.h"
 
 namespace kinora {
 
@@ -29,8 +30,11 @@ struct SubtitleTrack {
 // In order of time. Throws bad_input, naming the line where there is one, for what is not a file of
 // subtitles, for a time that cannot be read, for text that is not UTF-8 (or UTF-16 with its mark),
 // and for a file without a single subtitle; a resource error beyond 16 MiB or 262,144 subtitles.
+std::vector<Subtitle> parse_subtitles(std::string_view content, const std::string& name,
+                                      LoopGuard& guard);
 std::vector<Subtitle> parse_subtitles(std::string_view content, const std::string& name);
 // Of a local file. Nothing but its bytes is looked at: no other file, no network.
-std::vector<Subtitle> read_subtitles(const FileSystem& files, const std::string& path);
+std::vector<Subtitle> read_subtitles(const FileSystem& files, const std::string& path,
+                                     const CancelToken& cancel = {});
 
 }  // namespace kinora

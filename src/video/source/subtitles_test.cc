@@ -205,6 +205,64 @@ TEST(Subtitles, LongFiles) {
   }
 }
 
+// Counted, not timed: each kind of file, and one twice as long.
+TEST(Subtitles, WorkIsLinearInTheFile) {
+  struct Kind {
+    const char* name;
+    std::string begin;
+    std::string piece;
+  };
+  const std::string srt = "1\n00:00:01,000 --> 00:00:02,000\nx";
+  const std::string vtt = "WEBVTT\n\n00:01.000 --> 00:02.000\nx";
+  const std::string ass =
+      std::string(ass_header) + "Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,x";
+  std::vector<Kind> kinds = {
+      {"cues", "", "1\n00:00:01,000 --> 00:00:02,000\n# said\n\n"},
+      {"WebVTT's cues", "WEBVTT\n\n", "00:01.000 --> 00:02.000\n<v Ann># said\n\n"},
+      {"cues without text", srt + "\n\n", "1\n00:00:01,000 --> 00:00:02,000\n\n"},
+      {"text before the first cue", "", "not a cue\n"},
+      {"notes", "WEBVTT\n\n", "NOTE nothing\n\nSTYLE\n::cue {}\n\n"}};
+  for (const char* piece : {"<", "<i>", "{", "{\\", "{\\i1}", "}", "\\", "&amp;", "\nx"}) {
+    kinds.push_back({piece, srt, piece});
+    kinds.push_back({piece, vtt, piece});
+    if (piece[0] != '\n') kinds.push_back({piece, ass, piece});
+  }
+  for (const Kind& kind : kinds) {
+    SCOPED_TRACE(std::string(kind.name) + " after " + kind.begin);
+    const auto turns = [&](size_t count) {
+      std::string content = kind.begin;
+      // The same cue twice is read once.
+      const size_t mark = kind.piece.find('#');
+      for (size_t i = 0; i < count; ++i) {
+        content += mark == std::string::npos
+                       ? kind.piece
+                       : std::string(kind.piece).replace(mark, 1, std::to_string(i));
+      }
+      if (kind.begin.empty() || kind.begin.size() < 10) content += "\n" + srt.substr(2) + "\n";
+      LoopGuard guard;
+      try {
+        parse_subtitles(content, "x", guard);
+      } catch (const Error&) {  // what makes no sense is refused in linear time as well
+      }
+      return static_cast<double>(guard.turns());
+    };
+    const double once = turns(40'000);
+    EXPECT_LE(turns(80'000), 2.2 * once + 100);
+  }
+}
+
+TEST(Subtitles, EndWhenCancelled) {
+  std::string many;
+  for (int i = 0; i < 20000; ++i) {
+    many += "1\n00:00:01,000 --> 00:00:02,000\n" + std::to_string(i) + " said\n\n";
+  }
+  const CancelToken cancel;
+  cancel.cancel();
+  LoopGuard guard(cancel);
+  EXPECT_THROW(parse_subtitles(many, "x", guard), Error);
+  EXPECT_LE(guard.turns(), 4096 + 64);
+}
+
 TEST(Subtitles, RandomBytesNeverCrash) {
   KINORA_FRESH_RANDOM(random);
   const std::string letters = "0123456789:,.->\n \r<{\\}>aW";
