@@ -9,7 +9,10 @@
 #include <system_error>
 #include <vector>
 
+#include "attention/policies/head_table.h"
 #include "base/files/content_key.h"
+#include "engine/evidence/evidence_heads.h"
+#include "eval/visual_cache.h"
 
 namespace kinora {
 namespace {
@@ -63,6 +66,29 @@ std::string source_identity(const std::string& source) {
     }
   } else if (fs::is_regular_file(source, ignored)) {
     add_file(key, source);
+  }
+  return key.text();
+}
+
+std::string engine_setting(const EngineState& engine) {
+  const ModelInfo& info = engine.model->info();
+  ContentKey key(info.name);
+  key.add(info.parameters);
+  // The same weights answer in f32 on a CPU and in bf16 on a GPU.
+  add_text(key, engine.context.device.is_cpu() ? "cpu" : "gpu");
+  add_text(key, dtype_name(engine.activations));
+  key.add(int64_t{engine.native_bf16});
+  if (engine.directory.empty()) return key.text();
+  add_text(key, weights_identity(engine.directory));
+  add_text(key, weights_identity(join_path(engine.directory, "draft")));
+  std::vector<std::string> files = head_table_places(engine.directory);
+  for (const std::string& place : evidence_table_places(engine.directory)) files.push_back(place);
+  for (const std::string& name : real_files().list(engine.directory)) {
+    if (name.ends_with(".jinja")) files.push_back(join_path(engine.directory, name));
+  }
+  for (const std::string& file : files) {
+    add_text(key, fs::path(file).filename().string());
+    add_file(key, file);
   }
   return key.text();
 }

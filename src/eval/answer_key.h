@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "engine/engine_state.h"
 #include "eval/dataset.h"
 
 namespace kinora {
@@ -14,9 +15,13 @@ namespace kinora {
 // names and times counts, so that a set may be moved. An absent file has an identity, too.
 std::string source_identity(const std::string& source);
 
+// What of an engine its answers depend on: the files of its model with its chat template and its
+// draft, the tables of heads that policies and evidence read, the device and what it computes in.
+std::string engine_setting(const EngineState& engine);
+
 class AnswerKeys {
  public:
-  // `setting`: model, limits, precision; everything that is the same for all questions.
+  // `setting`: that of the engine, limits; everything that is the same for all questions.
   explicit AnswerKeys(std::string setting) : setting_(std::move(setting)) {}
 
   // `shown` is the item whose videos are shown, which is another one in the wrong-video control.

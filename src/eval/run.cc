@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "engine/engine_state.h"
 #include "eval/answer_key.h"
 #include "eval/prefix_session.h"
 #include "eval/results_file.h"
@@ -35,10 +36,9 @@ std::vector<Prefix> group_by_prefix(const EvalData& data) {
 
 EvalOutcome run_eval(const Engine& engine, const EvalData& data,
                      const std::vector<EvalPolicy>& policies, const EvalOptions& options) {
-  const ModelDescription model = engine.describe();
   const std::string setting =
-      fmt::format("{} {} {} {} {} {}\n{}", model.name, model.parameters, model.weight_type,
-                  options.max_tokens, options.wrong_video, options.evidence, options.setting);
+      fmt::format("{} {} {} {}", engine_setting(*EngineAccess::state(engine)), options.max_tokens,
+                  options.wrong_video, options.evidence);
   ResultsFile results(options.results);
   AnswerKeys keys(setting);
   EvalOutcome outcome;

@@ -44,7 +44,6 @@ struct EvalRecord {
 
 struct EvalOptions {
   std::string results;  // JSON lines; empty: nothing is kept
-  std::string setting;  // of the engine, where answers depend on it: weights, precision
   int64_t max_tokens = 256;
   bool evidence = false;     // judge the times that answers name
   bool wrong_video = false;  // ask about the next video of the set instead: what guessing gives

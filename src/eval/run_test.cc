@@ -5,10 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "engine/engine_state.h"
+#include "engine/evidence/evidence_heads.h"
+#include "eval/answer_key.h"
 #include "eval/page.h"
 #include "eval/report.h"
 #include "support/temp_dir.h"
@@ -191,21 +196,93 @@ TEST_F(EvalRun, AnswersToOtherQuestionsAreNotTaken) {
   options_.max_tokens = 5;
   EXPECT_EQ(resumed(data_), 0);
   options_.max_tokens = 4;
-  options_.setting = "bf16";
-  EXPECT_EQ(resumed(data_), 0);
-  options_.setting = "";
   // The same names, another picture.
   std::ofstream(directory_.file("two/2.ppm"), std::ios::binary) << "P6\n32 32\n255\n"
                                                                 << std::string(32 * 32 * 3, 'z');
   EXPECT_EQ(resumed(data_), 2);
 }
 
+// Nor for the same question to the same weights with another template, table, draft or device.
+TEST_F(EvalRun, AnswersInOtherSettingsAreNotTaken) {
+  namespace fs = std::filesystem;
+  const testing::TempDir folder, home;
+  ASSERT_EQ(::setenv("XDG_DATA_HOME", home.path().c_str(), 1), 0);
+  const std::string model = folder.file("model");
+  fs::create_directory(model);
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new")) {
+    fs::create_symlink(fs::canonical(entry.path()), model + "/" + entry.path().filename().string());
+  }
+  std::erase_if(data_.items, [](const EvalItem& item) { return item.id != "b"; });
+  options_.results = directory_.file("results.jsonl");
+  const std::vector<EvalPolicy> one{policies_[0]};
+  const auto resumed = [&](const EngineOptions& options) {
+    return run_eval(Engine(options), data_, one, options_).resumed;
+  };
+  const EngineOptions plain{.model = model, .device = "cpu"};
+  EXPECT_EQ(resumed(plain), 0);
+  EXPECT_EQ(resumed(plain), 1);
+  const std::string published =
+      nlohmann::json::parse(real_files().read(model + "/chat_template.json")).at("chat_template");
+  EvidenceHeads heads = evidence_heads_of(EngineAccess::state(Engine(plain))->model->info());
+  // Files of one kind have the same length; those that every session reads make sense.
+  const auto content_of = [&](const std::string& file, int64_t number) {
+    if (file.ends_with(".jinja")) return fmt::format("{{# {} #}}{}", number, published);
+    if (!file.ends_with("evidence.json")) return std::to_string(number);
+    heads.chosen = {{0, uint64_t{1} << number}};
+    return to_json(heads);
+  };
+  const std::string kept = home.file("kinora/model");
+  fs::create_directories(kept);
+  fs::create_directory(model + "/draft");
+  for (const std::string& file : {model + "/chat_template.jinja", model + "/kinora-attention.json",
+                                  model + "/kinora-evidence.json", kept + "/kinora-attention.json",
+                                  kept + "/kinora-evidence.json", model + "/draft/config.json"}) {
+    SCOPED_TRACE(file);
+    std::ofstream(file) << content_of(file, 0);
+    EXPECT_EQ(resumed(plain), 0);
+    EXPECT_EQ(resumed(plain), 1);
+    // The same size at the same time, other bytes; what is named by content is told apart.
+    const auto time = fs::last_write_time(file);
+    std::ofstream(file) << content_of(file, 1);
+    fs::last_write_time(file, time);
+    EXPECT_EQ(resumed(plain), file.ends_with("config.json") ? 1 : 0);
+    EXPECT_EQ(resumed(plain), 1);
+  }
+  ::unsetenv("XDG_DATA_HOME");
+}
+
+TEST_F(EvalRun, DevicesAndPrecisionsAreSettings) {
+  EngineState state(
+      {.model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new", .device = "cpu"},
+      real_files());
+  const std::string before = engine_setting(state);
+  EXPECT_EQ(engine_setting(state), before);
+  state.native_bf16 = true;
+  EXPECT_NE(engine_setting(state), before);
+  state.native_bf16 = false;
+  state.activations = DType::bf16;
+  EXPECT_NE(engine_setting(state), before);
+  state.activations = DType::f32;
+  state.context.device = Device::cuda();
+  EXPECT_NE(engine_setting(state), before);
+  state.context.device = Device::cpu();
+  EXPECT_EQ(engine_setting(state), before);
+}
+
 TEST_F(EvalRun, OtherFilesAreLeftAlone) {
   std::ifstream set(directory_.file("set.jsonl"));
   const std::string questions{std::istreambuf_iterator<char>(set), {}};
+  const std::string deep = std::string(250'000, '[') + std::string(250'000, ']');
   const std::string contents[] = {
-      questions,          "no end of line", "\n", "[]\n", "{}\n", std::string("\0\0\0 ftyp", 8),
-      "{\"format\": 1}\n"};
+      questions,
+      "no end of line",
+      "\n",
+      "[]\n",
+      "{}\n",
+      std::string("\0\0\0 ftyp", 8),
+      "{\"format\": 1}\n",
+      "{\"format\":\"kinora eval results\",\"version\":2}\n{\"key\": " + deep + "}\n"};
   for (const std::string& content : contents) {
     options_.results = directory_.file("precious");
     std::ofstream(options_.results, std::ios::binary) << content;
