@@ -62,8 +62,8 @@ def rate(server, video, conversations, tokens):
     at_once(conversations, lambda number: made.append(
         server.write(video, f"Tell me all, in {number} ways.", tokens, arguments.frames)))
     seconds = time.monotonic() - begin
-    if sum(made) != conversations * tokens:
-        failures.append(f"{sum(made)} tokens of {conversations} answers of {tokens}")
+    if failures or sum(made) != conversations * tokens:
+        sys.exit("\n".join([*failures, f"{sum(made)} tokens of {conversations} answers of {tokens}"]))
     return sum(made) / seconds
 
 
