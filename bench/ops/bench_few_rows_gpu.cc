@@ -49,8 +49,7 @@ class Runner {
   // Microseconds by each way that takes so many rows, and by the one that is chosen.
   nlohmann::json run(int64_t m) const {
     const Tensor a = random_tensor(context_, DType::bf16, {m, product_.k}, 1.0f, 3);
-    const Tensor out(DType::bf16, {m, product_.gated ? product_.n / 2 : product_.n},
-                     context_.device);
+    Tensor out(DType::bf16, {m, product_.gated ? product_.n / 2 : product_.n}, context_.device);
     const auto work = [&](const Tensor& weight) {
       return cuda::MatmulWork{a, weight, {}, out.view(), false};
     };
@@ -71,7 +70,7 @@ class Runner {
       time("strips", [&](const Tensor& w) { cuda::matmul_strips(context_, work(w), gated); });
     }
     time("reading alone", [&](const Tensor& w) { cuda::read_all(context_, w); });
-    const Tensor both(DType::bf16, {m, product_.n}, context_.device);
+    Tensor both(DType::bf16, {m, product_.n}, context_.device);
     time("library", [&](const Tensor& w) {
       cuda::matmul_blas(context_, {a, w, {}, both.view(), false});
     });
