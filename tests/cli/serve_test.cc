@@ -36,7 +36,7 @@ TEST_F(Serve, LetsOtherMachinesInOnlyWithKeys) {
 TEST_F(Serve, ListensOnTheLoopbackUnlessToldOtherwise) {
   const std::string help = kinora({"serve", "--help"}).out;
   EXPECT_NE(help.find("--host"), std::string::npos);
-  EXPECT_NE(help.find("[127.0.0.1]"), std::string::npos) << help;
+  EXPECT_NE(help.find("(default 127.0.0.1)"), std::string::npos) << help;
   // The first line says where; a signal ends it well.
   const Finished ended =
       kinora_shell("unset KINORA_API_KEY; $KINORA serve --port 0 --quiet --data " +
