@@ -191,9 +191,7 @@ TEST_F(HostileRequests, VideosOfAMillionFrames) {
   EXPECT_EQ(kept.json()["frames"], 1'000'000);
   const std::string id = kept.json()["id"], path = "/v1/videos/" + id;
   const json part = {{"type", "video_url"}, {"uuid", id}};
-  for (const json& look : {json{{"fps", 240}}, json{{"num_frames", 1 << 20}}}) {
-    expect_clear(ask_about(part, look), "fewer", "context_length_exceeded");
-  }
+  expect_clear(ask_about(part, {{"num_frames", 1 << 20}}), "fewer", "context_length_exceeded");
   const TestReply usual = ask_about(part);  // two frames of every second
   ASSERT_EQ(usual.status, 200) << usual.body;
   const json input = usual.json()["kinora"]["inputs"][0];
