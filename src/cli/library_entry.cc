@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "catalogue/catalogue.h"
 #include "cli/error_text.h"
+#include "cli/terminal/output.h"
 #endif
 
 namespace kinora::cli {
@@ -20,7 +21,7 @@ void enter_in_library(const MemoryFile& file) {
       Catalogue(place).put(entry_of(file));
     }
   } catch (const Error& error) {
-    fmt::print(stderr, "kinora: warning: {}\n", error_text(error));
+    complain("warning: " + error_text(error));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -43,12 +44,48 @@ std::vector<std::string> printing_commands(const TempDir& dir) {
           "eval " + dir.file("mlvu.json") + " --import mlvu --videos ."};
 }
 
-TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
-  const TempDir dir;
-  for (const std::string& command : printing_commands(dir)) {
+// Commands that print what they did besides writing it into a file, which they do again each time.
+std::vector<std::string> working_commands(const TempDir& dir) {
+  const std::string films = KINORA_FIXTURES "/eval/";
+  std::ifstream all(films + "DATA.jsonl");
+  std::ofstream timed(dir.file("timed.jsonl"));
+  int kept = 0;
+  for (std::string line; kept < 2 && std::getline(all, line);) {
+    auto question = nlohmann::json::parse(line);
+    if (!question.contains("times") || !question.contains("video")) continue;
+    question["video"] = films + question.at("video").get<std::string>();
+    timed << question << "\n";
+    ++kept;
+  }
+  timed.close();
+  const std::string film = films + "mixed-32-0-0.mp4";
+  return {
+      "index demo --frames 2 --again -o " + dir.file("demo.kinora"),
+      "index demo --frames 2 --again --json -o " + dir.file("demo.kinora"),
+      "library",
+      "library --json",
+      "inspect attention demo --frames 2 --layer 0 -o " + dir.file("inspected"),
+      "inspect attention demo --frames 2 --layer 0 --json -o " + dir.file("inspected"),
+      "tune -m kinora-tiny --sample demo --frames 16 -o " + dir.file("table.json"),
+      "tune -m kinora-tiny --sample demo --frames 16 --json -o " + dir.file("table.json"),
+      "calibrate " + dir.file("timed.jsonl") + " --heads 1 -o " + dir.file("heads.json"),
+      "quantize " KINORA_SOURCE "/models/kinora-tiny --int8 -o $(mktemp -du -p " + dir.path() + ")",
+      "bench stream --random-weights --shape bundled --device cpu --side 56 --frames 8 "
+      "--frames-per-group 4 --moments 1 --questions 1 --memory flat",
+      "watch " + film + " --speed max --fps 1 --every 1s 'What?' --max-tokens 2 -q",
+      "watch " + film + " --speed max --fps 1 --every 1s 'What?' --max-tokens 2 --json"};
+}
+
+// Memories are listed in this folder, not in that of the person who runs the tests.
+Finished run_in(const TempDir& dir, const std::string& command) {
+  return kinora_shell("export XDG_DATA_HOME=" + dir.file("data") + "; $KINORA " + command);
+}
+
+void expect_errors_without_output(const TempDir& dir, const std::vector<std::string>& commands) {
+  for (const std::string& command : commands) {
     for (const std::string out : {">/dev/full", ">&-"}) {
       SCOPED_TRACE(command + " " + out);
-      const Finished finished = kinora_shell("$KINORA " + command + " " + out);
+      const Finished finished = run_in(dir, command + " " + out);
       EXPECT_EQ(finished.code, could_not_write) << finished.err;
       EXPECT_NE(finished.err.find("cannot write to standard output"), std::string::npos)
           << finished.err;
@@ -56,20 +93,41 @@ TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
   }
 }
 
-TEST(Output, RemarksThatCannotBeWrittenDoNotEndTheWork) {
-  const TempDir dir;
-  for (const std::string& command : printing_commands(dir)) {
+void expect_work_without_remarks(const TempDir& dir, const std::vector<std::string>& commands) {
+  for (const std::string& command : commands) {
     SCOPED_TRACE(command);
-    const Finished shown = kinora_shell("$KINORA " + command);
+    const Finished shown = run_in(dir, command);
     ASSERT_EQ(shown.code, 0) << shown.err;
+    EXPECT_FALSE(shown.out.empty());
     // Whoever closes standard error wants no remarks; a full disk loses them.
-    const Finished closed = kinora_shell("$KINORA " + command + " 2>&-");
+    const Finished closed = run_in(dir, command + " 2>&-");
     EXPECT_EQ(closed.code, 0);
     EXPECT_EQ(closed.out.empty(), shown.out.empty());
-    const Finished full = kinora_shell("$KINORA " + command + " 2>/dev/full");
+    const Finished full = run_in(dir, command + " 2>/dev/full");
     EXPECT_EQ(full.code, shown.err.empty() ? 0 : could_not_write);
     EXPECT_EQ(full.out.empty(), shown.out.empty());
   }
+}
+
+TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
+  const TempDir dir;
+  expect_errors_without_output(dir, printing_commands(dir));
+}
+
+TEST(Output, RemarksThatCannotBeWrittenDoNotEndTheWork) {
+  const TempDir dir;
+  expect_work_without_remarks(dir, printing_commands(dir));
+}
+
+TEST(Output, ReportsThatCannotBeWrittenAreAnError) {
+  const TempDir dir;
+  ASSERT_EQ(run_in(dir, "index demo --frames 2 -o " + dir.file("demo.kinora")).code, 0);
+  expect_errors_without_output(dir, working_commands(dir));
+}
+
+TEST(Output, RemarksBesideReportsDoNotEndTheWork) {
+  const TempDir dir;
+  expect_work_without_remarks(dir, working_commands(dir));
 }
 
 TEST(Output, ErrorsKeepTheirCodeWhereNothingCanBeWritten) {

@@ -197,5 +197,56 @@ TEST_F(Refusals, SignalsInTheFirstMillisecondsEndTheProgram) {
   }
 }
 
+// The other commands that take long; nothing of what they were to write is left.
+TEST_F(Refusals, EveryCommandEndsWithASignal) {
+  std::ofstream(file("set.jsonl")) << nlohmann::json{{"video", demo},
+                                                     {"question", "What is on the card?"},
+                                                     {"answer", "T"},
+                                                     {"times", {{0, 1}}}}
+                                   << "\n";
+  const std::string out = file("out.png");
+  const std::vector<std::vector<std::string>> commands = {
+      {"index", demo, "-o", out},
+      {"inspect", "attention", demo, "-o", out},
+      {"tune", "-m", "kinora-tiny", "--sample", demo, "-o", out},
+      {"calibrate", file("set.jsonl"), "-o", out},
+      {"eval", file("set.jsonl"), "--no-cache", "--results", out},
+      {"watch", demo, "--speed", "1"},
+      {"quantize", KINORA_SOURCE "/models/kinora-tiny", "-o", out, "--int4"},
+      {"frames", demo, "--all", "--contact-sheet", out},
+      {"bench", "stream", "--random-weights", "--shape", "bundled", "--device", "cpu", "--frames",
+       "4096"}};
+  for (const std::vector<std::string>& command : commands) {
+    for (const int delay : {0, 1'000, 3'000, 10'000, 30'000}) {
+      SCOPED_TRACE(command[0] + " after " + std::to_string(delay) + " µs");
+      std::vector<std::string> whole = command;
+      whole.insert(whole.begin(), KINORA_PROGRAM);
+      RunningProgram program(whole);
+      ::usleep(static_cast<useconds_t>(delay));
+      program.signal(SIGINT);
+      const Finished finished = program.wait(20);
+      EXPECT_EQ(finished.code, 130) << finished.err;
+      EXPECT_EQ(finished.out, "");
+      // Answers are kept one by one as they come: the file of results is begun at once.
+      EXPECT_TRUE(command[0] == "eval" || !std::filesystem::exists(out));
+      std::filesystem::remove_all(out);
+    }
+  }
+}
+
+// Nobody writes into it: it is given up, and Ctrl-C does not wait for that.
+TEST_F(Refusals, SilentPipesAsSubtitlesAreGivenUp) {
+  const std::string pipe = file("subtitles.srt");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::vector<std::string> command = {KINORA_PROGRAM, "ask", demo,          "What?", "-q",
+                                            "--frames",     "2",   "--subtitles", pipe};
+  RunningProgram silent(command);
+  RunningProgram stopped(command);
+  ::usleep(1'500'000);  // it waits by now
+  stopped.signal(SIGINT);
+  EXPECT_EQ(stopped.wait(5).code, 130);
+  expect_error(silent.wait(60), 7, "subtitles.srt: nothing came from it");
+}
+
 }  // namespace
 }  // namespace kinora::testing

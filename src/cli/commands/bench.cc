@@ -345,6 +345,7 @@ int bench_model(BenchFlags flags) {
 void add_bench(CommandLine& line) {
   CLI::App* bench = line.app.add_subcommand("bench", "Measure the machine");
   bench->require_subcommand(1);
+  bench->callback([] { Interrupts::end_at_once(); });
   bench->footer(
       "Examples:\n"
       "  kinora bench model --shape qwen2.5-vl-7b --random-weights\n"

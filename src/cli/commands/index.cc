@@ -17,6 +17,7 @@
 #include "cli/library_entry.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #ifdef KINORA_HAS_CATALOGUE
 #include "catalogue/catalogue.h"
@@ -82,12 +83,11 @@ void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool
   fmt::print("{}\n", file.path);
   if (flags.flags.quiet) return;
   if (!fresh) {
-    fmt::print(stderr, "{} was read already; --again reads it once more\n",
-               file.inputs.front().source);
+    remark("{} was read already; --again reads it once more\n", file.inputs.front().source);
     return;
   }
-  fmt::print(stderr, "{} frames and {} tokens in {}; {} on the disk\n", frames, file.tokens,
-             human_seconds(seconds), human_bytes(file.bytes));
+  remark("{} frames and {} tokens in {}; {} on the disk\n", frames, file.tokens,
+         human_seconds(seconds), human_bytes(file.bytes));
 }
 
 int index(IndexFlags& index_flags, const CancelToken& cancel) {
@@ -127,13 +127,13 @@ int index(IndexFlags& index_flags, const CancelToken& cancel) {
   notes.add(sound_notes(added, flags.subtitles));
   notes.add(forecast.changes);
   notes.add(forecast.warnings);
-  if (progress.shown()) fmt::print(stderr, "{}\n", forecast_line(forecast));
+  if (progress.shown()) remark("{}\n", forecast_line(forecast));
   progress.expect(expected_stages(forecast, 0));
   const Answer read = session.prepare(cancel);
   progress.clear();
   if (!index_flags.json) {
     for (const std::string& warning : notes.unsaid(read.warnings)) {
-      fmt::print(stderr, "kinora: warning: {}\n", warning);
+      complain("warning: " + warning);
     }
   }
   const MemoryFile file = session.save(out, cancel);

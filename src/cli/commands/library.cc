@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "catalogue/catalogue.h"
 #include "cli/command_line.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 
 namespace kinora::cli {
@@ -94,9 +95,9 @@ int library(const LibraryFlags& flags) {
   } else if (!entries.empty()) {
     print_table(entries);
   } else if (flags.search.empty()) {
-    fmt::print(stderr, "nothing has been indexed yet: kinora index VIDEO\n");
+    remark("nothing has been indexed yet: kinora index VIDEO\n");
   } else {
-    fmt::print(stderr, "nothing in the library is named like '{}'\n", flags.search);
+    remark("nothing in the library is named like '{}'\n", flags.search);
   }
   return 0;
 }

@@ -20,6 +20,7 @@
 #include "cli/library_entry.h"
 #include "cli/model_name.h"
 #include "cli/session_flags.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/terminal.h"
 #include "server/service.h"
 
@@ -153,7 +154,7 @@ int serve(ServeFlags& serve_flags, const CancelToken& cancel) {
   options.max_row_bytes = row_bytes(flags, engine);
   flags.session.memory_budget = 0;  // the server keeps it for all sessions together
   if (!flags.quiet) {
-    options.log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+    options.log = [](const std::string& line) { remark("{}\n", line); };
   }
   ::signal(SIGPIPE, SIG_IGN);  // those who hang up are an everyday matter here
   server::Service service(engine, flags.session, options);

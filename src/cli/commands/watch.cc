@@ -168,7 +168,7 @@ class Watch {
     if (watch_.json) {
       print_json({{"event", event}, {"time", source_.until()}, {"text", text}});
     } else if (!flags_.quiet || std::string_view(event) == "error") {
-      fmt::print(stderr, "kinora: {}\n", text);
+      complain(text);
     }
   }
 

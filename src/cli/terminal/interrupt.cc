@@ -70,6 +70,11 @@ const CancelToken& Interrupts::renew() {
   return tokens_.back();
 }
 
+void Interrupts::end_at_once() {
+  ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);
+}
+
 bool Interrupts::asked_to_end() { return terminated; }
 
 }  // namespace kinora::cli

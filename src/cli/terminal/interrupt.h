@@ -21,6 +21,9 @@ class Interrupts {
   // The token of the work under way.
   const CancelToken& token() const { return tokens_.back(); }
   const CancelToken& renew();
+  // For commands that only measure and have nothing to put in order: the first one ends the
+  // program.
+  static void end_at_once();
   // True once SIGTERM has come: the program should end.
   static bool asked_to_end();
 
