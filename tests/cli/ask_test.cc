@@ -10,6 +10,8 @@
 
 #include "support/cli.h"
 #include "support/png_bomb.h"
+#include "support/procedural_pixels.h"
+#include "support/reference_ids.h"
 #include "support/temp_dir.h"
 
 namespace kinora::testing {
@@ -59,6 +61,44 @@ TEST_F(Ask, GivesTheIdsOfPromptAndAnswer) {
   EXPECT_EQ(json.at("ids").at("answer").size(), json.at("tokens").at("answer"));
   EXPECT_EQ(json.at("ids").at("prompt").size(), json.at("tokens").at("prompt"));
   EXPECT_EQ(kinora({"ask", picture(), "What is this?", "-m", model, "--ids"}).code, 2);
+}
+
+// Those that Hugging Face's classes gave for the same words and pictures.
+TEST_F(Ask, GivesTheIdsOfHuggingFace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"llama3", "text"},
+      {"qwen2_tied", "text"},
+      {"qwen3", "text"},
+      {"qwen2_5_vl_untied_old", "text"},
+      {"qwen2_5_vl_untied_old", "image_odd"},
+      {"qwen3_vl_untied", "image_odd"},
+      {"llava_onevision_old", "image_odd"},
+      {"llava_onevision_new", "image_odd"}};
+  for (const auto& [name, place] : cases) {
+    SCOPED_TRACE(name + " " + place);
+    const ReferenceIds expected(name, place);
+    const auto& content = expected.about.at("messages").at(0).at("content");
+    std::vector<std::string> command = {"ask"};
+    for (const auto& image : expected.about.at("images")) {
+      const int64_t height = image.at("height"), width = image.at("width");
+      const Tensor pixels = procedural_clip(image.at("seed"), 1, height, width);
+      command.push_back(file(name + ".ppm"));
+      std::ofstream(command.back(), std::ios::binary)
+          << "P6\n"
+          << width << " " << height << "\n255\n"
+          << std::string(reinterpret_cast<const char*>(pixels.data<uint8_t>()),
+                         static_cast<size_t>(pixels.size(1) * pixels.size(2) * 3));
+    }
+    command.push_back(content.is_string() ? content : content.back().at("text"));
+    command.insert(command.end(),
+                   {"-m", fixtures + "/models/" + name, "--device", "cpu", "--rows", "f32",
+                    "--temperature", "0", "--max-tokens", "64", "--json", "--ids", "-q"});
+    const Finished finished = kinora(command);
+    ASSERT_EQ(finished.code, 0) << finished.err;
+    const auto ids = nlohmann::json::parse(finished.out).at("ids");
+    EXPECT_EQ(ids.at("prompt"), expected.prompt);
+    EXPECT_EQ(ids.at("answer"), expected.answer);
+  }
 }
 
 TEST_F(Ask, PrintsJsonForScripts) {
