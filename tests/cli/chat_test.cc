@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
 
 #include "base/error.h"
 #include "cli/chat_commands.h"
@@ -246,9 +248,9 @@ class Terminal {
     int status = 0;
     while (::waitpid(child_, &status, WNOHANG) == 0) {
       if (std::chrono::steady_clock::now() > end) return -1;
-      pollfd waiting{master_, POLLIN, 0};
-      char piece[4096];
-      if (::poll(&waiting, 1, 50) > 0 && ::read(master_, piece, sizeof piece) <= 0) ::usleep(1000);
+      read_more(50);
+    }
+    while (read_more(0)) {
     }
     child_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -256,6 +258,20 @@ class Terminal {
   const std::string& shown() const { return shown_; }
 
  private:
+  // Whether anything came within the time.
+  bool read_more(int milliseconds) {
+    pollfd waiting{master_, POLLIN, 0};
+    if (::poll(&waiting, 1, milliseconds) <= 0) return false;
+    char piece[4096];
+    const ssize_t got = ::read(master_, piece, sizeof piece);
+    if (got <= 0) {
+      ::usleep(1000);  // at the end a terminal is always ready
+      return false;
+    }
+    shown_.append(piece, static_cast<size_t>(got));
+    return true;
+  }
+
   int master_ = -1;
   pid_t child_ = -1;
   std::string shown_;
@@ -357,14 +373,15 @@ TEST_F(Chat, ATerminalShowsHowFarReadingIs) {
   for (const std::vector<std::string>& command : commands) {
     Terminal terminal(command, directory_->file("state"));
     ASSERT_TRUE(terminal.sees("4 frames, ")) << terminal.shown();  // what it will cost
-    ASSERT_TRUE(terminal.sees("decode 4/4 frames")) << terminal.shown();
-    ASSERT_TRUE(terminal.sees("prefill ")) << terminal.shown();
-    ASSERT_TRUE(terminal.sees(" tokens")) << terminal.shown();
     if (command[1] == "chat") {
       ASSERT_TRUE(terminal.asks()) << terminal.shown();
       terminal.type("/quit\n");
     }
     EXPECT_EQ(terminal.wait(), 0) << terminal.shown();
+    // Stages run beside each other: which of them ends first is not said.
+    const std::string shown = terminal.shown();
+    EXPECT_NE(shown.find("decode 4/4 frames"), std::string::npos) << shown;
+    EXPECT_TRUE(std::regex_search(shown, std::regex("prefill [0-9]+/[0-9]+ tokens"))) << shown;
   }
 }
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "generate/chi_square.h"
 #include "generate/draft_case.h"
 #include "generate/path_model.h"
+#include "generate/statistics/chi_square.h"
 #include "support/random_data.h"
 
 namespace kinora {

@@ -8,9 +8,9 @@
 #include <map>
 #include <vector>
 
-#include "generate/chi_square.h"
 #include "generate/draft_case.h"
 #include "generate/sparrow.h"
+#include "generate/statistics/chi_square.h"
 #include "support/random_data.h"
 
 namespace kinora {
