@@ -46,7 +46,7 @@ class Runner {
 
   int64_t bytes() const { return product_.n * product_.k * 2; }
 
-  // Microseconds by each way that takes so many rows, and by the one that is chosen.
+  // Microseconds by every way that fits m rows, and by the one that is chosen.
   nlohmann::json run(int64_t m) const {
     const Tensor a = random_tensor(context_, DType::bf16, {m, product_.k}, 1.0f, 3);
     Tensor out(DType::bf16, {m, product_.gated ? product_.n / 2 : product_.n}, context_.device);

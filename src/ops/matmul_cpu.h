@@ -40,7 +40,7 @@ void matmul_blocked(const Context& context, const MatmulWork& work);
 struct Bf16Product {
   std::string_view instructions;
   bool pays = false;            // rounded, it is faster on this CPU than f32
-  int64_t exact_rows_from = 0;  // from so many rows on it is so if exact; 0: never
+  int64_t exact_rows_from = 0;  // rows from which f32 goes this way, exactly; 0: never
   void (*run)(const Context& context, const MatmulWork& work, bool exact) = nullptr;
 };
 // Null where this CPU or its system lacks them.

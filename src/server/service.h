@@ -47,7 +47,7 @@ struct ServiceOptions {
   int64_t max_waiting = 256;  // that wait for that
   double request_seconds = 600;
   double memory_seconds = 30;  // that a request waits for memory which others use
-  bool fetch = false;  // media from http(s) addresses
+  bool fetch = false;          // media from http(s) addresses
   FetchOptions fetching;
   // Addresses of any kind that may be watched, written exactly so; FFmpeg itself reaches them.
   std::vector<std::string> stream_from;
