@@ -52,7 +52,7 @@ class Cancelling {
                                                 settings.shape,
                                                 cli::model_shape(settings.shape).config);
                           }))) {
-    // About so many tokens of text: a word is one or two.
+    // Roughly this many tokens of text: a word is one or two.
     Random random(7);
     while (std::ssize(text_) < 4 * settings.tokens) {
       text_ += static_cast<char>('a' + random.below(26));

@@ -1,6 +1,6 @@
 // Products through cuBLASLt. The algorithm of a shape is chosen once: the library proposes, and for
 // large products the proposals are timed on the spot. So are those of a few rows, where the first
-// proposal can take half as long again as the best one. A row-major product a · weightᵀ is the
+// proposal is often not the best one. A row-major product a · weightᵀ is the
 // column-major product weight · aᵀ, so weights come first here.
 #include <algorithm>
 #include <map>
