@@ -3,6 +3,8 @@
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/decode/decode_cuda.h"
 #include "attention/cuda/delta_cuda.h"
+#include "attention/cuda/device_plan.h"
+#include "attention/cuda/fp8/fp8_rows.h"
 #include "attention/cuda/fp8/runner_fp8.h"
 #include "attention/cuda/lines/line_plan_cuda.h"
 #include "attention/cuda/mass_cuda.h"
@@ -16,6 +18,15 @@ void cuda_attention::run_plan(const Context&, const Plan&, const QueryView&, con
 }
 void cuda_attention::run_plan(const Context&, const DevicePlan&, const QueryView&, const RowSet&,
                               float, TensorView, const RunOptions&) {
+  no_cuda();
+}
+cuda_attention::Kernel cuda_attention::choose_kernel(const Context&, const ConstTensorView&,
+                                                     const RowSet&, const ConstTensorView&) {
+  no_cuda();
+}
+CudaCut cuda_attention::cut_for(const Context&, Kernel) { no_cuda(); }
+cuda_attention::DevicePlan cuda_attention::upload_plan(const Context&, Kernel, const CudaPlan&,
+                                                       const CudaShape&) {
   no_cuda();
 }
 cuda_attention::DevicePlan cuda_attention::device_plan(const Context&, const Plan&,
@@ -79,6 +90,10 @@ void cuda_attention::accept_mass(const Context&, TensorView, ConstTensorView, in
 }
 
 bool fp8_attention::runs_on(int) { return false; }
+fp8_attention::Fp8Rows fp8_attention::round_rows(const Context&, const ConstTensorView&,
+                                                 const RowSet&) {
+  no_cuda();
+}
 
 int decode_splits(const Context&, int, int64_t) { no_cuda(); }
 size_t decode_scratch_bytes(const Context&, const DecodeAttention&) { no_cuda(); }
