@@ -184,7 +184,8 @@ std::string policies_markdown() {
       "with\nknown answers ([eval.md](eval.md)); [methods/](methods/) says how they work.\n\n"
       "This page is what `kinora help policies --markdown` prints. Sizes of patterns are for "
       "25,000 tokens and more; below that\nsinks, windows and counts shrink in proportion to the "
-      "rows in memory.\n";
+      "length of the conversation when the prompt will have been read, or to the\nrows in memory "
+      "where no end is known (a stream).\n";
   for (const PolicyPoint* point : policy_points()) text += point_markdown(*point);
   return text;
 }

@@ -90,6 +90,47 @@ TEST(Policies, TheDocumentIsWhatTheProgramPrints) {
   expect_error(kinora({"help", "attention", "--markdown"}), 2, "policies");
 }
 
+// The page is made by docs/results/render, the program by cmake/QualityFigures.cmake.
+TEST(Quality, TheFiguresAreThoseOfTheResults) {
+  const std::string path = KINORA_FIXTURES "/../../docs/results/README.md";
+  std::ifstream file(path);
+  if (!file) GTEST_SKIP() << path << " is not here: no checkout";
+  const auto cells_of = [](const std::string& line) {
+    std::vector<std::string> cells;
+    std::istringstream parts(line.substr(1));
+    for (std::string cell; std::getline(parts, cell, '|');) {
+      const size_t begin = cell.find_first_not_of(' ');
+      if (begin == std::string::npos) continue;
+      cells.push_back(cell.substr(begin, cell.find_last_not_of(' ') + 1 - begin));
+    }
+    return cells;
+  };
+  std::string line;
+  while (std::getline(file, line) && line != "<!-- table: headline-presets -->") continue;
+  std::vector<std::vector<std::string>> table;
+  while (std::getline(file, line) && line != "<!-- end -->") {
+    if (line.starts_with("| ")) table.push_back(cells_of(line));
+  }
+  ASSERT_EQ(table.size(), 4u);
+  const Finished help = kinora({"help", "quality"});
+  ASSERT_EQ(help.code, 0) << help.err;
+  EXPECT_LE(widest_line(help.out), 100u);
+  for (size_t column = 1; column < table[0].size(); ++column) {
+    std::vector<std::string> figures;
+    std::istringstream lines(help.out);
+    while (std::getline(lines, line)) {
+      if (line.starts_with("  " + table[0][column])) figures.push_back(line);
+    }
+    ASSERT_EQ(figures.size(), 1u) << table[0][column];
+    size_t at = 0;
+    for (size_t row = 1; row < table.size(); ++row) {
+      ASSERT_EQ(table[row].size(), table[0].size());
+      at = figures[0].find(" " + table[row][column], at + 1);
+      ASSERT_NE(at, std::string::npos) << figures[0] << " lacks " << table[row][column];
+    }
+  }
+}
+
 TEST(Policies, FlagsNameThem) {
   const Finished help = kinora({"ask", "--help"});
   for (const PolicyPoint* point : cli::policy_points()) {

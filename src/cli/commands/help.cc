@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <kinora/quality.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "cli/help/completion.h"
 #include "cli/help/help_format.h"
 #include "cli/help/needs.h"
+#include "cli/help/quality_figures.h"
+#include "cli/help/wrap.h"
 #include "cli/policies.h"
 #include "engine/tokens/tokens.h"
 #include "memory/retention/retention.h"
@@ -39,21 +42,26 @@ std::string quality_help() {
       "--quality names a tested combination of policies; a policy given explicitly overrides "
       "it.\n\n";
   for (const Quality& quality : qualities()) {
-    text += fmt::format("  {:<10}{}\n            --attention {} --retain {} --rows {}{}; {}\n",
-                        quality.name, quality.summary, quality.attention, quality.retain,
-                        quality.rows, quality.native_bf16 ? " --bf16" : "", frame_policy(quality));
+    text += entry(2, quality.name, 12, quality.summary);
+    text += entry(
+        0, "", 12,
+        fmt::format("--attention {} --retain {} --rows {}{}; {}", quality.attention, quality.retain,
+                    quality.rows, quality.native_bf16 ? " --bf16" : "", frame_policy(quality)));
   }
-  text +=
-      "\nThe bundled model, measured on 2026-11-15 (docs/results/ has the rest):\n\n"
-      "                                            exact     balanced  fast\n"
-      "  right answers, 256 frames, every skill    99.4 %    99.4 %    99.1 %\n"
-      "  needles in 4096 frames                    99.1 %    98.8 %    96.3 %\n"
-      "  first token, 10 minutes, two cores        38.7 s    21.2 s    16.3 s\n"
-      "  memory, peak                              249 MiB   241 MiB   224 MiB\n"
-      "  of that keys and values                   79 MiB    79 MiB    47 MiB\n"
-      "\nexact was measured with --rows auto; as computed, its keys and values take twice as "
-      "much.\n"
-      "\n'kinora eval' measures them on your own questions (--policy quality=fast).\n";
+  text += fmt::format("\nThe bundled model, measured on {} (docs/results/ has the rest):\n\n",
+                      fmt::join(quality_dates(), " and "));
+  size_t names = 0;
+  for (const std::vector<std::string>& line : quality_figures()) {
+    names = std::max(names, width_of(line.front()));
+  }
+  bool first = true;
+  for (const std::vector<std::string>& line : quality_figures()) {
+    text += fmt::format("  {:<{}}", first ? "" : line.front(), names);
+    for (size_t i = 1; i < line.size(); ++i) text += fmt::format("  {:>9}", line[i]);
+    text += "\n";
+    first = false;
+  }
+  text += "\n'kinora eval' measures them on your own questions (--policy quality=fast).\n";
   return text;
 }
 
@@ -65,10 +73,10 @@ std::string point_help(const PolicyPoint& point) {
            policy_list(point) +
            "\nSettings follow a colon, '+delta' corrects any of them by exact samples:\n"
            "  --attention momo:rank=mass   --attention a-shape:sink=64,local=2048+delta\n\n"
-           "A question itself always reads everything, and so do groups with fewer rows in memory "
-           "than\n--dense-below. Sparse attention runs on the CPU. 'kinora inspect attention' "
-           "draws it,\n'kinora eval --policy momo' measures it on your own questions; "
-           "docs/results/ says what it\ncosts the bundled model, docs/methods/ how it works.\n";
+           "The last words of a question read everything (last=N), and so do groups with fewer "
+           "rows in memory\nthan --dense-below. 'kinora inspect attention' draws it, 'kinora eval "
+           "--policy momo' measures it\non your own questions; docs/results/ says what it costs "
+           "the bundled model, docs/methods/ how it\nworks.\n";
   } else if (&point == &retention_point()) {
     text = "--retain says what a group of frames leaves in memory; text always stays:\n\n" +
            policy_list(point) +
