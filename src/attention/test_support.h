@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -173,9 +174,10 @@ Expected reference(const Problem& problem, Reads&& reads) {
   const auto to_bf16 = [](double value) {
     return double{bf16::from_float(static_cast<float>(value)).to_float()};
   };
-  std::vector<double> scores(static_cast<size_t>(problem.rows()));
   constexpr double unit = 0x1p-24;
-  std::vector<double> score_errors(scores.size());
+  std::vector<double> scores(static_cast<size_t>(problem.rows()));
+  std::vector<double> score_errors(scores.size()), weights(scores.size());
+  std::vector<int64_t> read;  // the rows of any weight
   for (int64_t i = 0; i < shape.queries; ++i) {
     for (int64_t h = 0; h < shape.heads; ++h) {
       const int64_t kv = h / (shape.heads / shape.kv_heads);
@@ -189,14 +191,19 @@ Expected reference(const Problem& problem, Reads&& reads) {
         double& score = scores[static_cast<size_t>(row)];
         score = -std::numeric_limits<double>::infinity();
         if (!reads(i, h, row)) continue;
-        score = 0;
         const float* k = &problem.key_data[offset(row)];
-        double squares = 0;
-        for (int64_t c = 0; c < shape.head_size; ++c) {
-          const double product = double{q[c]} * double{k[c]};
-          score += product;
-          squares += product * product;
+        // Four sums of each, so that no product waits for the one before.
+        std::array<double, 4> sums{}, squared{};
+        for (int64_t first = 0; first < shape.head_size; first += 4) {
+          const int64_t lanes = std::min<int64_t>(4, shape.head_size - first);
+          for (int64_t lane = 0; lane < lanes; ++lane) {
+            const double product = double{q[first + lane]} * double{k[first + lane]};
+            sums[static_cast<size_t>(lane)] += product;
+            squared[static_cast<size_t>(lane)] += product * product;
+          }
         }
+        score = sums[0] + sums[1] + sums[2] + sums[3];
+        const double squares = squared[0] + squared[1] + squared[2] + squared[3];
         score *= double{problem.scale};
         score_errors[static_cast<size_t>(row)] = double{problem.scale} * std::sqrt(squares);
         if (!problem.weights.empty()) {
@@ -206,30 +213,33 @@ Expected reference(const Problem& problem, Reads&& reads) {
       }
       if (std::isinf(max)) continue;
       double sum = 0;
-      for (const double score : scores) sum += std::exp(score - max);
+      read.clear();
+      for (int64_t row = 0; row < problem.rows(); ++row) {
+        const double weight = std::exp(scores[static_cast<size_t>(row)] - max);
+        if (weight == 0) continue;
+        weights[static_cast<size_t>(row)] = weight;
+        read.push_back(row);
+        sum += weight;
+      }
       expected.log_sum[static_cast<size_t>(i * shape.heads + h)] = max + std::log(sum);
       const auto place = static_cast<size_t>((i * shape.heads + h) * shape.head_size);
       double* out = &expected.out[place];
       double* rounded = &expected.rounded[place];
-      int64_t read = 0;
-      for (int64_t row = 0; row < problem.rows(); ++row) {
-        const double weight = std::exp(scores[static_cast<size_t>(row)] - max);
-        if (weight == 0) continue;
-        ++read;
-        const double narrow = to_bf16(weight) / sum;
+      for (const int64_t row : read) {
+        const double weight = weights[static_cast<size_t>(row)] / sum;
+        const double narrow = to_bf16(weights[static_cast<size_t>(row)]) / sum;
         const float* v = &problem.value_data[offset(row)];
         for (int64_t c = 0; c < shape.head_size; ++c) {
-          out[c] += weight / sum * double{v[c]};
+          out[c] += weight * double{v[c]};
           rounded[c] += narrow * double{v[c]};
         }
       }
       for (int64_t c = 0; c < shape.head_size; ++c) rounded[c] = to_bf16(rounded[c]);
       std::vector<double> shifts(static_cast<size_t>(shape.head_size)), squares(shifts.size());
       double score_error = 0;  // of all scores together
-      for (int64_t row = 0; row < problem.rows(); ++row) {
+      for (const int64_t row : read) {
         const double score = scores[static_cast<size_t>(row)];
-        const double weight = std::exp(score - max) / sum;
-        if (weight == 0) continue;
+        const double weight = weights[static_cast<size_t>(row)] / sum;
         const double products = score_errors[static_cast<size_t>(row)] + std::abs(score);
         const double error =
             unit * (std::sqrt(double(shape.head_size)) * products + max - score + 4);
@@ -242,12 +252,12 @@ Expected reference(const Problem& problem, Reads&& reads) {
       }
       const double log_sum = max + std::log(sum);
       const double rest_of_log =
-          unit * (std::sqrt(double(read)) + 4 + std::abs(max) + 2 * std::abs(log_sum));
+          unit * (std::sqrt(double(read.size())) + 4 + std::abs(max) + 2 * std::abs(log_sum));
       expected.log_errors[static_cast<size_t>(i * shape.heads + h)] =
           5 * std::hypot(score_error, rest_of_log);
       for (size_t c = 0; c < shifts.size(); ++c) {
         const double sums = std::sqrt(squares[c]) + 2 * std::abs(out[c]);
-        const double rest = std::sqrt(double(read)) * sums + 4 * std::abs(out[c]);
+        const double rest = std::sqrt(double(read.size())) * sums + 4 * std::abs(out[c]);
         expected.variance += shifts[c] + std::pow(unit * rest, 2);
       }
     }
