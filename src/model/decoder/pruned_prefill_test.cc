@@ -145,6 +145,8 @@ TEST_P(PrunedPrefillTest, EveryLayerReadsWhatItKeptItself) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, PrunedPrefillTest,
                          ::testing::ValuesIn(testing::find_cases("qwen2_5_vl")),
                          testing::case_label);
+INSTANTIATE_TEST_SUITE_P(Deep, PrunedPrefillTest,
+                         ::testing::ValuesIn(testing::find_cases("qwen3_vl")), testing::case_label);
 
 }  // namespace
 }  // namespace kinora

@@ -7,188 +7,16 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "model/config.h"
 #include "model/weights/dequantize.h"
 #include "model/weights/packed_layers.h"
+#include "model/weights/packing_scheme.h"
 
 namespace kinora {
 namespace {
-
-using Json = nlohmann::json;
-
-// What `quantization_config` says.
-struct Scheme {
-  enum class Kind { plain, fp8, compressed, awq, gptq };
-  Kind kind = Kind::plain;
-  int bits = 8;
-  int64_t group = 0;                      // inputs that share a scale; 0: the tensors say
-  std::array<int64_t, 2> block = {0, 0};  // outputs and inputs that share a scale; 0: no blocks
-  int zero_offset = 0;                    // added to stored zero points
-  DType result = DType::bf16;             // of fp8 with scales in f32
-  std::string text;
-};
-
-std::array<int64_t, 2> read_block(const ConfigSection& config, const char* key) {
-  const Json* value = config.find(key);
-  if (value == nullptr) return {0, 0};
-  std::array<int64_t, 2> block{};
-  bool good = value->is_array() && value->size() == 2;
-  for (size_t i = 0; good && i < 2; ++i) {
-    good = (*value)[i].is_number_unsigned() && (*value)[i].get<uint64_t>() <= (1 << 20) &&
-           (*value)[i].get<uint64_t>() > 0;
-    if (good) block[i] = (*value)[i].get<int64_t>();
-  }
-  if (!good) config.wrong(key, "must be two positive numbers");
-  return block;
-}
-
-std::string group_text(int64_t group) {
-  return group > 0 ? fmt::format("in groups of {}", group) : "one scale a channel";
-}
-
-// −1 means that a whole channel is one group.
-int64_t read_group(const ConfigSection& config, int64_t otherwise) {
-  const int64_t group = config.integer("group_size", -1, 1 << 20, otherwise);
-  if (group == 0) config.wrong("group_size", "is 0; it must be positive, or −1 for whole channels");
-  return std::max<int64_t>(0, group);
-}
-
-int read_bits(const ConfigSection& config, const char* key, std::initializer_list<int> known) {
-  const auto bits = static_cast<int>(config.integer(key, 1, 64));
-  if (std::find(known.begin(), known.end(), bits) == known.end()) {
-    config.unsupported(key, fmt::format("is {}; kinora reads {} bits here", bits,
-                                        known.size() > 1      ? "4 and 8"
-                                        : *known.begin() == 8 ? "8"
-                                                              : "4"));
-  }
-  return bits;
-}
-
-void read_fp8(const ConfigSection& config, Scheme& scheme) {
-  expect_text(config, "fmt", "e4m3");
-  scheme.kind = Scheme::Kind::fp8;
-  scheme.block = read_block(config, "weight_block_size");
-  if (scheme.block[0] == 0) scheme.block = {128, 128};
-  scheme.text = fmt::format("fp8 in blocks of {}×{}", scheme.block[0], scheme.block[1]);
-}
-
-void read_awq(const ConfigSection& config, Scheme& scheme) {
-  const std::string version = config.text("version", "gemm");
-  if (version != "gemm" && version != "GEMM") {
-    config.unsupported("version", fmt::format("is '{}'; kinora reads gemm", version));
-  }
-  scheme.kind = Scheme::Kind::awq;
-  scheme.bits = read_bits(config, config.has("bits") ? "bits" : "w_bit", {4});
-  scheme.group = read_group(config, 128);
-  scheme.text = fmt::format("awq, 4 bits {}", group_text(scheme.group));
-}
-
-void read_gptq(const ConfigSection& config, Scheme& scheme) {
-  scheme.kind = Scheme::Kind::gptq;
-  scheme.bits = read_bits(config, "bits", {4, 8});
-  scheme.group = read_group(config, 128);
-  const std::string format = config.text("checkpoint_format", "gptq");
-  if (format != "gptq" && format != "gptq_v2") {
-    config.unsupported("checkpoint_format",
-                       fmt::format("is '{}'; kinora reads gptq and gptq_v2", format));
-  }
-  scheme.zero_offset = format == "gptq" ? 1 : 0;
-  // Rules that leave modules alone show in the files; others would change the packing.
-  if (const Json* rules = config.find("dynamic"); rules != nullptr && rules->is_object()) {
-    for (const auto& [rule, values] : rules->items()) {
-      if (!rule.starts_with("-:")) {
-        config.unsupported("dynamic", "packs some modules in another way");
-      }
-    }
-  }
-  scheme.text = fmt::format("gptq, {} bits {}", scheme.bits, group_text(scheme.group));
-}
-
-void expect_known_format(const ConfigSection& config, const std::string& format) {
-  constexpr std::array known = {"pack-quantized", "float-quantized", "int-quantized",
-                                "naive-quantized"};
-  if (std::find(known.begin(), known.end(), format) == known.end()) {
-    config.unsupported("format", fmt::format("is '{}'; kinora reads pack-quantized, "
-                                             "float-quantized and int-quantized",
-                                             format));
-  }
-}
-
-void read_compressed(const ConfigSection& config, Scheme& scheme) {
-  const std::string format = config.text("format", "");
-  const bool mixed = format == "mixed-precision";  // every group has a format of its own
-  if (!mixed) expect_known_format(config, format);
-  if (config.object("sparsity_config").text("format", "dense") != "dense") {
-    config.unsupported("sparsity_config", "compresses weights that are partly zero");
-  }
-  const Json* groups = config.find("config_groups");
-  if (groups == nullptr || !groups->is_object() || groups->empty()) {
-    config.wrong("config_groups", "names no group");
-  }
-  scheme.kind = Scheme::Kind::compressed;
-  const ConfigSection all = config.object("config_groups");
-  Json first;  // of the groups whose packing the config alone tells
-  std::string others;
-  for (const auto& [name, group] : groups->items()) {
-    const ConfigSection weights = all.object(name).object("weights");
-    if (mixed) {
-      const std::string own = all.object(name).text("format", "");
-      expect_known_format(all.object(name), own);
-      // Tensors that are not packed say themselves what they are.
-      if (own != "pack-quantized" && groups->size() > 1) {
-        others += fmt::format(", {} {} bits", own, read_bits(weights, "num_bits", {8}));
-        continue;
-      }
-    }
-    if (first.is_null()) first = group.value("weights", Json());
-    scheme.bits = read_bits(weights, "num_bits", {4, 8});
-    scheme.block = read_block(weights, "block_structure");
-    scheme.group = weights.has("group_size") ? read_group(weights, -1) : 0;
-    for (const char* key : {"num_bits", "group_size", "type", "strategy"}) {
-      if (group["weights"].value(key, Json()) != first.value(key, Json())) {
-        config.unsupported("config_groups", fmt::format("differ in {}; kinora reads directories "
-                                                        "with one scheme",
-                                                        key));
-      }
-    }
-  }
-  scheme.text = fmt::format(
-      "compressed-tensors, {}, {} bits {}{}", format, scheme.bits,
-      scheme.block[0] > 0 ? fmt::format("in blocks of {}×{}", scheme.block[0], scheme.block[1])
-                          : group_text(scheme.group),
-      others);
-}
-
-Scheme read_scheme(const ConfigFiles& files) {
-  Scheme scheme;
-  const ConfigSection top = files.top();
-  const char* key = "quantization_config";
-  if (!top.has(key)) return scheme;
-  const ConfigSection config = top.object(key);
-  const std::string method = config.text("quant_method", "");
-  const std::string type = files.text().text("dtype", files.text().text("torch_dtype", "bfloat16"));
-  if (type == "float16") scheme.result = DType::f16;
-  if (type == "float32") scheme.result = DType::f32;
-  if (method == "fp8") {
-    read_fp8(config, scheme);
-  } else if (method == "awq") {
-    read_awq(config, scheme);
-  } else if (method == "gptq") {
-    read_gptq(config, scheme);
-  } else if (method == "compressed-tensors") {
-    read_compressed(config, scheme);
-  } else {
-    config.unsupported(
-        "quant_method",
-        fmt::format("is '{}'; kinora reads fp8, compressed-tensors, awq and gptq", method));
-  }
-  return scheme;
-}
 
 // One layer of a directory, whose parts are taken together and checked.
 class Layer {
@@ -225,6 +53,9 @@ class Layer {
     parts_.push_back(name_ + part);
     Tensor scales = files_.tensor(name_ + part);
     if (scales.rank() < 2) scales = scales.reshaped(Shape{scales.elements(), 1});
+    if (scales.rank() > 2) {
+      wrong(fmt::format("has scales {} in {}", to_string(scales.shape()), part + 1));
+    }
     for (int64_t i = 0; i < scales.elements(); ++i) {
       const float value = scales.dtype() == DType::f32    ? scales.data<float>()[i]
                           : scales.dtype() == DType::bf16 ? scales.data<bf16>()[i].to_float()
@@ -256,20 +87,26 @@ struct Widened {
   PackedLayer packed;  // the same without widening it
 };
 
-// Which of `count` parts along a side of `size` belongs to what: the number of values in each.
-int64_t share_of(const Layer& layer, int64_t size, int64_t count, int64_t expected,
+// Inputs that share one of `count` scales; there must be as many as the config says.
+int64_t share_of(const Layer& layer, const PackingScheme& scheme, int64_t inputs, int64_t count,
                  const char* what) {
-  if (count < 1 || size % count != 0 || (expected > 0 && count > 1 && size / count != expected)) {
-    layer.wrong(fmt::format("has {} {} for {} inputs, and its config says {}", count, what, size,
-                            expected > 0 ? fmt::format("groups of {}", expected) : "channels"));
+  const int64_t group = scheme.group;
+  const bool whole = count == 1 && (group == 0 || inputs <= group || scheme.mixed());
+  if (!whole && (count < 1 || group == 0 || inputs % count != 0 || inputs / count != group)) {
+    layer.wrong(
+        fmt::format("has {} {} for {} inputs, and its config says {}", count, what, inputs,
+                    group > 0 ? fmt::format("groups of {}", group) : "one scale for all inputs"));
   }
-  return size / count;
+  return inputs / count;
 }
 
 // Groups of columns as the files give them; every group must exist.
-std::shared_ptr<const Tensor> take_groups(Layer& layer, const char* part, int64_t k,
-                                          int64_t groups) {
-  if (!layer.has(part)) return nullptr;
+std::shared_ptr<const Tensor> take_groups(Layer& layer, const PackingScheme& scheme,
+                                          const char* part, int64_t k, int64_t groups) {
+  if (!layer.has(part)) {
+    if (scheme.groups_listed) layer.wrong(fmt::format("has no {}", part + 1));
+    return nullptr;
+  }
   auto given = std::make_shared<const Tensor>(layer.take(part, "I32", 1));
   if (given->elements() != k)
     layer.wrong(fmt::format("has {} entries in {}", given->elements(), part + 1));
@@ -283,7 +120,8 @@ std::shared_ptr<const Tensor> take_groups(Layer& layer, const char* part, int64_
 }
 
 // Blocks, channels or one scale for all, as the scales' shape says.
-void fit_scales(const Layer& layer, const Scheme& scheme, int64_t n, int64_t k, PartScales& parts) {
+void fit_scales(const Layer& layer, const PackingScheme& scheme, int64_t n, int64_t k,
+                PartScales& parts) {
   const Shape& shape = parts.scales.shape();
   const int64_t block_rows = scheme.block[0], block_columns = scheme.block[1];
   if (block_rows > 0) {
@@ -300,10 +138,10 @@ void fit_scales(const Layer& layer, const Scheme& scheme, int64_t n, int64_t k, 
     layer.wrong(fmt::format("has scales {} for {} outputs", to_string(shape), n));
   }
   parts.rows = shape[0] == n ? 1 : n;
-  parts.columns = share_of(layer, k, shape[1], scheme.group, "scales");
+  parts.columns = share_of(layer, scheme, k, shape[1], "scales");
 }
 
-Widened fp8_layer(Layer& layer, const Scheme& scheme, const char* scale_name) {
+Widened fp8_layer(Layer& layer, const PackingScheme& scheme, const char* scale_name) {
   const Tensor weight = layer.take(".weight", "F8_E4M3", 2);
   PartScales parts;
   parts.scales = layer.take_scales(scale_name);
@@ -318,7 +156,7 @@ Widened fp8_layer(Layer& layer, const Scheme& scheme, const char* scale_name) {
       {PackedKind::fp8, weight.size(0), weight.size(1), parts, false, 0, codes_of_bytes(weight)}};
 }
 
-Widened int8_layer(Layer& layer, const Scheme& scheme) {
+Widened int8_layer(Layer& layer, const PackingScheme& scheme) {
   const Tensor weight = layer.take(".weight", "I8", 2);
   PartScales parts;
   parts.scales = layer.take_scales(".weight_scale");
@@ -341,7 +179,7 @@ Widened int8_layer(Layer& layer, const Scheme& scheme) {
       {PackedKind::int8, weight.size(0), weight.size(1), parts, false, 0, codes_of_bytes(weight)}};
 }
 
-Widened packed_layer(Layer& layer, const Scheme& scheme) {
+Widened packed_layer(Layer& layer, const PackingScheme& scheme) {
   const Tensor packed = layer.take(".weight_packed", "I32", 2);
   const Tensor raw = layer.take(".weight_shape", "I64", 1);  // bytes: kinora has no such type
   if (raw.elements() != 16) layer.wrong("has a weight_shape that is not two numbers");
@@ -366,7 +204,7 @@ Widened packed_layer(Layer& layer, const Scheme& scheme) {
       parts.zeros.data<int32_t>()[i] -= 1 << (scheme.bits - 1);
     }
   }
-  const auto column_groups = take_groups(layer, ".weight_g_idx", k, groups);
+  const auto column_groups = take_groups(layer, scheme, ".weight_g_idx", k, groups);
   parts.column_groups = column_groups;
   const DType type = parts.scales.dtype();
   const int bits = scheme.bits;
@@ -380,7 +218,7 @@ Widened packed_layer(Layer& layer, const Scheme& scheme) {
 }
 
 // Zero points of GPTQ and AWQ: [groups, n], packed along n.
-Tensor take_zeros(Layer& layer, const Scheme& scheme, PackedAlong along, int64_t groups,
+Tensor take_zeros(Layer& layer, const PackingScheme& scheme, PackedAlong along, int64_t groups,
                   int64_t n) {
   const Tensor stored = layer.take(".qzeros", "I32", 2);
   if (stored.size(0) != groups || stored.size(1) * (32 / scheme.bits) != n) {
@@ -396,8 +234,8 @@ Tensor take_zeros(Layer& layer, const Scheme& scheme, PackedAlong along, int64_t
   return zeros;
 }
 
-Widened transposed_layer(Layer& layer, const Scheme& scheme) {
-  const bool awq = scheme.kind == Scheme::Kind::awq;
+Widened transposed_layer(Layer& layer, const PackingScheme& scheme) {
+  const bool awq = scheme.kind == PackingScheme::Kind::awq;
   const Tensor packed = layer.take(".qweight", "I32", 2);
   const int64_t per_word = 32 / scheme.bits;
   const int64_t n = awq ? packed.size(1) * per_word : packed.size(1);
@@ -408,10 +246,10 @@ Widened transposed_layer(Layer& layer, const Scheme& scheme) {
   if (parts.scales.size(1) != n) {
     layer.wrong(fmt::format("has scales {} for {} outputs", to_string(parts.scales.shape()), n));
   }
-  parts.columns = share_of(layer, k, groups, scheme.group, "rows of scales");
+  parts.columns = share_of(layer, scheme, k, groups, "rows of scales");
   parts.zeros =
       take_zeros(layer, scheme, awq ? PackedAlong::columns_awq : PackedAlong::columns, groups, n);
-  const auto column_groups = awq ? nullptr : take_groups(layer, ".g_idx", k, groups);
+  const auto column_groups = awq ? nullptr : take_groups(layer, scheme, ".g_idx", k, groups);
   parts.column_groups = column_groups;
   const DType type = parts.scales.dtype();
   const int bits = scheme.bits;
@@ -427,18 +265,19 @@ Widened transposed_layer(Layer& layer, const Scheme& scheme) {
 }
 
 // The layer that a tensor begins, or nothing. Every layer has exactly one such tensor.
-std::string layer_of(const TensorFiles& files, const Scheme& scheme, const std::string& name) {
+std::string layer_of(const TensorFiles& files, const PackingScheme& scheme,
+                     const std::string& name) {
   const auto without = [&](std::string_view end) {
     return name.ends_with(end) ? name.substr(0, name.size() - end.size()) : std::string();
   };
   switch (scheme.kind) {
-    case Scheme::Kind::awq:
-    case Scheme::Kind::gptq:
+    case PackingScheme::Kind::awq:
+    case PackingScheme::Kind::gptq:
       return without(".qweight");
-    case Scheme::Kind::compressed:
+    case PackingScheme::Kind::compressed:
       if (const std::string packed = without(".weight_packed"); !packed.empty()) return packed;
       [[fallthrough]];
-    case Scheme::Kind::fp8: {
+    case PackingScheme::Kind::fp8: {
       const TensorEntry* entry = files.find(name);
       // A part of a layer that was replaced is no longer there.
       const bool narrow = entry != nullptr && (entry->dtype == "F8_E4M3" || entry->dtype == "I8");
@@ -449,17 +288,48 @@ std::string layer_of(const TensorFiles& files, const Scheme& scheme, const std::
   }
 }
 
-Widened widen_layer(Layer& layer, const TensorFiles& files, const Scheme& scheme) {
+Widened compressed_layer(Layer& layer, const TensorFiles& files, const PackingScheme& scheme) {
+  const bool packed = layer.has(".weight_packed");
+  const bool whole_numbers = !packed && files.find(layer.name() + ".weight")->dtype == "I8";
+  const char* form = packed          ? "pack-quantized"
+                     : whole_numbers ? "int-quantized"
+                                     : "float-quantized";
+  const bool naive = scheme.format == "naive-quantized" && !packed;
+  if (scheme.format != form && !naive && !scheme.mixed()) {
+    layer.wrong(fmt::format("is {}, and its config says {}", form, scheme.format));
+  }
+  if (packed) return packed_layer(layer, scheme);
+  return whole_numbers ? int8_layer(layer, scheme) : fp8_layer(layer, scheme, ".weight_scale");
+}
+
+Widened widen_layer(Layer& layer, const TensorFiles& files, const PackingScheme& scheme) {
   switch (scheme.kind) {
-    case Scheme::Kind::fp8:
+    case PackingScheme::Kind::fp8:
       return fp8_layer(layer, scheme, ".weight_scale_inv");
-    case Scheme::Kind::compressed:
-      if (layer.has(".weight_packed")) return packed_layer(layer, scheme);
-      return files.find(layer.name() + ".weight")->dtype == "I8"
-                 ? int8_layer(layer, scheme)
-                 : fp8_layer(layer, scheme, ".weight_scale");
+    case PackingScheme::Kind::compressed:
+      return compressed_layer(layer, files, scheme);
     default:
       return transposed_layer(layer, scheme);
+  }
+}
+
+// What is left over when all layers were read, and can only be a part of one that was not.
+void refuse_strays(const TensorFiles& files, const PackingScheme& scheme) {
+  constexpr std::array parts = {".qweight", ".qzeros", ".weight_packed", ".weight_scale_inv",
+                                ".weight_scale"};
+  for (const std::string& name : files.names()) {
+    const std::string& type = files.find(name)->dtype;
+    const bool narrow = name.ends_with(".weight") && (type == "F8_E4M3" || type == "I8");
+    if (!narrow && std::none_of(parts.begin(), parts.end(),
+                                [&](const char* part) { return name.ends_with(part); })) {
+      continue;
+    }
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: {} is a part of a packed weight, but config.json says {}, which "
+                            "does not make a weight of it; download it again or choose another "
+                            "directory",
+                            files.directory(), name,
+                            scheme.text.empty() ? "nothing about packing" : scheme.text));
   }
 }
 
@@ -468,8 +338,11 @@ Widened widen_layer(Layer& layer, const TensorFiles& files, const Scheme& scheme
 TensorFiles open_weights(const Context& context, const FileSystem& files,
                          const std::string& directory, const ConfigFiles& config) {
   TensorFiles result = TensorFiles::open(files, directory);
-  const Scheme scheme = read_scheme(config);
-  if (scheme.kind == Scheme::Kind::plain) return result;
+  const PackingScheme scheme = read_packing_scheme(config);
+  if (scheme.kind == PackingScheme::Kind::plain) {
+    refuse_strays(result, scheme);
+    return result;
+  }
   int64_t found = 0;
   for (const std::string& name : result.names()) {
     const std::string layer_name = layer_of(result, scheme, name);
@@ -494,9 +367,12 @@ TensorFiles open_weights(const Context& context, const FileSystem& files,
                             "quantization_config a left-over?",
                             directory, scheme.text));
   }
+  refuse_strays(result, scheme);
   return result;
 }
 
-std::string quantization_text(const ConfigFiles& config) { return read_scheme(config).text; }
+std::string quantization_text(const ConfigFiles& config) {
+  return read_packing_scheme(config).text;
+}
 
 }  // namespace kinora

@@ -1,5 +1,5 @@
 """Weights in 8 and 4 bits: single layers in every published packing with the numbers they stand for, and a small
-model in two of them.
+model in each of the schemes.
 
 compressed-tensors packs and widens its own formats; fp8, AWQ and GPTQ are packed here by their published layouts and
 widened by their formulas."""
@@ -108,7 +108,7 @@ def fp8_config(block: tuple[int, int]) -> dict:
 
 # ---- AWQ and GPTQ, both stored [inputs, outputs]
 
-def integers(weight: torch.Tensor, bits: int, groups: torch.Tensor, symmetric: bool):
+def integers(weight: torch.Tensor, bits: int, groups: torch.Tensor, symmetric: bool, exact: bool = False):
     """q [k, n], zero [groups, n] and scales f16 [groups, n]."""
     turned, top = weight.t().contiguous(), 2**bits - 1
     count = int(groups.max()) + 1
@@ -122,6 +122,9 @@ def integers(weight: torch.Tensor, bits: int, groups: torch.Tensor, symmetric: b
             zero[group] = 2 ** (bits - 1)
         else:
             scale[group] = ((rows.amax(0) - rows.amin(0)) / top).half()
+        if exact:
+            scale[group] = power_of_two(scale[group].float()).half()
+        if not symmetric:
             zero[group] = (-rows.amin(0) / scale[group].float()).round().clamp(0, top).int()
         q[groups == group] = (rows / scale[group].float() + zero[group]).round().clamp(0, top).int()
     expected = ((q - zero[groups]).half() * scale[groups]).t().contiguous()
@@ -140,20 +143,27 @@ def pack(values: torch.Tensor, bits: int, dim: int, order=None) -> torch.Tensor:
     return (words if dim == 1 else words.t()).contiguous()
 
 
-def awq(weight: torch.Tensor, group: int) -> tuple[dict, torch.Tensor]:
-    q, zero, scale, expected = integers(weight, 4, torch.arange(weight.shape[1]) // group, False)
+def awq(weight: torch.Tensor, group: int, exact: bool = False) -> tuple[dict, torch.Tensor]:
+    """A group of −1 is a whole channel."""
+    k = weight.shape[1]
+    q, zero, scale, expected = integers(weight, 4, torch.arange(k) // (k if group < 0 else group), False, exact)
     order = [0, 2, 4, 6, 1, 3, 5, 7]
     return {"qweight": pack(q, 4, 1, order), "qzeros": pack(zero, 4, 1, order), "scales": scale}, expected
 
 
-def gptq(weight: torch.Tensor, bits: int, group: int, *, symmetric: bool, act_order: bool, v2: bool):
+def gptq(weight: torch.Tensor, bits: int, group: int, *, symmetric: bool, act_order: bool, v2: bool, exact: bool = False):
     k = weight.shape[1]
-    groups = torch.arange(k) // group
+    groups = torch.arange(k) // (k if group < 0 else group)
     if act_order:
         groups = groups[torch.randperm(k, generator=torch.Generator().manual_seed(5))]
-    q, zero, scale, expected = integers(weight, bits, groups, symmetric)
+    q, zero, scale, expected = integers(weight, bits, groups, symmetric, exact)
     stored = zero if v2 else (zero - 1) % 2**bits
     return {"qweight": pack(q, bits, 0), "qzeros": pack(stored, bits, 1), "scales": scale, "g_idx": groups.int()}, expected
+
+
+def awq_config(group: int) -> dict:
+    return {"bits": 4, "group_size": group, "quant_method": "awq", "version": "gemm", "zero_point": True,
+            "modules_to_not_convert": ["visual"]}
 
 
 def gptq_config(bits: int, group: int, **more) -> dict:
@@ -179,8 +189,7 @@ def layers():
     yield "float_channel", ct("float-quantized", 12, 33, 10, strategy="channel", num_bits=8, type="float")
     yield "float_tensor", ct("float-quantized", 12, 33, 11, strategy="tensor", num_bits=8, type="float")
     weight = random_weight(24, 64, 12)
-    yield "awq", ({"bits": 4, "group_size": 16, "quant_method": "awq", "version": "gemm", "zero_point": True,
-                   "modules_to_not_convert": ["visual"]}, *awq(weight, 16))
+    yield "awq", (awq_config(16), *awq(weight, 16))
     yield "gptq", (gptq_config(4, 16, desc_act=False, sym=True, checkpoint_format="gptq"),
                    *gptq(weight, 4, 16, symmetric=True, act_order=False, v2=False))
     yield "gptq_act_order", (gptq_config(4, 16, desc_act=True, sym=False),
@@ -240,3 +249,12 @@ def make() -> None:
     make_model("qwen3_fp8", fp8_config((32, 32)), lambda weight: fp8(weight, (32, 32), True))
     args = {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}
     make_model("qwen3_w4", compressed_config("pack-quantized", args), lambda weight: compressed(weight, args, "pack-quantized", exact=True))
+    args8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+    make_model("qwen3_w8", compressed_config("int-quantized", args8), lambda weight: compressed(weight, args8, "int-quantized", exact=True))
+    # Whole channels stay packed in memory; groups of 8, the largest that divides every side, are widened.
+    make_model("qwen3_awq", awq_config(-1), lambda weight: awq(weight, -1, True))
+    make_model("qwen3_awq_groups", awq_config(8), lambda weight: awq(weight, 8, True))
+    make_model("qwen3_gptq", gptq_config(4, -1, desc_act=False, sym=True, checkpoint_format="gptq"),
+               lambda weight: gptq(weight, 4, -1, symmetric=True, act_order=False, v2=False, exact=True))
+    make_model("qwen3_gptq_order", gptq_config(4, 8, desc_act=True, sym=False, checkpoint_format="gptq_v2"),
+               lambda weight: gptq(weight, 4, 8, symmetric=False, act_order=True, v2=True, exact=True))
