@@ -98,6 +98,26 @@ Prompt lay_out_question(const Asked& asked, const std::vector<ContentPart>& part
   return prompt;
 }
 
+void lay_out_anew(Asked& asked, const VisualLook& first) {
+  if (asked.inputs == 0) return;
+  const auto its = [](const VisualSegment& segment) { return segment.input == 0; };
+  const auto end = std::find_if_not(asked.segments.begin(), asked.segments.end(), its);
+  const int64_t before = end - asked.segments.begin();
+  std::vector<VisualSegment> segments;
+  const std::vector<ContentPart> laid_out = lay_out(first, {}, 0, segments);
+  asked.segments.erase(asked.segments.begin(), end);
+  asked.segments.insert(asked.segments.begin(), segments.begin(), segments.end());
+  for (Turn& turn : asked.conversation.turns) {
+    const auto begin =
+        std::find_if(turn.parts.begin(), turn.parts.end(),
+                     [](const ContentPart& part) { return part.modality != Modality::text; });
+    if (begin == turn.parts.end()) continue;
+    const auto rest = turn.parts.erase(begin, begin + before);
+    turn.parts.insert(rest, laid_out.begin(), laid_out.end());
+    return;
+  }
+}
+
 KeptItems find_kept(std::span<const int64_t> wanted, const Transcript& said,
                     std::span<const size_t> places, bool afresh) {
   if (afresh) return {0, places.front()};

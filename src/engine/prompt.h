@@ -55,6 +55,10 @@ struct Asked {
 Prompt lay_out_question(const Asked& asked, const std::vector<ContentPart>& parts,
                         std::span<const VisualInput> inputs, const Looks& looks);
 
+// The first input has grown since it was asked about: the conversation shows all of it. Nothing to
+// do where it was not asked about.
+void lay_out_anew(Asked& asked, const VisualLook& first);
+
 // Of the items in memory, the first ones that a prompt can build on.
 struct KeptItems {
   std::optional<size_t> place;  // to go back to; none: memory serves as it is

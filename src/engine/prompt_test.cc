@@ -51,6 +51,40 @@ TEST(PromptTest, SubtitlesCutAVideoBeforeTheFramesThatFollowThem) {
   EXPECT_EQ(segments[1].count, 3);
 }
 
+TEST(PromptTest, AnInputThatGrewIsShownWhole) {
+  for (const bool apart : {false, true}) {
+    VisualLook look = film(4);
+    look.plan.units_apart = apart;
+    Asked asked;
+    const VisualInput picture = input_of(film(1));
+    const std::vector<VisualInput> inputs{input_of(look), picture};
+    const Looks looks{&inputs[0], &inputs[1]};
+    asked.conversation.turns.push_back({"system", {{Modality::text, "Be brief."}}});
+    const Prompt prompt = lay_out_question(
+        asked, {{Modality::video, ""}, {Modality::video, ""}, {Modality::text, "What?"}}, inputs,
+        looks);
+    asked = {prompt.conversation, prompt.segments, 2};
+    VisualLook grown = film(10);
+    grown.plan.units_apart = apart;
+    lay_out_anew(asked, grown);
+    const size_t parts = apart ? 5 : 1;
+    ASSERT_EQ(asked.segments.size(), parts + 1);
+    EXPECT_EQ(asked.segments[parts - 1].first + asked.segments[parts - 1].count, 5);
+    EXPECT_EQ(asked.segments.back().input, 1u);
+    const std::vector<ContentPart>& content = asked.conversation.turns[1].parts;
+    ASSERT_EQ(content.size(), parts + 2);
+    EXPECT_EQ(content.back().text, "What?");
+    if (apart) {
+      EXPECT_EQ(content[4].time, 8.5);
+      EXPECT_TRUE(content[4].continues);
+      EXPECT_FALSE(content[0].continues);
+    }
+  }
+  Asked nothing;
+  lay_out_anew(nothing, film(4));
+  EXPECT_TRUE(nothing.segments.empty());
+}
+
 TEST(PromptTest, SegmentsCoverEveryUnitOnceWhateverTheSubtitles) {
   KINORA_FRESH_RANDOM(random);
   for (int round = 0; round < 300; ++round) {

@@ -35,7 +35,6 @@ std::unique_ptr<SessionState> SessionState::fork(decltype(SessionOptions::progre
   if (source_) {
     other->source_ = std::make_unique<OpenSource>();
     other->source_->as_it_came = source_->as_it_came;
-    other->source_->before = source_->before;
     other->source_->place = source_->place;
     other->source_->ended = true;
     other->source_->closed = source_->closed;

@@ -135,6 +135,8 @@ class SessionState {
   // session_stream.cc
   void gather(int64_t wanted_frames, const CancelToken& cancel);
   void absorb(const CancelToken& cancel, TakenIn& taken);
+  // What waits as the prompt has it, from where memory ends to the newest unit.
+  std::vector<PromptRun> waiting_runs() const;
   void check_reach(int64_t tokens) const;
   int64_t row_room() const;
 

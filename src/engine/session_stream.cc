@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "engine/attention_choice.h"
 #include "engine/group_prefill.h"
+#include "engine/ingest/segment_reader.h"
 #include "engine/session_state.h"
 
 namespace kinora {
@@ -38,18 +39,9 @@ const VisualInput& SessionState::open(const VisualRequest& request, const Cancel
   open.live = true;
   VisualInput fresh =
       open_endless(model(), request, options_.frame_share, options_.pixel_share, open);
-  if (fresh.plan.units_apart) {
-    throw Error(ErrorKind::unsupported,
-                model().info().name +
-                    " wants the time of every frame pair in its prompt, which sources that are "
-                    "taken in as they come do not write yet; give it a file");
-  }
   auto source = std::make_unique<OpenSource>();
   source->request = request;
-  Conversation conversation = asked_.conversation;
-  conversation.turns.push_back({"user", {{Modality::video, ""}, {Modality::text, "?"}}});
-  const std::vector<PromptRun> runs = model().render(conversation);
-  if (runs.front().visual < 0) source->before = runs.front();
+  source->opening = asked_.conversation;
   attention_ =
       choose_attention(*engine_, options_, tokens_.prunes() ? 0 : fresh.plan.tokens_per_unit);
   inputs_.push_back(std::move(fresh));
@@ -85,6 +77,7 @@ TakenIn SessionState::take_in(int64_t least_frames, const CancelToken& cancel,
     taken.dropped = dropped - std::exchange(source_->dropped, dropped);
   }
   if (!inputs_[0].samples.empty()) taken.until = inputs_[0].samples.back().time;
+  if (taken.frames > 0) lay_out_anew(asked_, inputs_[0]);
   return taken;
 }
 
@@ -157,6 +150,34 @@ void SessionState::resume(const CancelToken& cancel) {
   source.offset = source.newest + std::max(away.count(), step);
 }
 
+// What stands between two units does not depend on the video before them, so that of this only the
+// newest unit is laid out again: a source may be days long.
+std::vector<PromptRun> SessionState::waiting_runs() const {
+  const VisualInput& input = inputs_[0];
+  const bool first = source_->place == 0;
+  if (!first && !input.plan.units_apart) return {};  // the video goes on without a word
+  VisualLook look{{}, input.plan};
+  look.plan.units = 0;
+  if (!first) {
+    look.samples.assign(input.samples.end() - input.plan.frames_per_unit, input.samples.end());
+    look.plan.units = 1;
+  }
+  for (const TokenGroup& group : source_->waiting) {
+    look.samples.insert(look.samples.end(), group.frames.begin(), group.frames.end());
+    look.plan.units += group.count;
+  }
+  std::vector<VisualSegment> segments;
+  Turn turn{"user", lay_out(look, {}, 0, segments)};
+  turn.parts.push_back({Modality::text, "?"});  // any text will do: it comes after the video
+  Conversation conversation = source_->opening;
+  conversation.turns.push_back(std::move(turn));
+  std::vector<PromptRun> runs = model().render(conversation);
+  const auto visual = [](const PromptRun& run) { return run.visual >= 0; };
+  while (!runs.empty() && !visual(runs.back())) runs.pop_back();
+  if (!first) runs.erase(runs.begin(), std::find_if(runs.begin(), runs.end(), visual) + 1);
+  return runs;
+}
+
 // All that waits comes into memory, or none of it.
 void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
   OpenSource& source = *source_;
@@ -171,26 +192,44 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
   settings.drafter = drafter_.get();
   settings.text_tokens = std::ssize(transcript_.text());
   settings.cancel = cancel;
-  int64_t read = 0;
+  int64_t tokens_read = 0;
   try {
     GroupPrefill groups(*engine_, *memory_, *attention_, std::move(settings), *progress_,
                         source.spans);
-    if (first && !source.before.ids.empty()) {
-      std::vector<TokenInfo> tokens;
-      positions_->text(static_cast<int64_t>(source.before.ids.size()), tokens);
-      groups.add(model().decoder().embed(engine_->context, source.before.ids), std::move(tokens),
-                 source.before.ids);
-      transcript_.add(source.before);
-    }
-    for (const TokenGroup& group : source.waiting) {
-      if (group.report) continue;
+    const std::vector<PromptRun> runs = waiting_runs();
+    auto next = runs.begin();
+    // The next run of text, if there is one, and the place of what follows it.
+    const auto go_on = [&] {
+      if (next != runs.end() && next->visual < 0) {
+        std::vector<TokenInfo> tokens;
+        positions_->text(std::ssize(next->ids), tokens);
+        groups.add(model().decoder().embed(engine_->context, next->ids), std::move(tokens),
+                   next->ids);
+        transcript_.add(*next++);
+      }
+      if (next == runs.end()) return;
+      transcript_.add({{}, static_cast<int32_t>(transcript_.here().visuals)});
+      ++next;
+    };
+    const auto read = [&](const TokenGroup& group) {
       std::vector<TokenInfo> tokens = place(0, group, groups.next_ordinal());
       check_reach(memory_->token_count() + groups.waiting() + static_cast<int64_t>(tokens.size()));
       if (group.tokens.defined()) groups.add(group.tokens, std::move(tokens));
+    };
+    for (const TokenGroup& group : source.waiting) {
+      if (group.report) continue;
+      if (!input.plan.units_apart) {
+        go_on();
+        read(group);
+      }
+      for (int64_t unit = 0; input.plan.units_apart && unit < group.count; ++unit) {
+        go_on();
+        read(piece_of(group, unit, 1, input.plan.tokens_per_unit));
+      }
       groups.end_frames();
     }
     groups.run_waiting();
-    read = groups.tokens();
+    tokens_read = groups.tokens();
   } catch (...) {
     go_back_to(source.place);
     throw;
@@ -207,9 +246,8 @@ void SessionState::absorb(const CancelToken& cancel, TakenIn& taken) {
     source.closed = source.closed || group.last;
     taken.frames += static_cast<int64_t>(group.frames.size());
   }
-  taken.tokens += read;
+  taken.tokens += tokens_read;
   if (first && input.plan.units > 0) {
-    transcript_.add({{}, 0});
     places_.push_back(here());
     source.place = 1;
   } else if (!first) {

@@ -12,13 +12,14 @@
 
 #include "engine/ingest/ingest.h"
 #include "engine/span_recorder.h"
+#include "model/conversation.h"
 
 namespace kinora {
 
 struct OpenSource {
   std::optional<VisualRequest> request;  // none: opened from a saved memory
   bool as_it_came = true;                // false: of a saved memory that was made of whole files
-  PromptRun before;                      // the text that comes before the video
+  Conversation opening;                  // the turns that come before the video
   size_t place = 0;                      // of the session: its newest end; 0: nothing has come yet
   bool ended = false;                    // nothing more will come
   bool closed = false;                   // its closing tokens are in memory

@@ -19,6 +19,28 @@ Tensor copy_rows(const Tensor& source, int64_t begin, int64_t count) {
 
 }  // namespace
 
+TokenGroup piece_of(const TokenGroup& group, int64_t first, int64_t count,
+                    int64_t tokens_per_unit) {
+  const bool ends = first + count == group.count;
+  const auto row_of = [&](int64_t unit) {
+    const auto place = static_cast<int32_t>(unit * tokens_per_unit);
+    return std::lower_bound(group.kept.begin(), group.kept.end(), place);
+  };
+  const auto begin = row_of(first), end = ends ? group.kept.end() : row_of(first + count);
+  TokenGroup piece;
+  piece.first = group.first + first;
+  piece.count = count;
+  piece.times.assign(group.times.begin() + first, group.times.begin() + first + count);
+  piece.tokens = copy_rows(group.tokens, begin - group.kept.begin(), end - begin);
+  piece.kept.assign(begin, end);
+  for (int32_t& place : piece.kept) place -= static_cast<int32_t>(first * tokens_per_unit);
+  if (ends) {
+    piece.last = group.last;
+    piece.frames = group.frames;
+  }
+  return piece;
+}
+
 SegmentReader::SegmentReader(Ingest& ingest, CancelToken cancel)
     : ingest_(ingest), cancel_(std::move(cancel)) {}
 
@@ -30,23 +52,9 @@ TokenGroup SegmentReader::take(int64_t units, int64_t tokens_per_unit) {
   // Every row is copied once, and those of a group that one piece takes whole not at all.
   const int64_t left = group_->count - used_, taken = std::min(units, left);
   if (taken == group_->count) return std::move(*std::exchange(group_, std::nullopt));
-  const bool ends = taken == left;
-  const auto row_of = [&](int64_t unit) {
-    const auto place = static_cast<int32_t>(unit * tokens_per_unit);
-    return std::lower_bound(group_->kept.begin(), group_->kept.end(), place);
-  };
-  const auto begin = row_of(used_), end = ends ? group_->kept.end() : row_of(used_ + taken);
-  TokenGroup piece;
-  piece.first = group_->first + used_;
-  piece.count = taken;
-  piece.times.assign(group_->times.begin() + used_, group_->times.begin() + used_ + taken);
-  piece.tokens = copy_rows(group_->tokens, begin - group_->kept.begin(), end - begin);
-  piece.kept.assign(begin, end);
-  for (int32_t& place : piece.kept) place -= static_cast<int32_t>(used_ * tokens_per_unit);
+  TokenGroup piece = piece_of(*group_, used_, taken, tokens_per_unit);
   used_ += taken;
-  if (!ends) return piece;
-  piece.last = group_->last;
-  piece.frames = std::move(group_->frames);
+  if (taken < left) return piece;
   group_ = std::nullopt;
   used_ = 0;
   return piece;

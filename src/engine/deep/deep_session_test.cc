@@ -13,6 +13,7 @@
 #include "attention/policies/head_table.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "engine/engine_state.h"
 #include "generate/policies.h"
 #include "memory/policies.h"
 #include "memory/retention/policies.h"
@@ -144,6 +145,92 @@ TEST_F(DeepSession, EveryMemoryAndDraftPolicyAnswers) {
     }
     EXPECT_EQ(ask(engine, path, options).ids, expected.ids);
   }
+}
+
+// The answers of a source that is taken in as it comes are those of a file that ends there, also
+// where only some rows are read or kept.
+TEST_F(DeepSession, EveryMemoryAndRetentionPolicyFollowsAStream) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string path = film(random, 10);
+  const Engine engine({.model = fixture, .device = "cpu"});
+  InputOptions input;
+  input.frames = FrameChoice::all();
+  input.max_pixels = 32 * 32;  // one that may become long has frames as small as that
+  std::vector<SessionOptions> all;
+  for (const MemoryPolicy& policy : memory_policies()) {
+    all.push_back(plain());
+    all.back().memory = policy.info.name;
+    if (policy.info.name == "flat" || policy.info.name == "compact") continue;
+    all.push_back(all.back());
+    all.back().memory += ":rows=2";
+  }
+  all.push_back(plain());
+  all.back().memory = "mosaic:rows=2,window=2,cluster=2";
+  for (const RetentionPolicy& policy : retention_policies()) {
+    SessionOptions options = plain();
+    options.retain = policy.info.name;
+    if (policy.info.name != "all") options.retain += ":0.5";
+    if (!parse_retention(options.retain).needs_question()) all.push_back(options);
+  }
+  for (SessionOptions& options : all) {
+    SCOPED_TRACE(options.memory + " " + options.retain);
+    options.frames_per_group = 4;
+    options.max_group_tokens = 1 << 20;
+    // New frames that see only some of the earlier ones see others where groups end elsewhere.
+    const bool same_rows =
+        options.memory != "sliding:rows=2" && options.memory.find("window") == std::string::npos;
+    Session file(engine, options), stream(engine, options);
+    const InputInfo whole = file.add(path, input);
+    const InputInfo opened = stream.open(path, input);
+    ASSERT_EQ(opened.width, whole.width);
+    ASSERT_EQ(opened.height, whole.height);
+    stream.take_in(4, {}, 4);
+    const Answer early = stream.ask("What is it?", greedy());
+    EXPECT_EQ(early.ids.size(), 12u);
+    while (!stream.take_in(1).ended) continue;
+    stream.clear();
+    const Answer expected = file.ask("What is it?", greedy());
+    const Answer answer = stream.ask("What is it?", greedy());
+    if (same_rows) {
+      EXPECT_EQ(answer.ids, expected.ids);
+      EXPECT_EQ(answer.row_bytes, expected.row_bytes);
+    }
+    EXPECT_EQ(answer.ids.size(), 12u);
+    EXPECT_EQ(answer.prompt_ids, expected.prompt_ids);
+    EXPECT_EQ(answer.visual_tokens, 0);
+    EXPECT_EQ(stream.inputs()[0].tokens, whole.tokens);
+  }
+}
+
+// What was asked while less of it had come speaks of all of it: the conversation goes on as if the
+// video had been that long from the beginning.
+TEST_F(DeepSession, AConversationAboutAStreamGoesOnAndIsSaved) {
+  KINORA_FRESH_RANDOM(random);
+  const std::string path = film(random, 8);
+  const Engine engine({.model = fixture, .device = "cpu"});
+  InputOptions input;
+  input.frames = FrameChoice::all();
+  input.max_pixels = 32 * 32;
+  SessionOptions options = plain();
+  options.frames_per_group = 2;
+  Session stream(engine, options);
+  stream.open(path, input);
+  stream.take_in(2, {}, 2);
+  const Answer first = stream.ask("What is it?", greedy());
+  while (!stream.take_in(1).ended) continue;
+  const Answer second = stream.ask("And now?", greedy());
+  EXPECT_EQ(second.visual_tokens, 0);
+  // Three more units, each with its time, its markers and its token.
+  EXPECT_GT(second.prompt_ids.size(), first.prompt_ids.size() + 3 * 4);
+  const int64_t tokens = std::count(second.prompt_ids.begin(), second.prompt_ids.end(),
+                                    EngineAccess::state(engine)->model->info().video_token);
+  EXPECT_EQ(tokens, 4);
+  // Saved and opened again, it is the same video.
+  const std::string saved = directory_.file("saved");
+  stream.save(saved);
+  stream.clear();
+  const Answer again = stream.ask("What is it?", greedy());
+  EXPECT_EQ(Session::reopen(engine, saved).ask("What is it?", greedy()).ids, again.ids);
 }
 
 // Another question about the same video reads none of it again.
