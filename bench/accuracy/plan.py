@@ -3,7 +3,7 @@ import dataclasses
 
 # name -> (kind, length, videos, questions per video)
 SETS = {
-    "skills-64": ("skills", 64, 30, 66), "skills-128": ("skills", 128, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
+    "skills-64": ("skills", 64, 30, 66), "fresh-64": ("skills", 64, 30, 66), "skills-128": ("skills", 128, 30, 66), "skills-256": ("skills", 256, 30, 66), "skills-1024": ("skills", 1024, 30, 66),
     "moments-64": ("moments", 64, 130, 2), "moments-256": ("moments", 256, 110, 2), "moments-1024": ("moments", 1024, 70, 3),
     "caption-64": ("caption", 64, 60, 1), "caption-256": ("caption", 256, 60, 1), "caption-1024": ("caption", 1024, 60, 1),
     "pictures": ("pictures", 64, 200, 1),
@@ -189,7 +189,8 @@ def rows():
     add("groups", ("retain-256",), GROUPS)
     add("tight", ("mixed-1024",), both_ways(TIGHT))
     add("frames", ("retain-256",), dense | LESS)
-    add("tokens", (f"skills-{length}" for length in (64, 256, 128, 1024)), dense | BEFORE | AFTER | FEWER)
+    # fresh-64: no rule was chosen on it
+    add("tokens", ("fresh-64", "skills-128", "skills-1024", "skills-256", "skills-64"), dense | BEFORE | AFTER | FEWER)
     add("by question", ("ask-256",), dense | BY_QUESTION)
     add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
