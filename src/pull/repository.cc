@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json/json_depth.h"
 #include "hub/cache.h"
 
 namespace kinora {
@@ -206,6 +207,11 @@ HubListing HubRepository::list() {
                             escaped(revision_, ""));
   const HttpResponse response = ask(request);
   HubListing listing;
+  const auto no_hub = [&] {
+    refuse(ErrorKind::bad_input, fmt::format("{} is not a hub: its answer about {} makes no sense",
+                                             settings_.endpoint, name_));
+  };
+  if (json_nests_too_deeply(response.body)) no_hub();
   try {
     const Json json = Json::parse(response.body);
     listing.commit = json.at("sha").get<std::string>();
@@ -213,8 +219,7 @@ HubListing HubRepository::list() {
       listing.files.push_back(file.at("rfilename").get<std::string>());
     }
   } catch (const Json::exception&) {
-    refuse(ErrorKind::bad_input, fmt::format("{} is not a hub: its answer about {} makes no sense",
-                                             settings_.endpoint, name_));
+    no_hub();
   }
   check_commit(listing.commit);
   for (const std::string& path : listing.files) check_path(path);

@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json/json_depth.h"
 
 namespace kinora::server {
 
@@ -19,6 +22,15 @@ struct KeptFolder {
     if (deleted) std::filesystem::remove_all(folder, ignored);
   }
 };
+
+// What a library wrote down about a thing. Throws where it is damaged.
+inline nlohmann::json read_about(const std::string& path) {
+  constexpr size_t most_bytes = 1 << 20;
+  const std::string text = real_files().read(path, most_bytes);
+  if (json_nests_too_deeply(text))
+    throw Error(ErrorKind::bad_input, path + ": is nested too deeply");
+  return nlohmann::json::parse(text);
+}
 
 // The folder of a whole library, made where it is missing.
 inline void make_library_folder(const std::string& directory) {

@@ -55,7 +55,7 @@ MemoryLibrary::MemoryLibrary(const std::string& directory) : directory_(director
     try {
       auto entry = std::make_shared<Entry>();
       entry->folder = folder.path().string();
-      const json said = json::parse(real_files().read(about, 1 << 20));
+      const json said = read_about(about);
       entry->about = {name, said.at("name"), said.at("created_at"),
                       describe_memory(join_path(entry->folder, file_name))};
       memories_[name] = entry;

@@ -80,6 +80,14 @@ TEST_F(VideosOfAService, AreThereAfterARestart) {
   // What was cut off while it was written is not a video.
   std::filesystem::create_directories(directory_.file("library/video-half"));
   std::ofstream(directory_.file("library/video-half/video")) << "half";
+  // Nor is one whose description could use up the stack.
+  std::filesystem::create_directories(directory_.file("library/video-deep"));
+  std::ofstream(directory_.file("library/video-deep/about.json")) << std::string(100'000, '[');
+  json deep = video;
+  deep["id"] = "video-nested";
+  deep["more"] = json::parse(std::string(100, '[') + std::string(100, ']'));
+  std::filesystem::create_directories(directory_.file("library/video-nested"));
+  std::ofstream(directory_.file("library/video-nested/about.json")) << deep;
   start();
   const json list = ask("GET", "/v1/videos").json()["data"];
   ASSERT_EQ(list.size(), 1);

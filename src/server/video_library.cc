@@ -72,8 +72,7 @@ VideoLibrary::VideoLibrary(const std::string& directory) : directory_(directory)
     try {
       auto entry = std::make_shared<Entry>();
       entry->folder = folder.path().string();
-      entry->about =
-          from_json(json::parse(real_files().read(join_path(entry->folder, about_name), 1 << 20)));
+      entry->about = from_json(read_about(join_path(entry->folder, about_name)));
       if (entry->about.id == name) videos_[name] = entry;
     } catch (const std::exception&) {
       fs::remove_all(folder.path(), error);  // cut off while it was being written

@@ -165,6 +165,7 @@ TEST_F(Pull, DamageIsNoticed) {
 
 TEST_F(Pull, AHostileListingWritesNothingElsewhere) {
   expect_error(run(Hub(folder_.path(), {"evil"}), "pull org/small"), 4, "../../evil");
+  expect_error(run(Hub(folder_.path(), {"deep"}), "pull org/small"), 4, "makes no sense");
 }
 
 TEST_F(Pull, ADeadConnectionIsAnErrorThatSaysHowToGoOn) {

@@ -18,6 +18,7 @@ it were not there without it. TROUBLE is any of
     renamed    every model answers from /new/…: relative redirects
     long       large files are longer than promised
     evil       a file of the listing is called ../../evil
+    deep       the listing nests a hundred lists
     dead       large files break off after the first bytes, every time
 """
 import hashlib
@@ -151,7 +152,10 @@ class Hub(Handler):
             siblings = [{"rfilename": file} for file in files_of(name)]
             if "evil" in troubles:
                 siblings.append({"rfilename": "../../evil"})
-            return self.answer(200, [], json.dumps({"id": name, "sha": commit, "siblings": siblings}).encode())
+            listing = {"id": name, "sha": commit, "siblings": siblings}
+            if "deep" in troubles:
+                listing["more"] = json.loads("[" * 100 + "]" * 100)
+            return self.answer(200, [], json.dumps(listing).encode())
         if "renamed" in troubles and not moved:
             return self.answer(307, [("Location", "/new" + self.path)])
         target = folder / name / file
