@@ -80,6 +80,8 @@ class SessionState {
   // of them is in memory. Parts that are not text stand for the inputs, in order.
   void adopt(const std::vector<Turn>& turns);
   MemoryBytes bytes() const { return memory_->bytes(); }
+  // So far, of rows that wait in a file.
+  FetchCounts fetched() const { return memory_->fetched(); }
 
   // session_saved.cc; see Session.
   MemoryFile save(const std::string& path, const CancelToken& cancel);

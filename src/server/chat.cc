@@ -157,6 +157,8 @@ Told Service::tell(const Question& question, const OnPiece& on_piece,
   metrics_.count("kinora_completion_tokens_total", "", tokens);
   metrics_.count("kinora_decoded_frames_total", "", static_cast<double>(told.frames_read));
   metrics_.count("kinora_decode_seconds_total", "", told.decode_seconds);
+  metrics_.count("kinora_rows_wanted_bytes_total", "", static_cast<double>(told.fetched.wanted));
+  metrics_.count("kinora_rows_late_bytes_total", "", static_cast<double>(told.fetched.late));
   if (told.answer.draft && told.answer.draft->drafted > 0) {
     const auto passes = static_cast<double>(told.answer.draft->passes);
     if (passes > 0) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "server/service.h"
@@ -33,7 +34,7 @@ class MemoriesOfAService : public ::testing::Test {
     static const Engine engine(
         {.model = KINORA_FIXTURES "/models/qwen2_5_vl_tied_new", .device = "cpu", .threads = 2});
     service_ = nullptr;
-    service_ = std::make_unique<Service>(engine, SessionOptions(), options_);
+    service_ = std::make_unique<Service>(engine, session_, options_);
   }
   TestReply ask(const std::string& method, const std::string& target,
                 const std::string& body = "") const {
@@ -65,6 +66,7 @@ class MemoriesOfAService : public ::testing::Test {
 
   testing::TempDir directory_;
   ServiceOptions options_;
+  SessionOptions session_;
   std::vector<std::string> told_;
   std::unique_ptr<Service> service_;
 };
@@ -155,6 +157,42 @@ TEST_F(MemoriesOfAService, AreWholeOrNotThere) {
   EXPECT_EQ(ask("GET", "/v1/memories").json()["data"].size(), 1u);
   EXPECT_FALSE(fs::exists(options_.memories + "/memory-half"));
   text_of(question(id));
+}
+
+TEST_F(MemoriesOfAService, AreLeftAloneWhereTheirDescriptionNestsTooDeeply) {
+  const std::string id = save({{"video", upload()}})["id"];
+  const std::string about = options_.memories + "/" + id + "/about.json";
+  json said = json::parse(std::ifstream(about));
+  said["more"] = json::parse(std::string(100, '[') + std::string(100, ']'));
+  std::ofstream(about) << said;
+  start();
+  EXPECT_TRUE(ask("GET", "/v1/memories").json()["data"].empty());
+  EXPECT_TRUE(fs::exists(about)) << "for someone to look at";
+}
+
+// Rows that a question chooses are read from the file when they are wanted, and once.
+TEST_F(MemoriesOfAService, TellHowManyOfTheRowsThatAreWantedAreThere) {
+  session_.memory = "mosaic:rows=16,cluster=4";
+  start();
+  const auto metric = [&](const std::string& name) {
+    std::istringstream lines(ask("GET", "/metrics").body);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with(name + " ")) return std::stod(line.substr(name.size() + 1));
+    }
+    ADD_FAILURE() << name << " is missing";
+    return 0.0;
+  };
+  const std::string id = save({{"video", upload()}})["id"];
+  start();
+  const std::string said = text_of(question(id));
+  const double wanted = metric("kinora_rows_wanted_bytes_total");
+  const double late = metric("kinora_rows_late_bytes_total");
+  EXPECT_GT(late, 0) << "nothing was read from the file";
+  EXPECT_GE(wanted, late);
+  EXPECT_DOUBLE_EQ(metric("kinora_rows_hit_rate"), (wanted - late) / wanted);
+  EXPECT_EQ(text_of(question(id)), said);
+  EXPECT_GT(metric("kinora_rows_wanted_bytes_total"), wanted);
+  EXPECT_EQ(metric("kinora_rows_late_bytes_total"), late) << "the same rows were read again";
 }
 
 TEST_F(MemoriesOfAService, RefuseByNameWhatTheyDoNotHonour) {

@@ -71,6 +71,7 @@ void Service::metrics(const HttpRequest&, const Reply& reply) {
   const Scheduler::Report steps = EngineAccess::state(engine_)->scheduler->report();
   const auto number = [](int64_t value) { return static_cast<double>(value); };
   const auto share = [](double part, double all) { return all > 0 ? part / all : 0; };
+  const auto hit_rate = [&](double wanted, double late) { return share(wanted - late, wanted); };
   reply->send(
       200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
       metrics_.text({
@@ -92,6 +93,8 @@ void Service::metrics(const HttpRequest&, const Reply& reply) {
           {"kinora_retrieval_misses_total", number(shelf.misses)},
           {"kinora_retrieval_hit_rate",
            share(number(shelf.hits), number(shelf.hits + shelf.misses))},
+          {"kinora_rows_hit_rate", hit_rate(metrics_.total("kinora_rows_wanted_bytes_total"),
+                                            metrics_.total("kinora_rows_late_bytes_total"))},
           {"kinora_prefill_groups_total", number(steps.prefills)},
           {"kinora_decode_rounds_total", number(steps.rounds)},
           {"kinora_decode_steps_total", number(steps.steps)},

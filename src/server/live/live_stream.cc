@@ -233,8 +233,10 @@ Told LiveStream::ask(const Question& question, const OnPiece& on_piece) {
     Told told;
     const Turn asked = turns.back();
     session_->adopt({turns.begin(), turns.end() - 1});
+    const FetchCounts fetched = session_->fetched();
     told.answer = session_->ask(asked.parts, question.generate, on_piece, {question.evidence});
     describe_inputs(*session_, told);
+    told.fetched = fetched_since(fetched, *session_);
     return told;
   });
 }

@@ -85,6 +85,11 @@ void describe_inputs(const SessionState& session, Told& told) {
   }
 }
 
+FetchCounts fetched_since(const FetchCounts& before, const SessionState& session) {
+  const FetchCounts now = session.fetched();
+  return {now.wanted - before.wanted, now.late - before.late};
+}
+
 Told Shelf::ask(const Question& question, const OnPiece& on_piece,
                 const OnProgress& on_progress) try {
   Told told;
@@ -135,11 +140,13 @@ Told Shelf::ask(const Question& question, const OnPiece& on_piece,
   const Forecast forecast = session.forecast(asked.parts);
   const int64_t wanted = question.generate.max_tokens * token_bytes_;
   const int64_t more = std::max<int64_t>(0, forecast.row_bytes - session.bytes().total());
+  const FetchCounts fetched = session.fetched();
   {
     const Reservation reservation(*this, more + wanted, cancel);
     told.answer = session.ask(asked.parts, question.generate, on_piece, {question.evidence});
   }
   describe_inputs(session, told);
+  told.fetched = fetched_since(fetched, session);
   watching.reset();
   keep_talk(std::move(talk), question, told.answer);
   return told;

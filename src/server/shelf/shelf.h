@@ -52,10 +52,13 @@ struct Told {
   double read_seconds = 0;
   double decode_seconds = 0;  // of the threads that decoded
   int64_t frames_read = 0;
+  FetchCounts fetched;  // of rows that wait in a file, for this question
 };
 
 // What was looked at, and how much of it was computed, from the session that answered.
 void describe_inputs(const SessionState& session, Told& told);
+// What a question fetched, of a session that stood at `before` when it began.
+FetchCounts fetched_since(const FetchCounts& before, const SessionState& session);
 
 using OnPiece = std::function<void(std::string_view)>;
 using OnProgress = std::function<void(std::string_view stage, int64_t done, int64_t total)>;
