@@ -5,6 +5,18 @@
 
 namespace kinora::cuda {
 
+// Whether blocks can read each other's shared memory. Cards that can have barriers in it, too.
+inline bool has_clusters(const Context& context) {
+  int has = 0;
+  check(cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, context.device.index),
+        "reading the properties of a GPU");
+  return has != 0;
+}
+
+inline bool starts_at_sixteen_bytes(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+}
+
 // Weights pass through once: do not keep them in the first-level cache.
 __device__ __forceinline__ uint4 load_once(const __nv_bfloat16* at) {
   uint4 value;

@@ -198,10 +198,6 @@ size_t shared_limit(const Context& context) {
   return std::min(most_shared_bytes, most_shared_memory(context));
 }
 
-bool starts_at_sixteen_bytes(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-}
-
 // What all roads here want of a product.
 bool fits(const Context& context, const MatmulWork& work, bool gated) {
   const int64_t n = work.out.size(1), k = work.a.size(1);

@@ -13,13 +13,6 @@ bool rows_take_sixteen_bytes(const ConstTensorView& view) {
   return reinterpret_cast<uintptr_t>(view.raw()) % 16 == 0 && view.stride(0) % 8 == 0;
 }
 
-bool has_clusters(const Context& context) {  // as all cards have that have these barriers
-  int has = 0;
-  check(cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, context.device.index),
-        "reading the properties of a GPU");
-  return has != 0;
-}
-
 int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to; }
 
 constexpr size_t strips_bytes(int warps, int width) {

@@ -58,6 +58,13 @@ __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t raw) {
   return value;
 }
 
+// (word & mask) | exponent in one instruction: the compiler makes two of constants.
+__device__ __forceinline__ uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t exponent) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(exponent));
+  return result;
+}
+
 // Four registers of one product from the codes of a lane. zero[0] and zero[1] are 128 + the zero
 // point of the lane's two rows, each twice.
 __device__ __forceinline__ void widen_int4(uint32_t (&left)[4], uint32_t word,
@@ -65,7 +72,7 @@ __device__ __forceinline__ void widen_int4(uint32_t (&left)[4], uint32_t word,
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     // As bf16, 0x4300 + code is 128 + code.
-    const uint32_t number = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;
+    const uint32_t number = masked_or(word >> (4 * i), 0x000f000fu, 0x43004300u);
     left[i] = raw_of(__hsub2(pair_of(number), pair_of(zero[i % 2])));
   }
 }
@@ -141,10 +148,7 @@ __device__ __forceinline__ void halves_of(uint32_t (&left)[4], const uint32_t* w
   for (int i = 0; i < 4; ++i) {
     if constexpr (kind == PackedKind::int4) {
       const uint32_t word = i < 2 ? words[0] : words[0] >> 8;
-      // (word & mask) | exponent in one instruction
-      asm("lop3.b32 %0, %1, %2, %3, 0xea;"
-          : "=r"(left[i])
-          : "r"(word), "r"(i % 2 == 0 ? 0x000f000fu : 0x00f000f0u), "r"(0x64006400u));
+      left[i] = masked_or(word, i % 2 == 0 ? 0x000f000fu : 0x00f000f0u, 0x64006400u);
     } else if constexpr (kind == PackedKind::int8) {
       left[i] = __byte_perm(words[i / 2], 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
     } else {

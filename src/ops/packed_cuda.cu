@@ -69,9 +69,11 @@ __global__ void widen_kernel(WidenShape shape, __nv_bfloat16* out) {
 // Weights that are widened at once; products of that size are long enough.
 constexpr int64_t widened_elements = int64_t{48} << 20;
 
-// Up to here rows go over the packed bytes, sixteen at a time. A captured graph has no more of
-// them, and cannot ask for the memory that the other ways need.
+// Up to here rows go over the packed bytes. A captured graph has no more of them, and cannot ask
+// for the memory that the other ways need.
 constexpr int64_t most_few_rows = 64;
+// From here on all rows at once are faster than sixteen at a time.
+constexpr int64_t least_some_rows = 17;
 
 void by_widening(const Context& context, const MatmulWork& work, const PackedStrips& weight) {
   const int64_t m = work.a.size(0), n = work.out.size(1), k = weight.columns();
@@ -130,8 +132,10 @@ bool packed_matmul(const Context& context, const MatmulWork& work, const PackedS
   const int64_t m = work.out.size(0);
   if (m == 0 || work.out.size(1) == 0) return true;
   if (norm.weight.raw() != nullptr && !packed_norm_fits(work, norm)) return false;
-  if (m <= most_few_rows && packed_few_rows(context, work, weight, norm, split)) {
-    return true;
+  if (m <= most_few_rows) {
+    const bool some = m >= least_some_rows && norm.weight.raw() == nullptr;
+    if (some && packed_some_rows(context, work, weight, split)) return true;
+    if (packed_few_rows(context, work, weight, norm, split)) return true;
   }
   if (norm.weight.raw() != nullptr) return false;
   if (!packed_by_fp8(context, work, weight)) by_widening(context, work, weight);

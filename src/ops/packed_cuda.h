@@ -12,7 +12,11 @@ namespace kinora::cuda {
 // columns are too many.
 bool packed_few_rows(const Context& context, const MatmulWork& work, const PackedStrips& weight,
                      const RowNorm& norm, int split);
-// Whether that can norm the rows on the way.
+// One pass over the packed bytes for up to 64 rows, on Hopper. False, with nothing done, where it
+// does not fit: groups or columns that are no multiples of 128, rows not aligned to 16 bytes.
+bool packed_some_rows(const Context& context, const MatmulWork& work, const PackedStrips& weight,
+                      int split);
+// Whether packed_few_rows can norm the rows on the way.
 bool packed_norm_fits(const MatmulWork& work, const RowNorm& norm);
 
 // Many rows by fp8 weights on Hopper: the rows are rounded to e4m3 too, with a scale for 128

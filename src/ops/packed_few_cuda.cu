@@ -92,17 +92,6 @@ void run_pass(const Context& context, const Weights& weight, Rows shape) {
                "matmul", kernel, weight, shape);
 }
 
-bool starts_at_sixteen_bytes(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-}
-
-bool has_clusters(const Context& context) {
-  int has = 0;
-  check(cudaDeviceGetAttribute(&has, cudaDevAttrClusterLaunch, context.device.index),
-        "reading the properties of a GPU");
-  return has != 0;
-}
-
 // Blocks that share the columns of a strip: as few as keep the rows of a block short, since
 // clusters start later and adding up takes time.
 template <class Weights>

@@ -72,8 +72,9 @@ class PackedStrips {
 };
 
 // As the functions of the same names in matmul.h and norm_matmul.h, with weights in strips, on a
-// GPU. Rows are bf16. Few rows read the packed bytes once for every sixteen of them and take no
-// memory; for more the weights are widened to bf16, a part at a time.
+// GPU. Rows are bf16. Up to 64 rows read the packed bytes, on Hopper once and elsewhere once for
+// every sixteen of them, and take no memory; for more the weights are widened to bf16, a part at a
+// time.
 void matmul(const Context& context, ConstTensorView a, const PackedStrips& weight, TensorView out,
             const MatmulOptions& options = {});
 void gated_matmul(const Context& context, ConstTensorView a, const PackedStrips& weight,
