@@ -100,8 +100,9 @@ void matmul_on_gpu(const Context& context, ConstTensorView a, const MatmulPart& 
   cuda::matmul(context, {a, part.weight, part.bias, part.out, accumulate});
 }
 
+// Products of the same rows.
 void run(const Context& context, std::span<const Checked> products, bool native_bf16) {
-  std::vector<cpu::MatmulWork> short_ones;
+  std::vector<cpu::MatmulWork> short_ones, rounded_ones, exact_ones;
   std::vector<cpu::PackedWork> packed_ones;
   const cpu::Bf16Product* narrow = cpu::best_bf16_product();
   for (const Checked& product : products) {
@@ -111,15 +112,17 @@ void run(const Context& context, std::span<const Checked> products, bool native_
     if (product.packed != nullptr) {
       packed_ones.push_back({work, product.packed});
     } else if (can_be_narrow && native_bf16 && work.m > few_rows) {
-      narrow->run(context, work, false);
+      rounded_ones.push_back(work);
     } else if (can_be_narrow && narrow->exact_rows_from > 0 && work.m >= narrow->exact_rows_from) {
-      narrow->run(context, work, true);
+      exact_ones.push_back(work);
     } else if (work.m <= few_rows) {
       short_ones.push_back(work);
     } else {
       cpu::matmul_blocked(context, work);
     }
   }
+  if (!rounded_ones.empty()) narrow->run(context, rounded_ones, false);
+  if (!exact_ones.empty()) narrow->run(context, exact_ones, true);
   if (!short_ones.empty()) cpu::matmul_rows(context, short_ones);
   if (!packed_ones.empty()) cpu::packed_matmul(context, packed_ones, native_bf16);
 }

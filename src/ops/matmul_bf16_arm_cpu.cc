@@ -122,7 +122,7 @@ void run_task(const MatmulWork& work, const BlockTask& task, const uint16_t* pac
   }
 }
 
-void run(const Context& context, const MatmulWork& work, bool exact) {
+void run_one(const Context& context, const MatmulWork& work, bool exact) {
   if (exact) return matmul_blocked(context, work);  // as fast as three products
   run_blocks<uint16_t>(
       context, work, shape,
@@ -132,6 +132,10 @@ void run(const Context& context, const MatmulWork& work, bool exact) {
       [&](const BlockTask& task, const uint16_t* packed_a, uint16_t* scratch) {
         run_task(work, task, packed_a, scratch);
       });
+}
+
+void run(const Context& context, std::span<const MatmulWork> products, bool exact) {
+  for (const MatmulWork& work : products) run_one(context, work, exact);
 }
 
 }  // namespace

@@ -83,9 +83,10 @@ void nothing() {}
 
 constexpr Bf16Kernel kernel{multiply<1, 16>, multiply<2, 8>, nullptr, nullptr, nothing, nothing};
 
-void run(const Context& context, const MatmulWork& work, bool exact) {
-  if (exact) return matmul_blocked(context, work);  // faster than three products
-  multiply_bf16_x86(context, work, kernel, false);
+void run(const Context& context, std::span<const MatmulWork> products, bool exact) {
+  if (!exact) return multiply_bf16_x86(context, products, kernel, false);
+  // Faster than three products.
+  for (const MatmulWork& work : products) matmul_blocked(context, work);
 }
 
 }  // namespace

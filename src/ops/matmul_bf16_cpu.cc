@@ -26,7 +26,7 @@ const Bf16Product* best_bf16_product() {
 bool bf16_instructions() { return best_bf16_product() != nullptr; }
 
 void matmul_bf16(const Context& context, const MatmulWork& work) {
-  best_bf16_product()->run(context, work, false);
+  best_bf16_product()->run(context, {&work, 1}, false);
 }
 
 }  // namespace kinora::cpu

@@ -30,8 +30,7 @@ struct Product {
             k};
   }
 
-  TestTensor run(const Bf16Product& product, const Context& context, bool exact) {
-    TestTensor out = before.copy();
+  cpu::MatmulWork work(TestTensor& out) {
     cpu::MatmulWork work;
     work.m = m;
     work.n = n;
@@ -45,7 +44,13 @@ struct Product {
     work.out_stride = out.view().stride(0);
     work.bias = has_bias ? bias.view().data<float>() : nullptr;
     work.accumulate = accumulate;
-    product.run(context, work, exact);
+    return work;
+  }
+
+  TestTensor run(const Bf16Product& product, const Context& context, bool exact) {
+    TestTensor out = before.copy();
+    const cpu::MatmulWork all = work(out);
+    product.run(context, {&all, 1}, exact);
     return out;
   }
 
@@ -114,6 +119,59 @@ TEST(MatmulBf16, EqualsTheReferenceAtEverySize) {
           product.accumulate = (n + k) % 3 == 0;
           check(instructions, product);
           if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+// Few rows meet weights that are not packed, and their parts may stand side by side in one tile.
+TEST(MatmulBf16, EqualsTheReferenceForFewRows) {
+  KINORA_FRESH_RANDOM(random);
+  for_each_product([&](const Bf16Product& instructions) {
+    for (const int64_t m : {2, 3, 5, 6, 8, 10, 11, 16, 32}) {
+      for (const int64_t n : {32, 33, 95, 160}) {
+        for (const int64_t k : {1, 32, 95, 96, 200, 384}) {
+          Product product = Product::random(random, m, n, k, (m + n) % 3);
+          product.has_bias = (m + n) % 2 == 0;
+          product.accumulate = (m + k) % 2 == 0;
+          check(instructions, product);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+// Together they are what each is alone, to the bit, however many threads there are.
+TEST(MatmulBf16, ProductsOfTheSameRowsAreIndependent) {
+  KINORA_FRESH_RANDOM(random);
+  for_each_product([&](const Bf16Product& instructions) {
+    for (const int64_t m : {1, 8, 11, 32, 40}) {
+      for (const bool exact : {false, true}) {
+        SCOPED_TRACE("m " + std::to_string(m) + (exact ? ", exact" : ", rounded"));
+        std::vector<Product> products;
+        for (const int64_t n : {96, 7, 33, 64}) {
+          products.push_back(Product::random(random, m, n, 70, n % 2));
+          products.back().a = products.front().a;
+          products.back().has_bias = n % 3 == 0;
+          products.back().accumulate = n == 33;
+        }
+        const ThreadPool one(1);
+        std::vector<std::vector<double>> alone;
+        for (Product& product : products) {
+          alone.push_back(product.run(instructions, Context(one), exact).values());
+        }
+        for (const int threads : {1, 2, 3}) {
+          const ThreadPool pool(threads);
+          std::vector<TestTensor> outs;
+          for (Product& product : products) outs.push_back(product.before.copy());
+          std::vector<cpu::MatmulWork> all;
+          for (size_t i = 0; i < products.size(); ++i) all.push_back(products[i].work(outs[i]));
+          instructions.run(Context(pool), all, exact);
+          for (size_t i = 0; i < products.size(); ++i) {
+            EXPECT_EQ(outs[i].values(), alone[i]) << "product " << i << ", " << threads;
+          }
         }
       }
     }

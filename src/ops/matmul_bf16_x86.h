@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/context.h"
 #include "ops/matmul_blocks.h"
@@ -38,6 +39,10 @@ struct Bf16Weights {
   const std::byte* fetch = nullptr;
   int64_t fetch_stride = 0;  // bytes from one line to the next
   int64_t fetch_step = 0;    // bytes to those of the next step
+  // Of weights that come from memory, those that follow: a kernel that takes a tile at a time
+  // fetches tiles shortly before their turn, these after its own, and not the lines above.
+  const std::byte* next = nullptr;
+  int64_t next_stride = 0;
 };
 
 // sums[2][tiles][16][16] = two tiles of weights × `tiles` tiles of rows, over all steps.
@@ -61,8 +66,9 @@ struct Bf16Kernel {
 // Null where amx_bf16_product() is.
 const Bf16Kernel* amx_bf16_kernel();
 
-void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel,
-                       bool exact);
+// Products of the same rows.
+void multiply_bf16_x86(const Context& context, std::span<const MatmulWork> products,
+                       const Bf16Kernel& kernel, bool exact);
 
 // One value of `a` in so many parts.
 template <int parts>

@@ -3,7 +3,7 @@
 #if defined(__x86_64__) && defined(__linux__)
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "ops/x86_intrinsics.h"
 
@@ -15,8 +15,9 @@ constexpr int64_t tile_k = bf16_tile_k;
 constexpr int64_t panel = bf16_panel;
 constexpr int64_t panel_step = bf16_panel_step;
 constexpr int64_t tile_sums = bf16_tile_sums;
-// Weights are read where they lie; the room for packed ones takes the end of k alone.
-constexpr BlockShape few_rows{panel, panel, tile_k, tile_k, int64_t{1} << 40};
+constexpr int exact_parts = 3;
+// Weights that are worth waking a thread for.
+constexpr int64_t least_weights = 16 * 1024;
 
 // Columns 4 × `chunk` and the three after it of 16 rows of 16 values, `stride` values apart.
 KINORA_AVX512_TARGET inline void turn_four(const float* from, int64_t stride, int chunk,
@@ -118,6 +119,37 @@ KINORA_AVX512_TARGET void pack_rows(const float* rows, int64_t stride, int64_t c
   }
 }
 
+// `count` rows in three parts, one part below the other: 3 · count rows into [k / 32][2][16
+// pairs][16 rows][2]. What is missing is zero, but of the second tile nothing is written where the
+// first takes all rows.
+KINORA_AVX512_TARGET void pack_parts_as_rows(const float* rows, int64_t stride, int64_t count,
+                                             int64_t k, std::byte* to) {
+  alignas(64) float pairs[2 * tile_sums] = {};
+  const int64_t tiles = divide_up(exact_parts * count, tile_rows);
+  for (int64_t j = 0; j < std::max<int64_t>(k, 1); j += tile_k, to += panel_step) {
+    const __mmask16 low = bits_of(0, k - j), high = bits_of(0, k - j - 16);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* from = rows + i * stride + j;
+      __m512i values[exact_parts];
+      cut_values<exact_parts>(_mm512_maskz_loadu_ps(low, from),
+                              _mm512_maskz_loadu_ps(high, from + 16), values);
+#pragma GCC unroll 3
+      for (int part = 0; part < exact_parts; ++part) {
+        _mm512_store_si512(pairs + (part * count + i) * 16, values[part]);
+      }
+    }
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      auto* out = reinterpret_cast<float*>(to + tile * bf16_tile_bytes);
+      for (int chunk = 0; chunk < 4; ++chunk) {
+        __m512 columns[4];
+        turn_four(pairs + tile * tile_sums, 16, chunk, columns);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; ++c) _mm512_store_ps(out + (chunk * 4 + c) * 16, columns[c]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void pack_bf16_rows(const float* rows, int64_t stride, int64_t count, int64_t k, int parts,
@@ -156,6 +188,36 @@ KINORA_AVX512_TARGET void write_bf16_sums(const MatmulWork& work, const Bf16Sums
 
 namespace {
 
+// The same of rows whose three parts stand one below the other: the smallest are added first.
+KINORA_AVX512_TARGET void write_parts_as_rows(const MatmulWork& work, const Bf16Sums& sums) {
+  const int64_t tiles = divide_up(exact_parts * sums.rows, tile_rows);
+  for (int64_t side = 0; side < 2; ++side) {
+    const int64_t column = sums.column + side * tile_rows;
+    const __mmask16 mask = bits_of(sums.begin - column, sums.end - column);
+    if (mask == 0) continue;
+    __m512 bias = _mm512_setzero_ps();
+    if (work.bias) bias = _mm512_maskz_loadu_ps(mask, work.bias + column);
+    alignas(64) float turned[2 * tile_sums];  // [part][row][16 weights]
+    for (int64_t chunk = 0; chunk * 4 < exact_parts * sums.rows; ++chunk) {
+      const float* from = sums.values + (side * tiles + chunk / 4) * tile_sums;
+      __m512 columns[4];
+      turn_four(from, 16, static_cast<int>(chunk % 4), columns);
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) _mm512_store_ps(turned + (chunk * 4 + c) * 16, columns[c]);
+    }
+    for (int64_t r = 0; r < sums.rows; ++r) {
+      const auto part = [&](int64_t number) KINORA_AVX512_TARGET {
+        return _mm512_load_ps(turned + (number * sums.rows + r) * 16);
+      };
+      float* to = work.out + (sums.row + r) * work.out_stride + column;
+      __m512 value = _mm512_add_ps(_mm512_add_ps(part(2), part(1)), part(0));
+      value = _mm512_add_ps(value, bias);
+      if (work.accumulate) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, to));
+      _mm512_mask_storeu_ps(to, mask, value);
+    }
+  }
+}
+
 // `count` weight rows into [k / 32][32 rows][32 values]; what is missing is zero.
 KINORA_AVX512_TARGET void copy_weights(const bf16* rows, int64_t stride, int64_t count, int64_t k,
                                        std::byte* to) {
@@ -170,16 +232,23 @@ KINORA_AVX512_TARGET void copy_weights(const bf16* rows, int64_t stride, int64_t
   }
 }
 
+// How few rows meet the weights.
+struct RowForm {
+  int parts = 1;  // that the kernel adds up
+  // Rows so few that their three parts are rows themselves: tiles that would be half empty hold
+  // more than one part, and the kernel, which takes each for a row, has less to do.
+  bool parts_as_rows = false;
+};
+
 // Multiplies one panel after the other, and writes each while the next one is multiplied: the
 // instructions that turn sums find their place among those that wait for tiles.
 class Pipeline {
  public:
-  Pipeline(const MatmulWork& work, const Bf16Kernel& kernel, int parts)
-      : work_(work), kernel_(kernel), parts_(parts) {
+  Pipeline(const Bf16Kernel& kernel, RowForm form) : kernel_(kernel), form_(form) {
     kernel_.begin();
   }
   ~Pipeline() {
-    if (waiting_ != nullptr) write_bf16_sums(work_, *waiting_);
+    write();
     kernel_.end();
   }
   Pipeline(const Pipeline&) = delete;
@@ -188,21 +257,29 @@ class Pipeline {
   // The place for the next sums, whose position the caller fills in.
   Bf16Sums& next() { return waiting_ == &sums_[0] ? sums_[1] : sums_[0]; }
 
-  void multiply(const Bf16Weights& weights, const std::byte* rows, Bf16Sums& sums) {
+  void multiply(const MatmulWork& work, const Bf16Weights& weights, const std::byte* rows,
+                Bf16Sums& sums) {
     for (int64_t r = 0; r < sums.rows; ++r) {
-      const float* out = work_.out + (sums.row + r) * work_.out_stride + sums.column;
+      const float* out = work.out + (sums.row + r) * work.out_stride + sums.column;
       for (int64_t c = 0; c < panel; c += 16) __builtin_prefetch(out + c, 1);
     }
-    kernel_.multiply(sums.rows, parts_)(weights, rows, sums.values);
-    if (waiting_ != nullptr) write_bf16_sums(work_, *waiting_);
+    const int64_t rows_met = form_.parts_as_rows ? exact_parts * sums.rows : sums.rows;
+    kernel_.multiply(rows_met, form_.parts)(weights, rows, sums.values);
+    write();
+    work_ = &work;
     waiting_ = &sums;
   }
 
  private:
-  const MatmulWork& work_;
+  void write() {
+    if (waiting_ == nullptr) return;
+    (form_.parts_as_rows ? write_parts_as_rows : write_bf16_sums)(*work_, *waiting_);
+  }
+
   const Bf16Kernel& kernel_;
-  const int parts_;
+  const RowForm form_;
   Bf16Sums sums_[2];
+  const MatmulWork* work_ = nullptr;  // of the sums that wait
   Bf16Sums* waiting_ = nullptr;
 };
 
@@ -215,7 +292,7 @@ void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
   const bf16* weight = static_cast<const bf16*>(work.weight);
   const int64_t packed_k = std::max(tile_k, round_up(work.k, tile_k));
   const int64_t step = block_step(bf16_blocks, work.k);
-  Pipeline pipeline(work, kernel, parts);
+  Pipeline pipeline(kernel, {parts});
   for (int64_t k_begin = 0; k_begin == 0 || k_begin < work.k; k_begin += step) {
     const int64_t k = std::min(step, work.k - k_begin);
     for (int64_t row = task.row_begin; row < task.row_end; row += panel) {
@@ -243,27 +320,61 @@ void run_many_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
         sums.column = sums.begin = column;
         sums.end = task.column_end;
         sums.first = k_begin == 0;
-        pipeline.multiply(weights, a, sums);
+        pipeline.multiply(work, weights, a, sums);
       }
     }
   }
 }
 
-// One panel of rows: weights are read once, where they lie. All of k is one block.
-void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
-                  const BlockTask& task, const std::byte* packed_a, std::byte* last) {
-  const bf16* weight = static_cast<const bf16*>(work.weight);
-  const int64_t rest = work.k % tile_k;
-  Pipeline pipeline(work, kernel, parts);
-  for (int64_t column = task.column_begin; column < task.column_end; column += panel) {
+// Panels of weights of several products, counted through from one product to the next.
+class Panels {
+ public:
+  explicit Panels(std::span<const MatmulWork> products) : products_(products) {
+    for (const MatmulWork& work : products) count_ += divide_up(work.n, panel);
+  }
+  int64_t count() const { return count_; }
+
+  struct Place {
+    const MatmulWork* work;
+    int64_t column;  // where it begins
+    // Panels are whole: the last one of a product may begin before its columns do.
+    const bf16* weights() const {
+      return static_cast<const bf16*>(work->weight) + first() * work->weight_stride;
+    }
+    int64_t first() const { return std::min(column, work->n - panel); }
+  };
+  Place operator[](int64_t index) const {
+    for (const MatmulWork& work : products_) {
+      const int64_t own = divide_up(work.n, panel);
+      if (index < own) return {&work, index * panel};
+      index -= own;
+    }
+    return {nullptr, 0};
+  }
+
+ private:
+  std::span<const MatmulWork> products_;
+  int64_t count_ = 0;
+};
+
+// One panel of rows and panels [begin, end) of weights, which are read once, where they lie. All of
+// k is one block.
+void run_panels(const Panels& panels, int64_t begin, int64_t end, const Bf16Kernel& kernel,
+                RowForm form, const std::byte* packed_a) {
+  alignas(64) std::byte last[panel_step];
+  Pipeline pipeline(kernel, form);
+  for (int64_t index = begin; index < end; ++index) {
+    const Panels::Place place = panels[index];
+    const MatmulWork& work = *place.work;
     Bf16Sums& sums = pipeline.next();
-    sums.row = task.first_row;
-    sums.rows = task.row_end;
-    sums.column = std::min(column, work.n - panel);  // some are computed twice at the end
-    sums.begin = column;
-    sums.end = task.column_end;
+    sums.row = 0;
+    sums.rows = work.m;
+    sums.column = place.first();  // some are computed twice at the end
+    sums.begin = place.column;
+    sums.end = work.n;
     sums.first = true;
-    const bf16* from = weight + sums.column * work.weight_stride;
+    const bf16* from = place.weights();
+    const int64_t rest = work.k % tile_k;
     Bf16Weights weights;
     weights.at = bytes_of(from);
     weights.stride = work.weight_stride * value_bytes;
@@ -273,37 +384,68 @@ void run_few_rows(const MatmulWork& work, const Bf16Kernel& kernel, int parts,
       copy_weights(from + work.k - rest, work.weight_stride, panel, rest, last);
       weights.last = last;
     }
-    if (column + 2 * panel <= work.n) {  // in the order in which they lie, which memory likes best
-      weights.fetch = bytes_of(from + panel * work.weight_stride);
+    const Panels::Place after = panels[std::min(index + 1, end - 1)];
+    weights.next = bytes_of(after.weights());
+    weights.next_stride = after.work->weight_stride * value_bytes;
+    if (index + 1 < end) {  // in the order in which they lie; gaps only shift what is fetched
+      weights.fetch = weights.next;
       weights.fetch_stride = 64;
       weights.fetch_step = panel_step;
     }
-    pipeline.multiply(weights, packed_a, sums);
+    pipeline.multiply(work, weights, packed_a, sums);
   }
+}
+
+// Products of the same rows, at most a panel of them: one loop for the threads.
+void run_few_rows(const Context& context, std::span<const MatmulWork> products,
+                  const Bf16Kernel& kernel, bool exact) {
+  const MatmulWork& first = products.front();
+  RowForm form;
+  form.parts_as_rows = exact && exact_parts * first.m <= panel;
+  if (exact && !form.parts_as_rows) form.parts = exact_parts;
+  const int64_t packed_k = std::max(tile_k, round_up(first.k, tile_k));
+  const ScratchLease lease(static_cast<size_t>(packed_k * panel * form.parts * value_bytes));
+  auto* packed = lease.as<std::byte>();
+  if (form.parts_as_rows) {
+    pack_parts_as_rows(first.a, first.a_stride, first.m, first.k, packed);
+  } else {
+    pack_bf16_rows(first.a, first.a_stride, first.m, first.k, form.parts, packed);
+  }
+  const Panels panels(products);
+  const int64_t share = divide_up(panels.count(), context.threads->threads());
+  const int64_t least = divide_up(least_weights, panel * std::max<int64_t>(1, first.k));
+  context.threads->parallel_for(
+      panels.count(), std::max(share, least),
+      [&](int64_t begin, int64_t end) { run_panels(panels, begin, end, kernel, form, packed); });
 }
 
 template <int parts>
 void run(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel) {
-  // What a task does must not depend on the number of threads.
-  const bool few = work.m <= panel && work.n >= panel;
   run_blocks<Bf16Parts<parts>>(
-      context, work, few ? few_rows : bf16_blocks,
+      context, work, bf16_blocks,
       [&](int64_t row, int64_t count, Bf16Parts<parts>* to) {
         pack_bf16_rows(work.a + row * work.a_stride, work.a_stride, count, work.k, parts,
                        reinterpret_cast<std::byte*>(to));
       },
       [&](const BlockTask& task, const Bf16Parts<parts>* packed_a, Bf16Parts<parts>* scratch) {
-        (few ? run_few_rows : run_many_rows)(work, kernel, parts, task,
-                                             reinterpret_cast<const std::byte*>(packed_a),
-                                             reinterpret_cast<std::byte*>(scratch));
+        run_many_rows(work, kernel, parts, task, reinterpret_cast<const std::byte*>(packed_a),
+                      reinterpret_cast<std::byte*>(scratch));
       });
 }
 
 }  // namespace
 
-void multiply_bf16_x86(const Context& context, const MatmulWork& work, const Bf16Kernel& kernel,
-                       bool exact) {
-  exact ? run<3>(context, work, kernel) : run<1>(context, work, kernel);
+void multiply_bf16_x86(const Context& context, std::span<const MatmulWork> products,
+                       const Bf16Kernel& kernel, bool exact) {
+  std::vector<MatmulWork> few;
+  for (const MatmulWork& work : products) {
+    if (work.m <= panel && work.n >= panel) {
+      few.push_back(work);
+    } else {
+      exact ? run<exact_parts>(context, work, kernel) : run<1>(context, work, kernel);
+    }
+  }
+  if (!few.empty()) run_few_rows(context, few, kernel, exact);
 }
 
 }  // namespace kinora::cpu

@@ -41,7 +41,8 @@ struct Bf16Product {
   std::string_view instructions;
   bool pays = false;            // rounded, it is faster on this CPU than f32
   int64_t exact_rows_from = 0;  // rows from which f32 goes this way, exactly; 0: never
-  void (*run)(const Context& context, const MatmulWork& work, bool exact) = nullptr;
+  // Products of the same rows: `a`, m and k are those of the first.
+  void (*run)(const Context& context, std::span<const MatmulWork> products, bool exact) = nullptr;
 };
 // Null where this CPU or its system lacks them.
 const Bf16Product* arm_bf16_product();     // BFMMLA
