@@ -116,10 +116,13 @@ void StepAttention::share(int threads) {
     const int64_t rows = stretches_[first].count * static_cast<int64_t>(end - first);
     const int64_t heads = rows < fair ? kv_heads_ : 1;
     for (int64_t head = 0; head < kv_heads_; head += heads) {
-      jobs_.push_back({first, end, head, head + heads});
+      jobs_.push_back({first, end, head, head + heads, rows * heads});
     }
     first = end;
   }
+  // The largest first: what is left at the end is small, and nobody waits long for it.
+  std::stable_sort(jobs_.begin(), jobs_.end(),
+                   [](const Job& a, const Job& b) { return a.work > b.work; });
 }
 
 void StepAttention::work(const Job& job, int64_t kv_head, float scale, float* results) const {

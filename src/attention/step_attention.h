@@ -46,6 +46,7 @@ class StepAttention {
     size_t end = 0;
     int64_t head_begin = 0;
     int64_t head_end = 0;
+    int64_t work = 0;  // rows × readers × kv heads
   };
 
   static bool same_rows(const Stretch& a, const Stretch& b);
