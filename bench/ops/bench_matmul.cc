@@ -153,8 +153,9 @@ void measure_bf16(const Context& context, int repetitions, Report& report) {
       measure(c.name + ", f32 without " + name, [&] { cpu::matmul_blocked(context, work); });
       measure(c.name + ", " + name, [&] { product->run(context, {&work, 1}, false); });
       if (product->exact_rows_from == 0) continue;
-      measure(c.name + ", " + name + ", rows in three parts",
-              [&] { product->run(context, {&work, 1}, true); });
+      measure(c.name + ", " + name + ", rows in three parts", [&] {
+        product->run(context, {&work, 1}, true);
+      });
     }
     report.add({"ceiling: " + name + " on registers", "GFLOP/s", peak, {}});
     for (const Line& line : lines) report.add({line.name, "GFLOP/s", line.speeds, line.shares});
