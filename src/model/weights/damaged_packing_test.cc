@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,7 @@ struct PackingCase {
   std::vector<int64_t> uneven_scales;  // a number of groups that does not divide the inputs
   std::string said;                    // what the config asks for, in the message
 };
+void PrintTo(const PackingCase& one, std::ostream* out) { *out << one.name; }
 
 json compressed(const std::string& format, const json& weights) {
   return {{"quant_method", "compressed-tensors"},
