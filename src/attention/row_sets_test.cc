@@ -61,14 +61,12 @@ TEST_P(DealtRows, MatchTheDefinition) {
   const auto [head_size, dtype] = GetParam();
   for (const int64_t queries : {1, 7, 64, 130}) {
     for (const bool tree : {false, true}) {
-      for (const bool marked : {false, true}) {
-        const std::vector<int64_t> sizes = random_sizes(random, queries);
-        Problem problem = random_problem(random, queries, head_size, dtype, sizes);
-        Dealt dealt = deal(random, problem, sizes);
-        if (marked) mark_sets(random, problem, dealt);
-        if (tree) dealt.parents = random_parents(random, queries);
-        check_sets(problem, dealt);
-      }
+      const std::vector<int64_t> sizes = random_sizes(random, queries);
+      Problem problem = random_problem(random, queries, head_size, dtype, sizes);
+      Dealt dealt = deal(random, problem, sizes);
+      if (random.below(2) == 0) mark_sets(random, problem, dealt);
+      if (tree) dealt.parents = random_parents(random, queries);
+      check_sets(problem, dealt);
     }
   }
 }
@@ -183,7 +181,7 @@ TEST(RowSets, APolicyReadsPlainSetsAsOne) {
 TEST(RowSets, APlanRunsOntoTheResultOfAnother) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
-  for (const int64_t queries : {1, 3, 70, 300}) {
+  for (const int64_t queries : {1, 3, 70, 130}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const bool weighted : {false, true}) {
         Problem problem = make_problem(random, {.queries = queries,

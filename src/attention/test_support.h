@@ -194,14 +194,16 @@ Expected reference(const Problem& problem, Reads&& reads) {
         const float* k = &problem.key_data[offset(row)];
         // Four sums of each, so that no product waits for the one before.
         std::array<double, 4> sums{}, squared{};
-        for (int64_t first = 0; first < shape.head_size; first += 4) {
-          const int64_t lanes = std::min<int64_t>(4, shape.head_size - first);
-          for (int64_t lane = 0; lane < lanes; ++lane) {
-            const double product = double{q[first + lane]} * double{k[first + lane]};
-            sums[static_cast<size_t>(lane)] += product;
-            squared[static_cast<size_t>(lane)] += product * product;
-          }
+        const auto add = [&](size_t lane, int64_t at) {
+          const double product = double{q[at]} * double{k[at]};
+          sums[lane] += product;
+          squared[lane] += product * product;
+        };
+        const int64_t whole = shape.head_size / 4 * 4;
+        for (int64_t first = 0; first < whole; first += 4) {
+          for (size_t lane = 0; lane < 4; ++lane) add(lane, first + static_cast<int64_t>(lane));
         }
+        for (int64_t at = whole; at < shape.head_size; ++at) add(0, at);
         score = sums[0] + sums[1] + sums[2] + sums[3];
         const double squares = squared[0] + squared[1] + squared[2] + squared[3];
         score *= double{problem.scale};

@@ -359,14 +359,14 @@ TEST_P(Sparrow, SavedRowsOfOthersAreNotUsed) {
 TEST_P(Sparrow, ChangesNoAnswer) {
   KINORA_FRESH_RANDOM(random);
   const auto runner = target_->decoder().runner(context_);
-  for (int round = 0; round < 6; ++round) {
-    const auto model = random_draft(random, round % 3 == 2 ? 300 : 0);
+  for (const bool sampled : {false, true}) {
+    const auto model = random_draft(random, random.below(3) == 0 ? 300 : 0);
     const std::vector<int32_t> question = random_ids(random, 3 + random.below(20));
     GenerateOptions options;
     options.max_tokens = 30;
     options.ignore_stop_tokens = true;
     options.sampling.seed = random.next();
-    if (round % 2 == 1) {
+    if (sampled) {
       options.sampling.temperature = 0.5;
       options.sampling.top_k = 20;
       options.sampling.top_p = 0.9;

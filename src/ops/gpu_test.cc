@@ -40,10 +40,9 @@ std::vector<double> product(const std::vector<double>& a, const std::vector<doub
   std::vector<double> out(static_cast<size_t>(m * n), 0.0);
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
-      for (int64_t j = 0; j < k; ++j) {
-        out[static_cast<size_t>(row * n + column)] +=
-            a[static_cast<size_t>(row * k + j)] * weight[static_cast<size_t>(column * k + j)];
-      }
+      out[static_cast<size_t>(row * n + column)] =
+          exact_dot(&a[static_cast<size_t>(row * k)], &weight[static_cast<size_t>(column * k)], k)
+              .sum;
     }
   }
   return out;

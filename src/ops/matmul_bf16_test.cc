@@ -57,33 +57,40 @@ struct Product {
   // The product in double precision, and how far each element may be from it: a is rounded to bf16
   // unless it stands in three parts, every addition may lose a unit in the last place of f32, and
   // every number that is no normal f32 may count as zero.
-  void expect(TestTensor out, bool exact) {
+  struct Expected {
+    std::vector<double> values, bounds;
+  };
+  Expected expected(bool exact) {
     constexpr double addition = 0x1p-23, small = 0x1p-126;
     const double rounding = exact ? 0 : 0x1p-8, parts = exact ? 3 : 1;
     const std::vector<double> rows = a.values(), weights = weight.values(), shift = bias.values(),
                               old = before.values();
-    std::vector<double> expected, bounds;
+    const auto sizes = [&](const std::vector<double>& matrix, int64_t count) {
+      std::vector<double> sums(static_cast<size_t>(count));
+      for (size_t i = 0; i < matrix.size(); ++i) sums[i / size_t(k)] += std::abs(matrix[i]);
+      return sums;
+    };
+    const std::vector<double> row_sizes = sizes(rows, m), column_sizes = sizes(weights, n);
+    Expected found;
     for (int64_t row = 0; row < m; ++row) {
       for (int64_t column = 0; column < n; ++column) {
         const double start = (has_bias ? shift[static_cast<size_t>(column)] : 0) +
                              (accumulate ? old[static_cast<size_t>(row * n + column)] : 0);
-        double sum = start, products = 0, flushed = small;
-        for (int64_t j = 0; j < k; ++j) {
-          const double x = rows[static_cast<size_t>(row * k + j)];
-          const double w = weights[static_cast<size_t>(column * k + j)];
-          sum += x * w;
-          products += std::abs(x * w);
-          flushed += parts * small * (2 + std::abs(x) + std::abs(w));
-        }
-        expected.push_back(sum);
+        const auto [sum, products] =
+            exact_dot(&rows[size_t(row * k)], &weights[size_t(column * k)], k);
+        const double flushed =
+            small + parts * small *
+                        (2 * static_cast<double>(k) + row_sizes[static_cast<size_t>(row)] +
+                         column_sizes[static_cast<size_t>(column)]);
+        found.values.push_back(start + sum);
         const double steps = parts * static_cast<double>(k) + 8;
-        bounds.push_back(products * rounding + flushed +
-                         steps * addition *
-                             (1.01 * products + std::abs(start) +
-                              (has_bias ? std::abs(shift[size_t(column)]) : 0)));
+        found.bounds.push_back(products * rounding + flushed +
+                               steps * addition *
+                                   (1.01 * products + std::abs(start) +
+                                    (has_bias ? std::abs(shift[size_t(column)]) : 0)));
       }
     }
-    expect_within(out, expected, bounds);
+    return found;
   }
 };
 
@@ -102,8 +109,11 @@ void check(const Bf16Product& instructions, Product& product) {
   static const ThreadPool one(1), three(3);
   for (const bool exact : {false, true}) {
     SCOPED_TRACE(exact ? "exact" : "rounded");
-    product.expect(product.run(instructions, Context(one), exact), exact);
-    product.expect(product.run(instructions, Context(three), exact), exact);
+    const Product::Expected expected = product.expected(exact);
+    for (const ThreadPool* pool : {&one, &three}) {
+      TestTensor out = product.run(instructions, Context(*pool), exact);
+      expect_within(out, expected.values, expected.bounds);
+    }
   }
 }
 
