@@ -29,6 +29,7 @@ MMINFERENCE = "mminference;dense-below=0"
 # "paper": what an A-shape of 1,024 + 4,096 tokens takes
 HEADS = {"": ("--budget", "50"), "no boundaries": ("--budget", "50", "--no-boundaries"),
          "paper": (), "paper, four prompts": ("--prompts", "4"),
+         "paper, question too": ("--last", "0"), "small, question too": ("--budget", "20", "--last", "0"),
          "small": ("--budget", "20"), "small, no boundaries": ("--budget", "20", "--no-boundaries"), "small, four prompts": ("--budget", "20", "--prompts", "4")}
 
 
@@ -74,6 +75,7 @@ ATTENTION = {
     "MMInference, no boundaries": f"{MMINFERENCE} (no boundaries)",
     "MMInference, the paper's budget": f"{MMINFERENCE} (paper)",
     "MMInference, the paper's budget, four prompts": f"{MMINFERENCE} (paper, four prompts)",
+    "MMInference, the paper's budget, question searched": f"{MMINFERENCE} (paper, question too)",
     "MOMO, delta off": sparse("momo:delta=0"), "MOMO, ranked by mass": sparse("momo:rank=mass"),
     "MOMO, 128/8": sparse("momo:k=128,exact=8"), "MOMO, 1 layer dense": sparse("momo:dense-layers=1"),
     "mean-pool block top-k": sparse("mean-pool"), "oracle block top-k": sparse("oracle"),
@@ -96,6 +98,7 @@ HARDER = ("dense", "MMInference", "MOMO", "MOMO, ranked by mass", "MInference (v
 SMALL = {
     "dense": DENSE, "MMInference": f"{MMINFERENCE} (small)", "MMInference, no boundaries": f"{MMINFERENCE} (small, no boundaries)",
     "MMInference, four prompts": f"{MMINFERENCE} (small, four prompts)",
+    "MMInference, question searched": f"{MMINFERENCE} (small, question too)",
     "MOMO, 512 keys": sparse("momo:keys=512"),
     "MInference (vertical-slash)": sparse("vertical-slash:verticals=175,slashes=1060"),
     "A-shape": sparse("a-shape:sink=128,local=2400"), "tri-shape": sparse("tri-shape:sink=128,local=2400"),
@@ -163,7 +166,7 @@ def rows():
 
     dense = {"dense": DENSE}
     few = ("dense", "MMInference", "MOMO", "MMInference, no boundaries", "MMInference, the paper's budget",
-           "MMInference, the paper's budget, four prompts", "MInference (vertical-slash)")
+           "MMInference, the paper's budget, four prompts", "MMInference, the paper's budget, question searched", "MInference (vertical-slash)")
 
     def some(names):
         return both_ways({name: ATTENTION[name] for name in names})

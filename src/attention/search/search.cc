@@ -23,7 +23,7 @@ constexpr int64_t later_text = 128;  // queries that say which rows matter
 // patterns look at the last queries of their group.
 QueryView searched_part(const QueryView& queries, const RowSet& rows,
                         const SearchOptions& options) {
-  const int64_t sparse = queries.count() - last_text(queries, default_dense_last);
+  const int64_t sparse = queries.count() - last_text(queries, options.dense_last);
   check_sample(slice(queries, 0, sparse), rows);
   const int64_t count = std::min(sparse, options.group_queries);
   return slice(queries, sparse - count, count);
@@ -116,11 +116,20 @@ std::vector<float> weights_of_rows(const Context& context, const QueryView& grou
       }
     }
   }
-  const double total = std::accumulate(mass.begin(), mass.end(), 0.0);
-  std::vector<float> weights(mass.size(), 1.0f);
-  if (total <= 0) return weights;
-  for (size_t i = 0; i < mass.size(); ++i) {
-    weights[i] = static_cast<float>(0.5 + 0.5 * mass[i] * static_cast<double>(mass.size()) / total);
+  std::vector<double> own(mass.size());  // 1 in the text that ends the group
+  const int64_t end = group.count() - last_text(group, later_text);
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i] = end < group.count() && searched.ordinals[i] >= group.ordinals[size_t(end)] ? 1 : 0;
+  }
+  // Parts of one weight each; one that is nowhere has none.
+  std::vector<std::vector<double>> parts = {std::vector<double>(mass.size(), 1.0), mass, own};
+  const auto sum = [](const auto& part) { return std::accumulate(part.begin(), part.end(), 0.0); };
+  std::erase_if(parts, [&](const auto& part) { return sum(part) <= 0; });
+  std::vector<float> weights(mass.size());
+  for (const std::vector<double>& part : parts) {
+    const double factor =
+        static_cast<double>(weights.size()) / (sum(part) * static_cast<double>(parts.size()));
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] += static_cast<float>(part[i] * factor);
   }
   return weights;
 }

@@ -12,6 +12,7 @@
 #include "attention/attention.h"
 #include "attention/observer.h"
 #include "attention/policies/head_table.h"
+#include "attention/policies/sparse_attention.h"
 #include "base/cancel.h"
 
 namespace kinora {
@@ -28,7 +29,10 @@ struct SearchOptions {
   PatternSpec budget = parse_pattern("a-shape:sink=1024,local=4096");
   double dense_share = 0;
   int64_t group_queries =
-      2048;          // the last ones of the sample; as many as a session reads at a time
+      2048;  // the last ones of the sample; as many as a session reads at a time
+  // Text that ends the sample and will be dense, so that it is not searched: at most so many
+  // tokens.
+  int64_t dense_last = default_dense_last;
   bool grow = true;  // candidates use the whole budget; false: sizes are only cut
   // Sizes aim at the budget itself; because times are known only roughly, a little more passes.
   double slack = 1.1;
@@ -65,8 +69,10 @@ HeadChoice search_head(const Context& context, const QueryView& queries, const R
                        std::span<const float> weights = {});
 
 // What later text makes of these queries' rows: half of the weight is even, the other half goes
-// where the last 128 text queries of the whole group attend, all heads together. The mean is 1.
-// `searched` are some of the group's queries.
+// where the last 128 text queries of the whole group attend, all heads together. The answer goes on
+// from the text that ends the group: where some of it is searched, it has a third of the weight to
+// itself, and the other two are thirds as well. The mean is 1. `searched` are some of the group's
+// queries.
 std::vector<float> weights_of_rows(const Context& context, const QueryView& group,
                                    const RowSet& rows, float scale, const QueryView& searched);
 

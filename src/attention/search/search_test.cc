@@ -238,6 +238,69 @@ TEST(Search, RowsThatLaterTextReadsWeighMore) {
   }
 }
 
+// The rows of the answer's own text have a third of all weight, if they are searched.
+TEST(Search, AQuestionThatIsSearchedHasAThirdOfTheWeight) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = make_problem(random, {.queries = 300, .heads = 1, .head_size = 8});
+  const int64_t question = 1 + random.below(128);
+  for (int64_t row = 0; row < 300; ++row) {
+    const auto modality = row < 300 - question ? Modality::video : Modality::text;
+    problem.row_modalities[static_cast<size_t>(row)] = modality;
+    problem.query_modalities[static_cast<size_t>(row)] = modality;
+  }
+  const auto weights = weights_of_rows(context, problem.queries(), problem.memory(), problem.scale,
+                                       slice(problem.queries(), 100, 200));
+  ASSERT_EQ(weights.size(), 200u);
+  EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 200, 1e-3);
+  const auto before = weights_of_rows(context, problem.queries(), problem.memory(), problem.scale,
+                                      slice(problem.queries(), 0, 300 - question));
+  for (const float weight : before) EXPECT_GE(weight, 0.5f);  // without it, half is even
+  double own = 0;
+  const auto first = static_cast<size_t>(200 - question);
+  for (size_t i = 0; i < 200; ++i) {
+    const double rest = double{weights[i]} - 1.0 / 3;  // what is not even
+    EXPECT_GE(rest, i < first ? 0.0 : 200.0 / 3 / static_cast<double>(question) - 1e-4) << i;
+    if (i >= first) own += rest;
+  }
+  EXPECT_GE(own, 200.0 / 3 - 1e-3);
+}
+
+// Everything looks at the nearest keys, but the last text far back: a search that takes it for
+// dense has no use for lines.
+TEST(Search, AQuestionThatWillBeSparseIsSearched) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  const Context context(pool);
+  Problem problem = grid_problem(random, 1600);
+  for (int64_t row = 0; row < 1600; ++row) {
+    problem.key_data[static_cast<size_t>(row * 16 + 1)] = 0.2f * static_cast<float>(row);
+    float* query = &problem.query_data[static_cast<size_t>(row * 16)];
+    query[1] = 0;
+    if (row >= 1600 - 128) continue;
+    query[0] = 0;
+    query[1] = 8;
+  }
+  SearchOptions options = by_pairs();
+  options.grow = false;
+  options.boundaries = {Boundary::none};
+  options.candidates = {parse_pattern("a-shape:sink=128,local=2048"),
+                        parse_pattern("grid:sink=128,local=200,lines=v")};
+  for (const int64_t last : {default_dense_last, int64_t{0}}) {
+    HeadTable table;
+    table.shape = {"m", 1, 1, 1, 16};
+    table.heads.resize(1);
+    table.budget_seconds = 0.4 * dense_cost(problem);
+    options.dense_last = last;
+    PatternSearch search(table, options, nullptr);
+    const RowSet rows[] = {problem.memory()};
+    search.see(context, {0, problem.queries(), rows, problem.scale});
+    EXPECT_EQ(table.at(0, 0)->patterns.front().spec.kind->name, last == 0 ? "grid" : "a-shape")
+        << last;
+  }
+}
+
 // Two kinds of queries that need different patterns: the weights say which of them matter.
 TEST(Search, WeightsDecideBetweenPatterns) {
   KINORA_FRESH_RANDOM(random);

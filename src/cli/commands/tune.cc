@@ -35,6 +35,7 @@ struct TuneFlags {
   bool restart = false;
   bool no_boundaries = false;
   std::optional<double> budget;  // % of dense attention's time
+  int64_t last = default_dense_last;
   bool json = false;
 };
 
@@ -178,6 +179,7 @@ class Tuning {
     };
     options_.cancel = cancel;
     if (flags.budget) options_.dense_share = *flags.budget / 100;
+    options_.dense_last = flags.last;
     if (flags.no_boundaries) options_.boundaries = {Boundary::none};
   }
 
@@ -321,6 +323,12 @@ void add_tune(CommandLine& line) {
                    "Time a head may take, in % of dense attention's; default: what an A-shape of "
                    "1,024 + 4,096 tokens takes")
       ->check(between(1, 100));
+  command
+      ->add_option("--last", flags->last,
+                   "Tokens of text at the end that will be dense and are not searched; 0: the "
+                   "question is searched too, for mminference:last=0")
+      ->check(between(0, 1'000'000))
+      ->capture_default_str();
   command->add_flag("--no-boundaries", flags->no_boundaries,
                     "Search without regard to modalities, for comparison");
   command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");
