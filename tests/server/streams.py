@@ -148,6 +148,7 @@ class Streams(unittest.TestCase):
 
     def test_a_file_played_now_and_two_who_ask(self):
         stream = self.start(url=f"file://{clip}", speed=20)
+        self.wait(stream, lambda now: now["frames"] >= 1)  # before that there is nothing to ask about
         said, threads = [], []
         for number in range(4):
             threads.append(threading.Thread(target=lambda n=number: said.append(self.ask(stream, f"Question {n}?"))))
