@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
@@ -18,6 +19,24 @@ constexpr size_t unit = size_t{1} << 16;  // a multiple of every page size in us
 constexpr size_t largest_chunk = size_t{64} << 20;
 
 size_t round_up(size_t bytes) { return (bytes + unit - 1) / unit * unit; }
+
+// MAP_FAILED where there is no memory, here and below.
+void* map(size_t bytes) {
+  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+void* moved_to(void* data, size_t old_bytes, size_t bytes) {
+#ifdef __SANITIZE_THREAD__
+  // It does not follow mremap: what the new place was before, a stack perhaps, would count as this.
+  void* moved = map(bytes);
+  if (moved == MAP_FAILED) return moved;
+  std::memcpy(moved, data, std::min(old_bytes, bytes));
+  ::munmap(data, old_bytes);
+  return moved;
+#else
+  return ::mremap(data, old_bytes, bytes, MREMAP_MAYMOVE);
+#endif
+}
 
 }  // namespace
 
@@ -90,9 +109,7 @@ void Growable::resize_host(size_t bytes) {
   if (bytes > capacity_) wanted = round_up(std::max(bytes, capacity_ + capacity_ / 4));
   if (bytes < capacity_ / 4) wanted = round_up(std::max(bytes, unit));
   if (wanted != capacity_) {
-    void* moved = data_ == nullptr ? ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                   : ::mremap(data_, capacity_, wanted, MREMAP_MAYMOVE);
+    void* moved = data_ == nullptr ? map(wanted) : moved_to(data_, capacity_, wanted);
     if (moved == MAP_FAILED) {
       throw Error(ErrorKind::resource, "out of memory: the rows of this session need " +
                                            std::to_string(wanted) +
