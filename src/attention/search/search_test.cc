@@ -199,6 +199,7 @@ TEST(Search, RowsThatLaterTextReadsWeighMore) {
   Problem problem =
       make_problem(random, {.queries = 400, .heads = 2, .kv_heads = 1, .head_size = 8});
   testing::mix_modalities(random, problem, 2, 30);
+  problem.query_modalities.back() = Modality::video;  // no question at the end
   const QueryView searched = slice(problem.queries(), 150, 200);
   const auto weights =
       weights_of_rows(context, problem.queries(), problem.memory(), problem.scale, searched);
