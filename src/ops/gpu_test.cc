@@ -41,8 +41,7 @@ std::vector<double> product(const std::vector<double>& a, const std::vector<doub
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
       out[static_cast<size_t>(row * n + column)] =
-          exact_dot(&a[static_cast<size_t>(row * k)], &weight[static_cast<size_t>(column * k)], k)
-              .sum;
+          exact_dot(a.data() + row * k, weight.data() + column * k, k).sum;
     }
   }
   return out;

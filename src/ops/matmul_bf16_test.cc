@@ -77,7 +77,7 @@ struct Product {
         const double start = (has_bias ? shift[static_cast<size_t>(column)] : 0) +
                              (accumulate ? old[static_cast<size_t>(row * n + column)] : 0);
         const auto [sum, products] =
-            exact_dot(&rows[size_t(row * k)], &weights[size_t(column * k)], k);
+            exact_dot(rows.data() + row * k, weights.data() + column * k, k);
         const double flushed =
             small + parts * small *
                         (2 * static_cast<double>(k) + row_sizes[static_cast<size_t>(row)] +

@@ -66,12 +66,12 @@ Expected product(const Case& c, const Made& made, const std::vector<double>& a,
     struct Sum {
       double value, error;
     };
-    const double* x = &a[static_cast<size_t>(row * c.k)];
+    const double* x = a.data() + row * c.k;
     double rows = 0;
     for (int64_t j = 0; j < c.k; ++j) rows += std::abs(x[j]);
     const auto element = [&](int64_t column) -> Sum {
       const double start = c.bias ? bias[static_cast<size_t>(column)] : 0;
-      const Dot dot = exact_dot(x, &made.values[static_cast<size_t>(column * c.k)], c.k);
+      const Dot dot = exact_dot(x, made.values.data() + column * c.k, c.k);
       const double sum = start + dot.sum, size = std::abs(start) + dot.size;
       const double weights = rounded ? 1.01 * bf16_step * size : 0;
       return {sum, weights + sum_step * size + std::ldexp(most_offset, -20) * rows +

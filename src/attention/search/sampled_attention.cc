@@ -159,13 +159,15 @@ SampledAttention sample_attention(const Context& context, const QueryView& queri
   result.places.assign(places.begin(), places.end());
   result.log_sums.resize(places.size() * static_cast<size_t>(heads));
   std::vector<int64_t> needed(result.log_sums.size());
-  std::vector<int64_t> seen(places.size());
+  std::vector<int64_t> seen;  // rows that each query may read
+  for (const int32_t place : places) {
+    const int32_t ordinal = queries.ordinals[static_cast<size_t>(place)];
+    seen.push_back(std::upper_bound(rows.ordinals.begin(), rows.ordinals.end(), ordinal) -
+                   rows.ordinals.begin());
+  }
   const auto look = [&](int64_t at, QueryWeights& weights, FewestWeights& fewest) {
     const auto i = static_cast<size_t>(at / kv_heads);
     const int64_t kv_head = at % kv_heads;
-    const int32_t ordinal = queries.ordinals[static_cast<size_t>(places[i])];
-    seen[i] = std::upper_bound(rows.ordinals.begin(), rows.ordinals.end(), ordinal) -
-              rows.ordinals.begin();
     std::vector<const float*> pointers;
     for (int64_t head = 0; head < group; ++head) {
       pointers.push_back(sample.data<float>() +
