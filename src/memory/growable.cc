@@ -27,7 +27,8 @@ void* map(size_t bytes) {
 
 void* moved_to(void* data, size_t old_bytes, size_t bytes) {
 #ifdef __SANITIZE_THREAD__
-  // It does not follow mremap: what the new place was before, a stack perhaps, would count as this.
+  // The sanitizer does not follow mremap: it would take what used to be at the new place, a stack
+  // perhaps, for these rows.
   void* moved = map(bytes);
   if (moved == MAP_FAILED) return moved;
   std::memcpy(moved, data, std::min(old_bytes, bytes));

@@ -121,7 +121,7 @@ std::vector<float> weights_of_rows(const Context& context, const QueryView& grou
   for (size_t i = 0; i < own.size(); ++i) {
     own[i] = end < group.count() && searched.ordinals[i] >= group.ordinals[size_t(end)] ? 1 : 0;
   }
-  // Parts of one weight each; one that is nowhere has none.
+  // Parts that weigh the same; one that is zero everywhere is left out.
   std::vector<std::vector<double>> parts = {std::vector<double>(mass.size(), 1.0), mass, own};
   const auto sum = [](const auto& part) { return std::accumulate(part.begin(), part.end(), 0.0); };
   std::erase_if(parts, [&](const auto& part) { return sum(part) <= 0; });

@@ -30,8 +30,7 @@ struct SearchOptions {
   double dense_share = 0;
   int64_t group_queries =
       2048;  // the last ones of the sample; as many as a session reads at a time
-  // Text that ends the sample and will be dense, so that it is not searched: at most so many
-  // tokens.
+  // Tokens of text at the end of the sample that will be dense, at most; they are not searched.
   int64_t dense_last = default_dense_last;
   bool grow = true;  // candidates use the whole budget; false: sizes are only cut
   // Sizes aim at the budget itself; because times are known only roughly, a little more passes.
