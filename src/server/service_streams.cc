@@ -149,12 +149,14 @@ void Service::stream_picture(const HttpRequest& request, const Reply& reply) {
 
 void Service::push_frames(const HttpRequest& request, const Reply& reply) {
   const WatchedStream watched = streams_.find(id_of(request));
-  if (watched.feed == nullptr || watched.feed->taken()) {
-    throw ApiError(409, "stream_not_free",
-                   watched.feed == nullptr ? "this stream takes its frames from elsewhere"
-                                           : "somebody pushes frames already, or did");
+  if (watched.feed == nullptr) {
+    throw ApiError(409, "stream_not_free", "this stream takes its frames from elsewhere");
   }
-  reply->upgrade(options_.max_message_bytes, PushFeed::events(watched.feed));
+  std::optional<WebSocketEvents> events = PushFeed::take(watched.feed);
+  if (!events) {
+    throw ApiError(409, "stream_not_free", "somebody pushes frames already, or did");
+  }
+  reply->upgrade(options_.max_message_bytes, std::move(*events));
 }
 
 }  // namespace kinora::server

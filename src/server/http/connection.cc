@@ -275,6 +275,7 @@ void Connection::become_socket(int64_t max_message_bytes, WebSocketEvents events
   if (closed_) return;
   // Nobody sends messages before the handshake is answered.
   if (!beast::websocket::is_upgrade(parser_->get()) || buffer_.size() > 0) {
+    events = {};  // what they hold is free again before the client hears of it
     HttpRefusal refusal = server_->callbacks.refuse(426, "this is for WebSockets only");
     refusal.headers.emplace_back("Upgrade", "websocket");
     return refuse(refusal);

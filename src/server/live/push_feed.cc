@@ -48,11 +48,6 @@ PushFeed::~PushFeed() {
   thread_.join();
 }
 
-bool PushFeed::taken() const {
-  const std::lock_guard lock(mutex_);
-  return taken_ || ended_;
-}
-
 void PushFeed::close(int code, const std::string& reason) {
   stop_.cancel();
   const std::lock_guard lock(mutex_);
@@ -61,13 +56,33 @@ void PushFeed::close(int code, const std::string& reason) {
   changed_.notify_all();
 }
 
-WebSocketEvents PushFeed::events(const std::shared_ptr<PushFeed>& self) {
-  const auto mine = std::make_shared<bool>(false);  // this socket is the one that pushes
-  WebSocketEvents events;
-  events.opened = [self, mine](std::shared_ptr<WebSocket> socket) {
+// Held by the events of a socket: ends with the last of them.
+struct PushFeed::Claim {
+  std::shared_ptr<PushFeed> feed;
+  bool opened = false;
+
+  explicit Claim(std::shared_ptr<PushFeed> of) : feed(std::move(of)) {}
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+  ~Claim() {
+    if (opened) return;
+    const std::lock_guard lock(feed->mutex_);
+    feed->taken_ = false;
+  }
+};
+
+std::optional<WebSocketEvents> PushFeed::take(const std::shared_ptr<PushFeed>& self) {
+  {
     const std::lock_guard lock(self->mutex_);
-    if (self->ended_ || self->taken_) return socket->close(1008, "this stream is not free");
-    *mine = self->taken_ = true;
+    if (self->ended_ || self->taken_) return std::nullopt;
+    self->taken_ = true;
+  }
+  const auto claim = std::make_shared<Claim>(self);
+  WebSocketEvents events;
+  events.opened = [self, claim](std::shared_ptr<WebSocket> socket) {
+    const std::lock_guard lock(self->mutex_);
+    claim->opened = true;
+    if (self->ended_) return socket->close(1001, "the stream was stopped");
     self->socket_ = std::move(socket);
     self->socket_->read();
   };
@@ -76,8 +91,7 @@ WebSocketEvents PushFeed::events(const std::shared_ptr<PushFeed>& self) {
     self->message_.emplace(std::move(message), text);
     self->changed_.notify_all();
   };
-  events.closed = [self, mine] {
-    if (!*mine) return;
+  events.closed = [self] {
     const std::lock_guard lock(self->mutex_);
     self->ended_ = true;
     self->socket_ = nullptr;

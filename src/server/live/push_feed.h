@@ -31,14 +31,15 @@ class PushFeed {
   PushFeed(const PushFeed&) = delete;
   PushFeed& operator=(const PushFeed&) = delete;
 
-  // Somebody pushes, or did.
-  bool taken() const;
-  // For HttpReply::upgrade; whoever comes second is sent away.
-  static WebSocketEvents events(const std::shared_ptr<PushFeed>& self);
+  // For HttpReply::upgrade, or nothing where somebody pushes already, or did. The feed is taken
+  // from here on, before the client hears of it, and free again if its handshake comes to nothing.
+  static std::optional<WebSocketEvents> take(const std::shared_ptr<PushFeed>& self);
   // Tells the client and closes.
   void close(int code, const std::string& reason);
 
  private:
+  struct Claim;
+
   void work();
   // What to write for a message; throws ApiError for what is none.
   std::string bytes_of(const std::string& message, bool text);
