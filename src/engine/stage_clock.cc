@@ -1,5 +1,6 @@
 #include "engine/stage_clock.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace kinora {
@@ -41,12 +42,15 @@ void StageClock::finish() {
 void StageClock::take_oldest() {
   const std::unique_ptr<Work> work = std::move(under_way_.front());
   under_way_.pop_front();
-  const auto moment = [&](const GpuEvent& event) {
+  const auto since_origin = [&](const GpuEvent& event) {
     const std::chrono::duration<double> since(event.seconds_since(*origin_));
-    return origin_time_ + std::chrono::duration_cast<Clock::duration>(since);
+    return std::chrono::duration_cast<Clock::duration>(since);
   };
-  const auto end = moment(work->end);
-  add(std::move(work->name), moment(work->begin), end);
+  const Clock::duration begin = since_origin(work->begin), end = since_origin(work->end);
+  // This thread may have been woken late when it waited for the origin. What has ended by now did
+  // not end later.
+  origin_time_ = std::min(origin_time_, Clock::now() - end);
+  add(std::move(work->name), origin_time_ + begin, origin_time_ + end);
 }
 
 }  // namespace kinora
