@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "ops/packed_rows.h"
 #include "support/compare.h"
+#include "support/exact.h"
 #include "support/random_data.h"
 
 namespace kinora::testing {
@@ -192,22 +193,10 @@ Expected reference(const Problem& problem, Reads&& reads) {
         score = -std::numeric_limits<double>::infinity();
         if (!reads(i, h, row)) continue;
         const float* k = &problem.key_data[offset(row)];
-        // Four sums of each, so that no product waits for the one before.
-        std::array<double, 4> sums{}, squared{};
-        const auto add = [&](size_t lane, int64_t at) {
-          const double product = double{q[at]} * double{k[at]};
-          sums[lane] += product;
-          squared[lane] += product * product;
-        };
-        const int64_t whole = shape.head_size / 4 * 4;
-        for (int64_t first = 0; first < whole; first += 4) {
-          for (size_t lane = 0; lane < 4; ++lane) add(lane, first + static_cast<int64_t>(lane));
-        }
-        for (int64_t at = whole; at < shape.head_size; ++at) add(0, at);
-        score = sums[0] + sums[1] + sums[2] + sums[3];
-        const double squares = squared[0] + squared[1] + squared[2] + squared[3];
+        const Dot terms = exact_dot(q, k, shape.head_size);
+        score = terms.sum;
         score *= double{problem.scale};
-        score_errors[static_cast<size_t>(row)] = double{problem.scale} * std::sqrt(squares);
+        score_errors[static_cast<size_t>(row)] = double{problem.scale} * std::sqrt(terms.squares);
         if (!problem.weights.empty()) {
           score += std::log(double{problem.weights[static_cast<size_t>(row)]});
         }
@@ -231,10 +220,8 @@ Expected reference(const Problem& problem, Reads&& reads) {
         const double weight = weights[static_cast<size_t>(row)] / sum;
         const double narrow = to_bf16(weights[static_cast<size_t>(row)]) / sum;
         const float* v = &problem.value_data[offset(row)];
-        for (int64_t c = 0; c < shape.head_size; ++c) {
-          out[c] += weight * double{v[c]};
-          rounded[c] += narrow * double{v[c]};
-        }
+        add_scaled(out, weight, v, static_cast<size_t>(shape.head_size));
+        add_scaled(rounded, narrow, v, static_cast<size_t>(shape.head_size));
       }
       for (int64_t c = 0; c < shape.head_size; ++c) rounded[c] = to_bf16(rounded[c]);
       std::vector<double> shifts(static_cast<size_t>(shape.head_size)), squares(shifts.size());
@@ -246,11 +233,8 @@ Expected reference(const Problem& problem, Reads&& reads) {
         const double error =
             unit * (std::sqrt(double(shape.head_size)) * products + max - score + 4);
         score_error += weight * error;
-        const float* v = &problem.value_data[offset(row)];
-        for (size_t c = 0; c < shifts.size(); ++c) {
-          shifts[c] += std::pow(weight * (double{v[c]} - out[c]) * error, 2);
-          squares[c] += std::pow(weight * double{v[c]}, 2);
-        }
+        add_squares(shifts.data(), squares.data(), weight, error, &problem.value_data[offset(row)],
+                    out, shifts.size());
       }
       const double log_sum = max + std::log(sum);
       const double rest_of_log =

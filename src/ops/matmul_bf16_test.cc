@@ -76,17 +76,16 @@ struct Product {
       for (int64_t column = 0; column < n; ++column) {
         const double start = (has_bias ? shift[static_cast<size_t>(column)] : 0) +
                              (accumulate ? old[static_cast<size_t>(row * n + column)] : 0);
-        const auto [sum, products] =
-            exact_dot(rows.data() + row * k, weights.data() + column * k, k);
+        const Dot dot = exact_dot(rows.data() + row * k, weights.data() + column * k, k);
         const double flushed =
             small + parts * small *
                         (2 * static_cast<double>(k) + row_sizes[static_cast<size_t>(row)] +
                          column_sizes[static_cast<size_t>(column)]);
-        found.values.push_back(start + sum);
+        found.values.push_back(start + dot.sum);
         const double steps = parts * static_cast<double>(k) + 8;
-        found.bounds.push_back(products * rounding + flushed +
+        found.bounds.push_back(dot.size * rounding + flushed +
                                steps * addition *
-                                   (1.01 * products + std::abs(start) +
+                                   (1.01 * dot.size + std::abs(start) +
                                     (has_bias ? std::abs(shift[size_t(column)]) : 0)));
       }
     }

@@ -25,11 +25,7 @@ std::vector<double> reference(const Case& c, const std::vector<double>& a,
       const auto at = static_cast<size_t>(row * c.n + column);
       double sum = c.accumulate ? before[at] : 0;
       if (c.bias) sum += bias[static_cast<size_t>(column)];
-      for (int64_t j = 0; j < c.k; ++j) {
-        sum +=
-            a[static_cast<size_t>(row * c.k + j)] * weight[static_cast<size_t>(column * c.k + j)];
-      }
-      out[at] = sum;
+      out[at] = sum + exact_dot(a.data() + row * c.k, weight.data() + column * c.k, c.k).sum;
     }
   }
   return out;

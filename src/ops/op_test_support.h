@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "base/error.h"
 #include "base/tensor.h"
 #include "support/compare.h"
+#include "support/exact.h"
 #include "support/random_data.h"
 
 namespace kinora::testing {
@@ -32,26 +32,6 @@ inline void for_each_context(const std::function<void(const Context&)>& body) {
     SCOPED_TRACE(to_string(device));
     body(Context(three, device));
   }
-}
-
-struct Dot {
-  double sum, size;  // Σ a b and Σ |a b|
-};
-
-// In double precision, in four sums of each, so that no product waits for the one before.
-inline Dot exact_dot(const double* a, const double* b, int64_t count) {
-  std::array<double, 4> sums{}, sizes{};
-  const auto add = [&](size_t lane, int64_t at) {
-    const double product = a[at] * b[at];
-    sums[lane] += product;
-    sizes[lane] += std::abs(product);
-  };
-  const int64_t whole = count / 4 * 4;
-  for (int64_t first = 0; first < whole; first += 4) {
-    for (size_t lane = 0; lane < 4; ++lane) add(lane, first + static_cast<int64_t>(lane));
-  }
-  for (int64_t at = whole; at < count; ++at) add(0, at);
-  return {sums[0] + sums[1] + sums[2] + sums[3], sizes[0] + sizes[1] + sizes[2] + sizes[3]};
 }
 
 inline float as_float(DType type, const std::byte* at) {

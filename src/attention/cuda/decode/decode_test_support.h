@@ -350,9 +350,8 @@ class DecodeBatch {
           if (bit >= 0 && (sequence.masks[static_cast<size_t>(token)] >> bit & 1) == 0) continue;
         }
         const float* k = &set.keys[(static_cast<size_t>(set.rows[place]) * kv_heads + kv) * size];
-        double score = 0;
-        for (size_t c = 0; c < size; ++c) score += double{q[c]} * double{k[c]};
-        score = score * double{scale()} + std::log(double{set.weights[place]});
+        const double score = exact_dot(q, k, shape_.head_size).sum * double{scale()} +
+                             std::log(double{set.weights[place]});
         reads.push_back({&set, place, score});
         max = std::max(max, score);
       }
@@ -371,13 +370,19 @@ class DecodeBatch {
         read.set->mass[static_cast<size_t>(at)] += wide;
       }
       const size_t first = (static_cast<size_t>(read.set->rows[read.place]) * kv_heads + kv) * size;
-      for (size_t c = 0; c < size; ++c) {
-        const double v = read.set->values[first + c];
-        out[c] += wide * v;
-        // With rows of 8 bits it is weight · scale that is rounded to bf16.
-        const auto& scales = read.set->value_scales;
-        const double scale = scales.empty() || v == 0 ? 1 : double{scales[first + c]};
-        rounded[c] += to_bf16(weight * scale) / scale / sum * v;
+      const float* v = &read.set->values[first];
+      add_scaled(out.data(), wide, v, size);
+      const auto& scales = read.set->value_scales;
+      if (scales.empty()) {
+        add_scaled(rounded.data(), to_bf16(weight) / sum, v, size);
+        continue;
+      }
+      // With rows of 8 bits it is weight · scale that is rounded to bf16; a scale of 0 has zeros.
+      for (size_t c = 0; c < size; c += columns_per_scale) {
+        const double scale = double{scales[first + c]};
+        const double narrow = scale > 0 ? to_bf16(weight * scale) / scale / sum : 0;
+        add_scaled(rounded.data() + c, narrow, v + c,
+                   std::min<size_t>(columns_per_scale, size - c));
       }
     }
     for (double& value : rounded) value = to_bf16(value);
