@@ -236,6 +236,13 @@ struct Answer {
   std::vector<Span> spans;            // what was done when, in no order
 };
 
+// Bytes of keys and values, by where they lie.
+struct HeldRows {
+  int64_t device = 0;
+  int64_t host = 0;
+  int64_t disk = 0;
+};
+
 class SessionState;    // inside the library
 struct SessionAccess;  // the way to it
 
@@ -277,6 +284,9 @@ class KINORA_API Session {
   // The same with text and inputs in any order.
   Answer ask(const std::vector<QuestionPart>& parts, const AnswerOptions& options = {},
              const std::function<void(std::string_view)>& on_piece = nullptr);
+
+  // Keys and values that are held now.
+  HeldRows held() const;
 
   // The inputs of the conversation as they were looked at or, before the first question about them,
   // as they would be without a budget.

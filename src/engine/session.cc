@@ -95,6 +95,11 @@ Answer Session::ask(const std::vector<QuestionPart>& parts, const AnswerOptions&
   return state_->ask(content, generate, on_piece, {options.evidence, nullptr});
 }
 
+HeldRows Session::held() const {
+  const MemoryBytes bytes = state_->bytes();
+  return {bytes.device, bytes.host, bytes.disk};
+}
+
 std::vector<InputInfo> Session::inputs() const {
   std::vector<InputInfo> all;
   for (const VisualInput& input : state_->inputs()) all.push_back(describe(*state_, input));

@@ -74,6 +74,26 @@ TEST_F(Watch, AnswersLinesAboutAFileAndEndsWithIt) {
   EXPECT_NE(finished.err.find("frames"), std::string::npos) << finished.err;
 }
 
+TEST_F(Watch, SaysHowFarItIsAndWhatItHolds) {
+  const Finished finished = kinora_shell(
+      "(for i in 1 2 3 4 5 6 7 8 9; do echo /status; sleep 0.3; done) | $KINORA watch " + clip() +
+      " -m " + model + " --speed max --json");
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  int64_t frames = 0, bytes = 0;
+  for (const auto& line : lines_of(finished.out)) {
+    if (line.at("event") != "status") continue;
+    EXPECT_GE(line.at("frames"), frames);
+    frames = line.at("frames");
+    EXPECT_EQ(line.at("left_out"), 0);
+    EXPECT_EQ(line.at("breaks"), 0);
+    const auto& rows = line.at("row_bytes");
+    EXPECT_EQ(rows.at("disk"), 0);
+    bytes = rows.at("device").get<int64_t>() + rows.at("host").get<int64_t>();
+    EXPECT_EQ(bytes > 0, frames > 0) << line.dump();
+  }
+  EXPECT_GT(frames, 0) << finished.out;
+}
+
 TEST_F(Watch, AsksByItselfAndPrintsOnlyWhatChanged) {
   const Finished finished =
       kinora_shell("$KINORA watch " + clip() + " -m " + model +

@@ -46,7 +46,7 @@ constexpr int idle_milliseconds = 20;
 
 constexpr const char* watch_help =
     "Type a question and press Enter: it is about everything seen so far.\n"
-    "  /status     how far the source has come, and what was left out\n"
+    "  /status     how far the source has come, what was left out, and the memory of its rows\n"
     "  /save FILE  write what was seen so far, for kinora ask FILE\n"
     "  /clear      forget the conversation\n"
     "  /help       this list\n"
@@ -279,9 +279,23 @@ class Watch {
   }
 
   void status() const {
-    tell("status", fmt::format("{}: {} seen, {} frames, {} left out, {} breaks{}", watch_.source,
-                               clock_text(source_.until()), source_.frames(), source_.dropped(),
-                               source_.breaks(), source_.ended() ? "; it has ended" : ""));
+    const HeldRows rows = session_.held();
+    const std::string text =
+        fmt::format("{}: {} seen, {} frames, {} left out, {} breaks, {} of rows{}{}", watch_.source,
+                    clock_text(source_.until()), source_.frames(), source_.dropped(),
+                    source_.breaks(), human_bytes(rows.device + rows.host),
+                    rows.disk > 0 ? fmt::format(" and {} in a file", human_bytes(rows.disk)) : "",
+                    source_.ended() ? "; it has ended" : "");
+    if (!watch_.json) return tell("status", text);
+    print_json(
+        {{"event", "status"},
+         {"time", source_.until()},
+         {"text", text},
+         {"frames", source_.frames()},
+         {"left_out", source_.dropped()},
+         {"breaks", source_.breaks()},
+         {"ended", source_.ended()},
+         {"row_bytes", {{"device", rows.device}, {"host", rows.host}, {"disk", rows.disk}}}});
   }
 
   void save(const std::string& path) {
