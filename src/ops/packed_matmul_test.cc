@@ -25,8 +25,7 @@ struct Case {
 
 struct Expected {
   std::vector<double> values, bounds;
-  std::vector<double>
-      computing;  // the part of the bounds that rounding rows has nothing to do with
+  std::vector<double> computing;  // the bounds without what rounding rows adds
 };
 
 // `rounded`: rows may be rounded to 8 bits, or to 16 where the weights are e4m3.
