@@ -79,7 +79,7 @@ TEST_F(Watch, SaysHowFarItIsAndWhatItHolds) {
       "(for i in 1 2 3 4 5 6 7 8 9; do echo /status; sleep 0.3; done) | $KINORA watch " + clip() +
       " -m " + model + " --speed max --json");
   ASSERT_EQ(finished.code, 0) << finished.err;
-  int64_t frames = 0, bytes = 0;
+  int64_t frames = 0;
   for (const auto& line : lines_of(finished.out)) {
     if (line.at("event") != "status") continue;
     EXPECT_GE(line.at("frames"), frames);
@@ -88,7 +88,7 @@ TEST_F(Watch, SaysHowFarItIsAndWhatItHolds) {
     EXPECT_EQ(line.at("breaks"), 0);
     const auto& rows = line.at("row_bytes");
     EXPECT_EQ(rows.at("disk"), 0);
-    bytes = rows.at("device").get<int64_t>() + rows.at("host").get<int64_t>();
+    const int64_t bytes = rows.at("device").get<int64_t>() + rows.at("host").get<int64_t>();
     EXPECT_EQ(bytes > 0, frames > 0) << line.dump();
   }
   EXPECT_GT(frames, 0) << finished.out;
