@@ -39,7 +39,8 @@ bool is_eagle3(const ConfigSection& config) {
   });
 }
 
-TensorFiles open_tensors(const FileSystem& files, const std::string& directory) {
+TensorFiles open_tensors(const Context& context, const FileSystem& files,
+                         const std::string& directory) {
   const auto has = [&](const char* name) { return files.is_file(join_path(directory, name)); };
   if (has("pytorch_model.bin") && !has("model.safetensors") &&
       !has("model.safetensors.index.json")) {
@@ -49,7 +50,9 @@ TensorFiles open_tensors(const FileSystem& files, const std::string& directory) 
                             "then safetensors.torch.save_file)",
                             directory));
   }
-  return TensorFiles::open(files, directory);
+  TensorFiles tensors = TensorFiles::open(files, directory);
+  if (context.device.is_cpu() && tensors.bytes() <= copied_weight_bytes) tensors.copy_to_memory();
+  return tensors;
 }
 
 class DraftReader {
@@ -152,7 +155,7 @@ class DraftReader {
         static_cast<int>(top.integer("target_state_layer", 0, layers - 1, layers - 2))};
     const int64_t own = top.integer("draft_vocab_size", 0, parts.config.vocabulary, 0);
 
-    const TensorFiles tensors = open_tensors(files_, directory_);
+    const TensorFiles tensors = open_tensors(context_, files_, directory_);
     WeightsBinder binder(tensors);
     const int64_t hidden = parts.config.hidden;
     parts.fc = binder.take_linear("fc", hidden, 2 * hidden, top.flag("fc_bias", false));
@@ -172,7 +175,7 @@ class DraftReader {
   }
 
   DraftParts read_eagle(const ConfigSection& top, const std::string& type) const {
-    const TensorFiles tensors = open_tensors(files_, directory_);
+    const TensorFiles tensors = open_tensors(context_, files_, directory_);
     DraftParts parts;
     parts.config = read_layer(top, tensors, "layers.0.");
     parts.config.input_norm = false;
@@ -201,7 +204,7 @@ class DraftReader {
       eagle.unsupported("use_aux_hidden_state", "is false; kinora feeds EAGLE-3 several layers");
     }
     if (top.flag("norm_before_fc", false)) top.unsupported("norm_before_fc", "is true");
-    const TensorFiles tensors = open_tensors(files_, directory_);
+    const TensorFiles tensors = open_tensors(context_, files_, directory_);
     const std::string layer =
         tensors.find("midlayer.self_attn.q_proj.weight") != nullptr ? "midlayer." : "layers.0.";
     DraftParts parts;

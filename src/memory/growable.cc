@@ -1,10 +1,7 @@
 #include "memory/growable.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "base/error.h"
@@ -13,31 +10,8 @@
 namespace kinora {
 namespace {
 
-constexpr size_t unit = size_t{1} << 16;  // a multiple of every page size in use
-
 // On a GPU chunks grow with the rows, from what the driver hands out at least up to this.
 constexpr size_t largest_chunk = size_t{64} << 20;
-
-size_t round_up(size_t bytes) { return (bytes + unit - 1) / unit * unit; }
-
-// MAP_FAILED where there is no memory, here and below.
-void* map(size_t bytes) {
-  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
-
-void* moved_to(void* data, size_t old_bytes, size_t bytes) {
-#ifdef __SANITIZE_THREAD__
-  // The sanitizer does not follow mremap: it would take what used to be at the new place, a stack
-  // perhaps, for these rows.
-  void* moved = map(bytes);
-  if (moved == MAP_FAILED) return moved;
-  std::memcpy(moved, data, std::min(old_bytes, bytes));
-  ::munmap(data, old_bytes);
-  return moved;
-#else
-  return ::mremap(data, old_bytes, bytes, MREMAP_MAYMOVE);
-#endif
-}
 
 }  // namespace
 
@@ -54,18 +28,13 @@ Growable Growable::pinned(size_t limit) {
   return out;
 }
 
-Growable::~Growable() {
-  const bool ours = device_.is_cpu() && pinned_.data() == nullptr;
-  if (ours && data_ != nullptr) ::munmap(data_, capacity_);
-}
-
 Growable& Growable::operator=(Growable&& other) noexcept {
   std::swap(device_, other.device_);
+  std::swap(host_, other.host_);
   std::swap(range_, other.range_);
   std::swap(pinned_, other.pinned_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(capacity_, other.capacity_);
   return *this;
 }
 
@@ -80,7 +49,6 @@ void Growable::resize_pinned(size_t bytes) {
   } else if (bytes < pinned_.capacity() / 4) {
     pinned_.shrink(bytes);
   }
-  capacity_ = pinned_.capacity();
   size_ = bytes;
 }
 
@@ -100,25 +68,16 @@ void Growable::resize_gpu(size_t bytes) {
   } else if (bytes < range_.capacity() / 4) {
     range_.shrink(bytes);
   }
-  capacity_ = range_.capacity();
   size_ = bytes;
 }
 
 void Growable::resize_host(size_t bytes) {
-  // Growth by a quarter keeps the number of moves small; shrinking waits for a factor of four.
-  size_t wanted = capacity_;
-  if (bytes > capacity_) wanted = round_up(std::max(bytes, capacity_ + capacity_ / 4));
-  if (bytes < capacity_ / 4) wanted = round_up(std::max(bytes, unit));
-  if (wanted != capacity_) {
-    void* moved = data_ == nullptr ? map(wanted) : moved_to(data_, capacity_, wanted);
-    if (moved == MAP_FAILED) {
-      throw Error(ErrorKind::resource, "out of memory: the rows of this session need " +
-                                           std::to_string(wanted) +
-                                           " bytes in one layer; use fewer frames or prune more");
-    }
-    data_ = static_cast<std::byte*>(moved);
-    capacity_ = wanted;
+  if (!host_.resize(size_, bytes)) {
+    throw Error(ErrorKind::resource, "out of memory: the rows of this session need " +
+                                         std::to_string(bytes) +
+                                         " bytes in one layer; use fewer frames or prune more");
   }
+  data_ = host_.data();
   size_ = bytes;
 }
 

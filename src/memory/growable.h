@@ -1,7 +1,7 @@
-// Memory that grows without copying: on the host the kernel moves page tables, on a GPU, and on the
-// host where GPUs read it, chunks are put behind addresses reserved once. Rows of a long video are
-// appended for an hour; doubling a vector would need three times the memory and copy gigabytes at
-// the worst moment.
+// Memory that grows without copying: on the host the kernel moves page tables (all but small
+// blocks), on a GPU, and on the host where GPUs read it, chunks are put behind addresses reserved
+// once. Rows of a long video are appended for an hour; doubling a vector would need three times the
+// memory and copy gigabytes at the worst moment.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "base/device.h"
 #include "base/gpu.h"
+#include "base/system/host_range.h"
 
 namespace kinora {
 
@@ -21,14 +22,13 @@ class Growable {
   explicit Growable(Device device, size_t limit, size_t likely = 0);
   // Host memory that GPUs read, never more than `limit`.
   static Growable pinned(size_t limit);
-  ~Growable();
   Growable(Growable&& other) noexcept
       : device_(other.device_),
+        host_(std::move(other.host_)),
         range_(std::move(other.range_)),
         pinned_(std::move(other.pinned_)),
         data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)),
-        capacity_(std::exchange(other.capacity_, 0)) {}
+        size_(std::exchange(other.size_, 0)) {}
   Growable& operator=(Growable&& other) noexcept;
   Growable(const Growable&) = delete;
   Growable& operator=(const Growable&) = delete;
@@ -55,11 +55,11 @@ class Growable {
   void resize_pinned(size_t bytes);
 
   Device device_;
+  HostRange host_;      // behind data_ on the host
   GpuRange range_;      // behind data_ on a GPU
   PinnedRange pinned_;  // behind data_ where GPUs read it
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  size_t capacity_ = 0;
 };
 
 }  // namespace kinora

@@ -341,6 +341,7 @@ TensorFiles open_weights(const Context& context, const FileSystem& files,
   const PackingScheme scheme = read_packing_scheme(config);
   if (scheme.kind == PackingScheme::Kind::plain) {
     refuse_strays(result, scheme);
+    if (context.device.is_cpu() && result.bytes() <= copied_weight_bytes) result.copy_to_memory();
     return result;
   }
   int64_t found = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system/host_range.h"
 
 namespace kinora {
 namespace {
@@ -177,6 +178,16 @@ void check_coverage(const std::map<std::string, TensorEntry, std::less<>>& entri
   }
 }
 
+class CopiedFile final : public MappedFile {
+ public:
+  explicit CopiedFile(std::span<const std::byte> bytes) : size_(bytes.size()), copy_(bytes) {}
+  std::span<const std::byte> bytes() const override { return {copy_.data(), size_}; }
+
+ private:
+  size_t size_;
+  HostRange copy_;
+};
+
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const FileSystem& files, const std::string& path) {
@@ -203,6 +214,10 @@ SafetensorsFile SafetensorsFile::open(const FileSystem& files, const std::string
   }
   check_coverage(result.entries_, data_bytes, path);
   return result;
+}
+
+void SafetensorsFile::copy_to_memory() {
+  mapping_ = std::make_shared<CopiedFile>(mapping_->bytes());
 }
 
 Tensor SafetensorsFile::tensor(std::string_view name) const {
@@ -235,6 +250,10 @@ Tensor SafetensorsFile::raw(std::string_view name) const {
   const int64_t bytes = found->second.end - found->second.begin;
   const std::byte* data = mapping_->bytes().data() + data_begin_ + found->second.begin;
   return Tensor(Buffer::borrow(data, static_cast<size_t>(bytes), mapping_), 0, DType::u8, {bytes});
+}
+
+void TensorFiles::copy_to_memory() {
+  for (SafetensorsFile& shard : shards_) shard.copy_to_memory();
 }
 
 TensorFiles TensorFiles::open(const FileSystem& files, const std::string& directory) {

@@ -44,6 +44,8 @@ class SafetensorsFile {
   Tensor tensor(std::string_view name) const;
   // Its bytes, whatever their type: u8 [bytes].
   Tensor raw(std::string_view name) const;
+  // From now on tensors lie in memory instead of the mapped file (base/system/host_range.h).
+  void copy_to_memory();
 
  private:
   std::string path_;
@@ -51,6 +53,10 @@ class SafetensorsFile {
   int64_t data_begin_ = 0;
   std::map<std::string, TensorEntry, std::less<>> entries_;
 };
+
+// A small model is read faster from memory of its own on a CPU; a larger one stays mapped, so that
+// it starts at once and programs share it.
+constexpr int64_t copied_weight_bytes = int64_t{256} << 20;
 
 // All tensors of a model directory: `model.safetensors`, or the shards that
 // `model.safetensors.index.json` names.
@@ -61,6 +67,7 @@ class TensorFiles {
   const TensorEntry* find(std::string_view name) const;  // null when it is not there
   Tensor tensor(std::string_view name) const;
   Tensor raw(std::string_view name) const;
+  void copy_to_memory();  // as above, all of them
   // Puts a tensor that is made of others in their place, under a name of its own. It is made when
   // it is taken. `pack`, if given, makes the matrix that stays in 4 or 8 bits instead.
   using Pack = std::function<std::shared_ptr<const PackedMatrix>()>;
