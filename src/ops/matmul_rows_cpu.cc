@@ -61,10 +61,11 @@ struct Fetch {
   int64_t near = 0;           // this many elements further on
 };
 
+// result: [rows][columns]
 template <typename T, int rows, int columns, int parts, bool short_rows>
 HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
                            const T* HWY_RESTRICT weight, int64_t weight_stride, int64_t k,
-                           Fetch fetch, float (&result)[most_rows][most_columns]) {
+                           Fetch fetch, float* HWY_RESTRICT result) {
   const Tag d;
   Vector sums[rows][columns][parts];
   repeat<rows>([&](auto r) HWY_ATTR {
@@ -120,13 +121,13 @@ HWY_NOINLINE void dot_tile(const float* HWY_RESTRICT a, int64_t a_stride,
       });
     });
   }
-  repeat<rows>([&](auto r) HWY_ATTR {
-    repeat<columns>([&](auto c) HWY_ATTR {
-      Vector sum = sums[r][c][0];
-      repeat<parts - 1>([&](auto p) HWY_ATTR { sum = hn::Add(sum, sums[r][c][p + 1]); });
-      result[r][c] = hn::GetLane(hn::SumOfLanes(d, sum));
-    });
-  });
+  const auto whole_sum = [&](auto i) HWY_ATTR {
+    Vector sum = sums[i / columns][i % columns][0];
+    repeat<parts - 1>([&](auto p)
+                          HWY_ATTR { sum = hn::Add(sum, sums[i / columns][i % columns][p + 1]); });
+    return sum;
+  };
+  store_sums_of_lanes<rows * columns>(d, whole_sum, result);
 }
 
 // Columns [begin, end) of out for `rows` rows from `first_row`.
@@ -141,7 +142,7 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
   for (int64_t column = begin; column < end; column += columns) {
     const T* weight = static_cast<const T*>(work.weight) + column * work.weight_stride;
     const int64_t count = std::min<int64_t>(columns, end - column);
-    float result[most_rows][most_columns];
+    HWY_ALIGN float result[most_rows * most_columns];
     if (count == columns) {
       // Never past the matrix: its last lines are then asked for twice.
       const char* here = reinterpret_cast<const char*>(weight);
@@ -152,17 +153,17 @@ void dot_columns(const MatmulWork& work, int64_t first_row, int64_t begin, int64
           a, work.a_stride, weight, work.weight_stride, work.k, fetch, result);
     } else {
       for (int64_t c = 0; c < count; ++c, weight += work.weight_stride) {
-        float single[most_rows][most_columns];
+        float single[most_rows];
         dot_tile<T, rows, 1, shape.parts, false>(a, work.a_stride, weight, work.weight_stride,
                                                  work.k, {reinterpret_cast<const char*>(weight), 0},
                                                  single);
-        for (int r = 0; r < rows; ++r) result[r][c] = single[r][0];
+        for (int r = 0; r < rows; ++r) result[r * columns + c] = single[r];
       }
     }
     for (int r = 0; r < rows; ++r) {
       float* out = work.out + (first_row + r) * work.out_stride + column;
       const auto finish = [&](int64_t c) HWY_ATTR {
-        float value = result[r][c];
+        float value = result[r * columns + c];
         if (work.bias) value += work.bias[column + c];
         out[c] = work.accumulate ? out[c] + value : value;
       };

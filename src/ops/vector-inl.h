@@ -1,5 +1,5 @@
-// Small tools of all vector kernels: loops that vanish, and loading any stored floating-point type
-// as f32 vectors. Included once per Highway target.
+// Small tools of all vector kernels: loops that vanish, sums over lanes, and loading any stored
+// floating-point type as f32 vectors. Included once per Highway target.
 #if defined(KINORA_OPS_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef KINORA_OPS_VECTOR_INL_H
 #undef KINORA_OPS_VECTOR_INL_H
@@ -30,6 +30,64 @@ HWY_INLINE void repeat_each(Body&& body, std::integer_sequence<int, index...>) {
 template <int count, class Body>
 HWY_INLINE void repeat(Body&& body) {
   repeat_each(body, std::make_integer_sequence<int, count>());
+}
+
+// to[i] = the sum of the lanes of vector(i), i a constant below `count`, each added up in the order
+// of SumOfLanes. Give the lambda HWY_ATTR.
+template <int count, class D, class Of>
+HWY_INLINE void store_sums_of_lanes(D d, const Of& vector, float* to) {
+#if HWY_TARGET == HWY_NEON
+  constexpr int together = hn::MaxLanes(D()) == 4 ? count / 4 * 4 : 0;
+  repeat<together / 4>([&](auto four) HWY_ATTR {
+    const auto pair = [&](auto at) HWY_ATTR {
+      return vpaddq_f32(vector(at).raw, vector(std::integral_constant<int, at + 1>()).raw);
+    };
+    constexpr int first = four * 4;
+    vst1q_f32(to + first, vpaddq_f32(pair(std::integral_constant<int, first>()),
+                                     pair(std::integral_constant<int, first + 2>())));
+  });
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  // Up to 16 vectors together, half as many after each add. Where some are missing the last one
+  // stands in for them; fewer than three are not worth it.
+  constexpr int together = hn::MaxLanes(D()) != 16 ? 0 : count % 16 >= 3 ? count : count / 16 * 16;
+  repeat<(together + 15) / 16>([&](auto group) HWY_ATTR {
+    // Vectors 4 · i to 4 · i + 3 of the group end in the i-th quarter.
+    const auto at = [&](auto quarter, auto place) HWY_ATTR {
+      constexpr int index = std::min(group * 16 + quarter * 4 + place, count - 1);
+      return vector(std::integral_constant<int, index>()).raw;
+    };
+    __m512 four[4];
+    repeat<4>([&](auto place) HWY_ATTR {
+      __m512 halves[2];
+      repeat<2>([&](auto half) HWY_ATTR {
+        const __m512 a = at(std::integral_constant<int, 2 * half>(), place);
+        const __m512 b = at(std::integral_constant<int, 2 * half + 1>(), place);
+        halves[half] =
+            _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+      });
+      four[place] = _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
+                                  _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
+    });
+    const auto pairs = [&](__m512 a, __m512 b) HWY_ATTR {
+      return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    };
+    const __m512 first = pairs(four[0], four[1]), second = pairs(four[2], four[3]);
+    const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x88),
+                                     _mm512_shuffle_ps(first, second, 0xdd));
+    constexpr int left = count - group * 16;
+    if constexpr (left >= 16) {
+      _mm512_storeu_ps(to + group * 16, all);
+    } else {
+      _mm512_mask_storeu_ps(to + group * 16, static_cast<__mmask16>((1 << left) - 1), all);
+    }
+  });
+#else
+  constexpr int together = 0;
+#endif
+  repeat<count - together>([&](auto i) HWY_ATTR {
+    to[together + i] =
+        hn::GetLane(hn::SumOfLanes(d, vector(std::integral_constant<int, together + i>())));
+  });
 }
 
 template <class D>

@@ -45,69 +45,28 @@ struct Block {
   int64_t count;
 };
 
+// x86 cores fetch the other line of a pair by themselves; asking for both would only keep the few
+// places busy where misses wait.
+constexpr int line_step = HWY_ARCH_X86 ? 2 : 1;
+
 // A few lines too many cost less than a loop that ends at the right place.
 template <typename T>
 HWY_INLINE void fetch(const T* row, int64_t head_size) {
   const auto* at = reinterpret_cast<const char*>(row);
   const char* end = at + head_size * int64_t(sizeof(T));
   do {
-    repeat<4>([&](auto line) HWY_ATTR { hwy::Prefetch(at + line * 64); });
+    repeat<4 / line_step>([&](auto i) HWY_ATTR { hwy::Prefetch(at + i * line_step * 64); });
     at += 256;
   } while (at < end);
 }
 
-// The sum of each of `keys` vectors of `count` queries, sums[q][key] to to[q · stride + key], added
-// up in the order of SumOfLanes.
+// The sum of each of `keys` vectors of `count` queries, sums[q][key] to to[q · stride + key].
 template <int count, int keys>
 HWY_INLINE void store_sums(const Vector (&sums)[count][keys], float* to, int64_t stride) {
-#if HWY_TARGET == HWY_NEON
-  if constexpr (keys % 4 == 0) {  // four at a time
-    repeat<count*(keys / 4)>([&](auto i) HWY_ATTR {
-      constexpr int q = i / (keys / 4), first = i % (keys / 4) * 4;
-      const Vector* four = sums[q] + first;
-      vst1q_f32(to + q * stride + first, vpaddq_f32(vpaddq_f32(four[0].raw, four[1].raw),
-                                                    vpaddq_f32(four[2].raw, four[3].raw)));
-    });
-    return;
-  }
-#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (count * keys <= 16 && keys % 4 == 0) {  // all together, half as many after each add
-    // Vectors four · i to four · i + 3 end in the i-th quarter.
-    constexpr int quarters = count * (keys / 4);
-    const auto vector = [&](auto quarter, auto place) HWY_ATTR {
-      constexpr int at = std::min<int>(quarter, quarters - 1) * 4 + place;
-      return sums[at / keys][at % keys].raw;
-    };
-    __m512 four[4];
-    repeat<4>([&](auto place) HWY_ATTR {
-      __m512 halves[2];
-      repeat<2>([&](auto half) HWY_ATTR {
-        const __m512 a = vector(std::integral_constant<int, 2 * half>(), place);
-        const __m512 b = vector(std::integral_constant<int, 2 * half + 1>(), place);
-        halves[half] =
-            _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-      });
-      four[place] = _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
-                                  _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
-    });
-    const auto pairs = [&](__m512 a, __m512 b) HWY_ATTR {
-      return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
-    };
-    const __m512 first = pairs(four[0], four[1]), second = pairs(four[2], four[3]);
-    const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(first, second, 0x88),
-                                     _mm512_shuffle_ps(first, second, 0xdd));
-    repeat<quarters>([&](auto quarter) HWY_ATTR {
-      constexpr int q = quarter / (keys / 4), key = quarter % (keys / 4) * 4;
-      _mm_storeu_ps(to + q * stride + key, _mm512_extractf32x4_ps(all, quarter));
-    });
-    return;
-  }
-#endif
-  const Tag d;
-  repeat<count>([&](auto q) HWY_ATTR {
-    repeat<keys>([&](auto k)
-                     HWY_ATTR { to[q * stride + k] = hn::GetLane(hn::SumOfLanes(d, sums[q][k])); });
-  });
+  HWY_ALIGN float all[count * keys];
+  store_sums_of_lanes<count * keys>(
+      Tag(), [&](auto i) HWY_ATTR { return sums[i / keys][i % keys]; }, all);
+  repeat<count>([&](auto q) HWY_ATTR { std::copy_n(all + q * keys, keys, to + q * stride); });
 }
 
 // scores[q][key] of all keys of a block.  queries: [q][width], zero beyond the head size
