@@ -382,6 +382,7 @@ TensorView FlatMemory::state(int layer, int32_t node) {
 MemoryMark FlatMemory::mark() const {
   MemoryMark mark{token_count(), {}, nullptr};
   std::shared_ptr<States> states;
+  mark.rows.reserve(layers_.size());
   for (Layer& layer : layers_) {
     int64_t rows = 0;
     for (const Part& part : layer.parts) rows += part.rows;

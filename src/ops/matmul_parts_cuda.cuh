@@ -49,6 +49,17 @@ __device__ __forceinline__ void load_four(uint32_t (&r)[4], uint32_t address) {
                : "memory");
 }
 
+// What the block's outputs [first, first + count) are increased by, on its way from memory long
+// before it is used; by a whole block.
+__device__ __forceinline__ void fetch_bias(const void* bias, DType type, int64_t first, int count) {
+  if (bias == nullptr) return;
+  const int64_t bytes = type == DType::f32 ? 4 : 2;
+  const auto* begin = static_cast<const char*>(bias) + first * bytes;
+  for (int64_t at = int64_t{threadIdx.x} * 32; at < count * bytes; at += int64_t{blockDim.x} * 32) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(begin + at));
+  }
+}
+
 __device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
   if (bias == nullptr) return 0.0f;
   switch (type) {

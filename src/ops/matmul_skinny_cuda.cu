@@ -102,6 +102,10 @@ __global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   for (int i = 0; i < stages - 1; ++i) fetch_weights(i);
+  for (int part = 0; part < (gated ? 2 : 1); ++part) {
+    fetch_bias(shape.bias, shape.bias_type, part * shape.n + first,
+               static_cast<int>(min(int64_t{shape.outputs}, shape.n - first)));
+  }
   wait_for_previous();
   for (int i = 0; i < stages - 1; ++i) fetch_rows(i);
 

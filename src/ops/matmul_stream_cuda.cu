@@ -50,9 +50,18 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return raw;
 }
 
+// Eight columns of the norm's weights, which a thread has before it waits for the row.
+template <bool normed>
+__device__ __forceinline__ uint4 first_scale(const StreamShape& shape) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (!normed || thread >= shape.k / 8) return make_uint4(0, 0, 0, 0);
+  return __ldg(reinterpret_cast<const uint4*>(shape.norm) + thread);
+}
+
 // x ← the row, bf16, followed by zeros up to a whole piece.
 template <bool normed>
-__device__ __forceinline__ void bring_row(const StreamShape& shape, uint4* x, float* scratch) {
+__device__ __forceinline__ void bring_row(const StreamShape& shape, const uint4& scale_of_first,
+                                          uint4* x, float* scratch) {
   const int eights = shape.k / 8, all = (shape.k + piece_columns - 1) / piece_columns * 32;
   const auto thread = static_cast<int>(threadIdx.x);
   if constexpr (!normed) {
@@ -64,19 +73,31 @@ __device__ __forceinline__ void bring_row(const StreamShape& shape, uint4* x, fl
   } else {
     const auto* from = reinterpret_cast<const float4*>(shape.unnormed);
     const auto* norm = reinterpret_cast<const uint4*>(shape.norm);
-    float squares = 0;
-    for (int i = thread; i < eights; i += threads) {
-      const float4 low = __ldcg(from + 2 * i), high = __ldcg(from + 2 * i + 1);
-      squares += low.x * low.x + low.y * low.y + low.z * low.z + low.w * low.w + high.x * high.x +
-                 high.y * high.y + high.z * high.z + high.w * high.w;
+    float4 low{}, high{};  // of the thread's first eight columns
+    if (thread < eights) {
+      low = __ldcg(from + 2 * thread);
+      high = __ldcg(from + 2 * thread + 1);
+    }
+    const auto squares_of = [](const float4& four) {
+      return four.x * four.x + four.y * four.y + four.z * four.z + four.w * four.w;
+    };
+    float squares = squares_of(low) + squares_of(high);
+#pragma unroll 1
+    for (int i = thread + threads; i < eights; i += threads) {
+      squares += squares_of(__ldcg(from + 2 * i)) + squares_of(__ldcg(from + 2 * i + 1));
     }
     squares = block_sum(squares, scratch);
     const float factor = 1.0f / sqrtf(squares / static_cast<float>(shape.k) + shape.epsilon);
+    uint4 scale = scale_of_first;
+#pragma unroll 1
     for (int i = thread; i < all; i += threads) {
       uint4 eight = make_uint4(0, 0, 0, 0);
       if (i < eights) {
-        const float4 low = __ldcg(from + 2 * i), high = __ldcg(from + 2 * i + 1);
-        const uint4 scale = __ldg(norm + i);
+        if (i != thread) {
+          low = __ldcg(from + 2 * i);
+          high = __ldcg(from + 2 * i + 1);
+          scale = __ldg(norm + i);
+        }
         const auto scaled = [&](float first, float second, uint32_t by) {
           return pack(first * factor * __uint_as_float(by << 16),
                       second * factor * __uint_as_float(by & 0xffff0000u));
@@ -135,8 +156,12 @@ __global__ void __launch_bounds__(threads, 2) stream_kernel(StreamShape shape, O
   };
 #pragma unroll 1
   for (int i = 0; i < ring - 1; ++i) ask(i);
+  const uint4 scale = first_scale<normed>(shape);
+  for (int part = 0; part < parts; ++part) {
+    fetch_bias(shape.bias, shape.bias_type, int64_t{part} * shape.n + first, count);
+  }
   wait_for_previous();
-  bring_row<normed>(shape, x, scratch);
+  bring_row<normed>(shape, scale, x, scratch);
   __syncthreads();
 
   int piece = begin % row_pieces, row = begin / row_pieces;

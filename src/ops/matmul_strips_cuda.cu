@@ -50,6 +50,10 @@ void matmul_strips(const Context& context, const MatmulWork& work, bool gated) {
   const int64_t of_warp = two ? 2 * strip : strip;
   shape.passes = static_cast<int>(round_up(each, most_warps * of_warp));
   const auto warps = static_cast<int>(round_up(round_up(each, shape.passes), of_warp));
+  const int parts = static_cast<int>(blocks) * shape.passes;
+  shape.each = shape.n / parts;
+  shape.more = shape.n % parts;
+  shape.of_warps = 1.0f / static_cast<float>(warps);
   const auto run = [&]<int Width, int Strips, bool Gated, typename Out>(Out) {
     const auto kernel = strips_kernel<Width, Strips, Gated, Out>;
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -31,6 +31,10 @@ struct StripsShape {
   int m;
   int passes;  // in which a block takes its outputs
   int n, chunks;
+  // Of all passes of all blocks: outputs of each, and how many have one more. Quotients come from
+  // the host, since a division takes tens of instructions in every place.
+  int each, more;
+  float of_warps;  // 1 / warps with weights
   int64_t a_stride, weight_stride, out_stride;
 };
 
@@ -49,14 +53,16 @@ struct Outputs {
   int first, count;
 };
 __device__ __forceinline__ Outputs of_block(const StripsShape& shape, int pass) {
-  const int64_t parts = int64_t{gridDim.x} * shape.passes;
-  const int64_t part = int64_t{blockIdx.x} * shape.passes + pass;
-  const auto first = static_cast<int>(shape.n * part / parts);
-  return {first, static_cast<int>(shape.n * (part + 1) / parts) - first};
+  const int part = static_cast<int>(blockIdx.x) * shape.passes + pass;
+  return {shape.each * part + min(part, shape.more), shape.each + (part < shape.more ? 1 : 0)};
 }
-__device__ __forceinline__ Outputs of_warp(const Outputs& block, int warp, int warps) {
-  const int first = block.count * warp / warps;
-  return {block.first + first, block.count * (warp + 1) / warps - first};
+__device__ __forceinline__ Outputs of_warp(const StripsShape& shape, const Outputs& block,
+                                           int warp) {
+  const auto begin = [&](int of) {  // ⌊count · of / warps⌋
+    return static_cast<int>((static_cast<float>(block.count * of) + 0.5f) * shape.of_warps);
+  };
+  const int first = begin(warp);
+  return {block.first + first, begin(warp + 1) - first};
 }
 
 // Asks for the strips of a warp, eight rows of a step at a time. gated: the first eight rows of a
@@ -64,10 +70,9 @@ __device__ __forceinline__ Outputs of_warp(const Outputs& block, int warp, int w
 template <int Strips, bool gated>
 class Asking {
  public:
-  __device__ __forceinline__ Asking(const StripsShape& shape, uint32_t ring, int warp, int warps)
+  __device__ __forceinline__ Asking(const StripsShape& shape, uint32_t ring, int warp)
       : shape_(shape),
         warp_(warp),
-        warps_(warps),
         sub_(static_cast<int>(threadIdx.x) % 32 / 16),
         sixteen_(static_cast<int>(threadIdx.x) % 16),
         ring_(ring) {}
@@ -101,14 +106,14 @@ class Asking {
 
  private:
   __device__ __forceinline__ void open_pass() {
-    const Outputs own = of_warp(of_block(shape_, ++pass_), warp_, warps_);
+    const Outputs own = of_warp(shape_, of_block(shape_, ++pass_), warp_);
     outputs_ = own.count;
     column_ = shape_.weight + (int64_t{own.first} + sub_) * shape_.weight_stride + sixteen_ * 8;
     left_ = shape_.chunks * Strips * 2;
   }
 
   const StripsShape& shape_;
-  const int warp_, warps_, sub_, sixteen_;
+  const int warp_, sub_, sixteen_;
   const uint32_t ring_;
   const __nv_bfloat16* column_ = nullptr;
   int outputs_ = 0, pass_ = -1, left_ = 0, half_ = 0, strip_ = 0;
@@ -145,9 +150,12 @@ __global__ void __launch_bounds__((most_warps + row_warps) * 32, 1)
   };
   if (warp >= warps) {
     wait_for_previous();
+    int column = 0;  // chunk
+#pragma unroll 1
     for (int step = 0; step < shape.passes * shape.chunks; ++step) {
       if (step >= buffers) hopper::barrier_wait<false>(&empty[buffer], phase ^ 1);
-      const __nv_bfloat16* from = shape.a + int64_t{step % shape.chunks} * chunk + lane % 16 * 8;
+      const __nv_bfloat16* from = shape.a + int64_t{column} * chunk + lane % 16 * 8;
+      if (++column == shape.chunks) column = 0;
       const uint32_t to = rows + static_cast<uint32_t>(buffer) * buffer_bytes;
 #pragma unroll 4
       for (int row = (warp - warps) * 2 + lane / 16; row < shape.m; row += 2 * row_warps) {
@@ -161,7 +169,7 @@ __global__ void __launch_bounds__((most_warps + row_warps) * 32, 1)
   }
 
   const uint32_t ring = hopper::shared_address(memory) + static_cast<uint32_t>(warp * ring_bytes);
-  Asking<Strips, gated> asking(shape, ring, warp, warps);
+  Asking<Strips, gated> asking(shape, ring, warp);
 #pragma unroll 1
   for (int i = 0; i < halves; ++i) asking.next_half();
   const int weight_row = lane % 16;
@@ -201,26 +209,33 @@ __global__ void __launch_bounds__((most_warps + row_warps) * 32, 1)
       next_buffer();
     }
     if (pass == 0) wait_for_previous();  // who reads `out` may still run
-    const Outputs own = of_warp(of_block(shape, pass), warp, warps);
+    const Outputs own = of_warp(shape, of_block(shape, pass), warp);
+    // This runs once, so what counts is how few instructions there are to fetch: a lane has two
+    // outputs of a strip, or one of gate and of up, for two rows of every eight.
 #pragma unroll
     for (int strip = 0; strip < Strips; ++strip) {
 #pragma unroll
-      for (int t = 0; t < Width / 8; ++t) {
+      for (int half = 0; half < (gated ? 1 : 2); ++half) {
+        const int output = lane / 4 + (gated ? strip * 8 : strip * 16 + half * 8);
+        if (output >= own.count) continue;
+        const int64_t column = int64_t{own.first} + output;
+        const float bias = bias_of(shape.bias, shape.bias_type, column);
+        const float up_bias = gated ? bias_of(shape.bias, shape.bias_type, shape.n + column) : 0;
+        Out* target = out + lane % 4 * 2 * shape.out_stride + column;
 #pragma unroll
-        for (int j = 0; j < (gated ? 2 : 4); ++j) {
-          const int output = lane / 4 + (gated ? strip * 8 : strip * 16 + j / 2 * 8);
-          const int row = t * 8 + lane % 4 * 2 + j % 2;
-          if (output >= own.count || row >= shape.m) continue;
-          const int64_t column = int64_t{own.first} + output;
-          float value = sum[strip][t][j] + bias_of(shape.bias, shape.bias_type, column);
-          if constexpr (gated) {
-            const float up =
-                sum[strip][t][j + 2] + bias_of(shape.bias, shape.bias_type, shape.n + column);
-            value = value / (1.0f + __expf(-value)) * up;
+        for (int t = 0; t < Width / 8; ++t) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            float value = sum[strip][t][half * 2 + j] + bias;
+            if constexpr (gated) {
+              value = __fdividef(value, 1.0f + __expf(-value)) * (sum[strip][t][2 + j] + up_bias);
+            }
+            if (t * 8 + lane % 4 * 2 + j < shape.m) {
+              if (shape.accumulate) value += to_float(target[j * shape.out_stride]);
+              target[j * shape.out_stride] = from_float<Out>(value);
+            }
           }
-          Out* target = out + row * shape.out_stride + column;
-          if (shape.accumulate) value += to_float(*target);
-          *target = from_float<Out>(value);
+          target += 8 * shape.out_stride;
         }
       }
     }

@@ -12,21 +12,15 @@ struct Weights {
 
   template <int pack>
   __device__ __forceinline__ Pack<float, pack> load(int64_t at) const {
-    Pack<float, pack> result;
+    const auto as_f32 = [&]<typename T>(const T* values) {
+      Pack<float, pack> result;
 #pragma unroll
-    for (int i = 0; i < pack; ++i) {
-      switch (type) {
-        case DType::bf16:
-          result.values[i] = to_float(static_cast<const __nv_bfloat16*>(data)[at + i]);
-          break;
-        case DType::f16:
-          result.values[i] = to_float(static_cast<const __half*>(data)[at + i]);
-          break;
-        default:
-          result.values[i] = static_cast<const float*>(data)[at + i];
-      }
-    }
-    return result;
+      for (int i = 0; i < pack; ++i) result.values[i] = to_float(values[at + i]);
+      return result;
+    };
+    if (type == DType::bf16) return as_f32(static_cast<const __nv_bfloat16*>(data));
+    if (type == DType::f16) return as_f32(static_cast<const __half*>(data));
+    return as_f32(static_cast<const float*>(data));
   }
 };
 
@@ -48,6 +42,12 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   Out* target = out + shape.out.offset(row);
   const int step = static_cast<int>(blockDim.x) * pack;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * pack;
+  // The weights wait for nobody, and they come from memory: much else was read since the last time.
+  Pack<float, pack> scales[kept_packs];
+#pragma unroll
+  for (int k = 0; k < kept_packs; ++k) {
+    if (first + k * step < shape.width) scales[k] = weight.load<pack>(first + k * step);
+  }
   wait_for_previous();
   float held[kept_packs][pack];
   float squares = 0;
@@ -69,8 +69,7 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   }
   squares = block_sum(squares, scratch);
   const float factor = 1.0f / sqrtf(squares / static_cast<float>(shape.width) + shape.epsilon);
-  const auto give = [&](int64_t at, const float* values) {
-    const auto scale = weight.load<pack>(at);
+  const auto give = [&](int64_t at, const float* values, const Pack<float, pack>& scale) {
     Pack<Out, pack> result;
 #pragma unroll
     for (int i = 0; i < pack; ++i) result.values[i] = values[i] * factor * scale.values[i];
@@ -78,14 +77,14 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   };
 #pragma unroll
   for (int k = 0; k < kept_packs; ++k) {
-    if (first + k * step < shape.width) give(first + k * step, held[k]);
+    if (first + k * step < shape.width) give(first + k * step, held[k], scales[k]);
   }
   for (int64_t at = first + kept_packs * step; at < shape.width; at += step) {
     const auto value = Pack<X, pack>::load(source + at);
     float values[pack];
 #pragma unroll
     for (int i = 0; i < pack; ++i) values[i] = value.values[i];
-    give(at, values);
+    give(at, values, weight.load<pack>(at));
   }
 }
 

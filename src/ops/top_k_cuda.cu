@@ -185,13 +185,14 @@ __global__ void __launch_bounds__(rank_threads)
   const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   best += part * k;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rank_part;
-  float values[rank_values];
+  const auto value_at = [&](int n) {
+    const int64_t i = first + n * rank_threads + threadIdx.x;
+    return i < count ? x[i] : __int_as_float(0x7fc00000);  // NaN
+  };
   Key keys[rank_values];
 #pragma unroll
   for (int n = 0; n < rank_values; ++n) {
-    const int64_t i = first + n * rank_threads + threadIdx.x;
-    values[n] = i < count ? x[i] : __int_as_float(0x7fc00000);  // NaN
-    keys[n] = key_of(values[n], static_cast<int32_t>(i));
+    keys[n] = key_of(value_at(n), static_cast<int32_t>(first + n * rank_threads + threadIdx.x));
   }
   take_largest(keys, k, tops, best);
   __syncthreads();
@@ -202,9 +203,11 @@ __global__ void __launch_bounds__(rank_threads)
   }
   const double highest = x[~static_cast<uint32_t>(top)];
   double own = 0;
-#pragma unroll
+  // Sixteen copies of exp would take longer to fetch than to run.
+#pragma unroll 1
   for (int n = 0; n < rank_values; ++n) {
-    if (!isnan(values[n])) own += exp(static_cast<double>(values[n]) - highest);
+    const float value = value_at(n);
+    if (!isnan(value)) own += exp(static_cast<double>(value) - highest);
   }
   own = sum_of_block(own);
   if (threadIdx.x == 0) share[part] = own;

@@ -64,19 +64,35 @@ __global__ void __launch_bounds__(grow_threads)
   tree.ids[token] = max(0, tree.guesses[first + own]);
 }
 
-// A block for each token.
+// Columns of a thread: all of them are on their way before any is used.
+constexpr int join_threads = 256, join_each = 4;
+
+// grid: (tokens, columns / (join_threads · join_each))
 template <typename Table, typename Out>
 __global__ void join_kernel(const Table* table, int64_t table_stride, const float* states,
                             const float* newest, const int32_t* ids, const int32_t* parents,
                             int64_t width, Out* left, int64_t left_stride, Out* right,
                             int64_t right_stride) {
+  let_next_start();
   const int64_t token = blockIdx.x;
+  const int64_t first = int64_t{blockIdx.y} * join_threads * join_each + threadIdx.x;
+  wait_for_previous();
   const int64_t parent = parents[token];
   const Table* embedding = table + ids[token] * table_stride;
   const float* state = parent < 0 ? newest : states + parent * width;
-  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    left[token * left_stride + i] = from_float<Out>(to_float(embedding[i]));
-    right[token * right_stride + i] = from_float<Out>(state[i]);
+  float embedded[join_each], stated[join_each];
+#pragma unroll
+  for (int k = 0; k < join_each; ++k) {
+    const int64_t i = first + k * join_threads;
+    embedded[k] = i < width ? to_float(embedding[i]) : 0;
+    stated[k] = i < width ? state[i] : 0;
+  }
+#pragma unroll
+  for (int k = 0; k < join_each; ++k) {
+    const int64_t i = first + k * join_threads;
+    if (i >= width) return;
+    left[token * left_stride + i] = from_float<Out>(embedded[k]);
+    right[token * right_stride + i] = from_float<Out>(stated[k]);
   }
 }
 
@@ -93,10 +109,12 @@ void join_rows(const Context& context, const TreeInput& input, TensorView left, 
   const auto tokens = static_cast<unsigned int>(left.size(0));
   with_float(input.table.dtype(), [&]<typename Table>(Table) {
     with_activation(left.dtype(), [&]<typename Out>(Out) {
-      launch({tokens, 256, 0, enter(context)}, "joining rows", join_kernel<Table, Out>,
-             device_data<Table>(input.table), input.table.stride(0),
-             device_data<float>(input.states), input.newest, input.ids, input.parents, left.size(1),
-             device_data<Out>(left), left.stride(0), device_data<Out>(right), right.stride(0));
+      launch_early({dim3(tokens, blocks_for(left.size(1), join_threads * join_each)), join_threads,
+                    0, enter(context)},
+                   "joining rows", join_kernel<Table, Out>, device_data<Table>(input.table),
+                   input.table.stride(0), device_data<float>(input.states), input.newest, input.ids,
+                   input.parents, left.size(1), device_data<Out>(left), left.stride(0),
+                   device_data<Out>(right), right.stride(0));
     });
   });
 }

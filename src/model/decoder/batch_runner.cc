@@ -143,14 +143,17 @@ void BatchRunner::check(const Sequence& sequence) const {
 std::vector<Forwarded> BatchRunner::forward(std::span<const Sequence> batch) {
   std::vector<Forwarded> results(batch.size());
   std::vector<Place> places;
+  places.reserve(batch.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     const Sequence& sequence = batch[i];
-    Place place{&sequence, &results[i], 0, {}, {}, {}, {}, {}, {}};
+    Place& place = places.emplace_back();
+    place.sequence = &sequence;
+    place.result = &results[i];
     place.attempt([&] {
       check(sequence);
       place.before = sequence.memory->mark();
-      places.push_back(place);
     });
+    if (place.failed()) places.pop_back();
   }
   const auto undo = [&](const Place& place) { place.sequence->memory->rewind(place.before); };
   try {

@@ -64,18 +64,16 @@ StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> s
   });
 
   first_tokens_.resize(steps.size());
-  layers_.resize(static_cast<size_t>(layers));
-  for (auto& layer : layers_) layer.reserve(steps.size());
+  sequences_.reserve(steps.size());
   for (const size_t index : order) {
     steps_.push_back(steps[index]);
     first_tokens_[index] = tokens_;
     int64_t longest = 0;
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      DeviceSequence& sequence = gathered[index][layer];
-      sequence.first_token = static_cast<int32_t>(tokens_);
-      longest = std::max(longest, rows_of(sequence));
-      layers_[layer].push_back(sequence);
+    for (DeviceSequence& layer : gathered[index]) {
+      layer.first_token = static_cast<int32_t>(tokens_);
+      longest = std::max(longest, rows_of(layer));
     }
+    sequences_.push_back(std::move(gathered[index]));
     all_rows_ += longest;
     tokens_ += steps[index].sequence->count();
     most_tokens_ = std::max(most_tokens_, steps[index].sequence->count());
@@ -83,9 +81,23 @@ StepRows::StepRows(const Context& context, std::span<const DecoderSteps::Step> s
 }
 
 void StepRows::share(int64_t row_bytes) {
-  runs_ = shared_runs(layers_);
+  const auto first_rows = [](const std::vector<DeviceSequence>& sequence) {
+    return shareable_rows(sequence.front());
+  };
+  const bool some =
+      std::adjacent_find(
+          sequences_.begin(), sequences_.end(), [&](const auto& one, const auto& other) {
+            return first_rows(one) != nullptr && first_rows(one) == first_rows(other);
+          }) != sequences_.end();
+  if (!some) return;
+  std::vector<std::vector<DeviceSequence>> layers(sequences_.front().size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    layers[layer].reserve(sequences_.size());
+    for (const auto& sequence : sequences_) layers[layer].push_back(sequence[layer]);
+  }
+  runs_ = shared_runs(layers);
   if (runs_.empty()) return;
-  for (const std::vector<DeviceSequence>& layer : layers_) {
+  for (const std::vector<DeviceSequence>& layer : layers) {
     shared_.push_back(share_rows(layer, runs_, row_bytes));
   }
   for (const DeviceSequence& group : shared_.front().groups) {
@@ -94,9 +106,15 @@ void StepRows::share(int64_t row_bytes) {
 }
 
 void StepRows::write_whole(std::byte* to, int64_t sequences) const {
-  for (const std::vector<DeviceSequence>& layer : layers_) {
-    write(to, layer, sequences);
-    to += static_cast<size_t>(sequences) * sizeof(DeviceSequence);
+  const size_t absent =
+      (static_cast<size_t>(sequences) - sequences_.size()) * sizeof(DeviceSequence);
+  for (size_t layer = 0; layer < sequences_.front().size(); ++layer) {
+    for (const auto& sequence : sequences_) {
+      std::memcpy(to, &sequence[layer], sizeof(DeviceSequence));
+      to += sizeof(DeviceSequence);
+    }
+    std::memset(to, 0, absent);
+    to += absent;
   }
 }
 

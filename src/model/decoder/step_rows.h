@@ -40,7 +40,7 @@ class StepRows {
  private:
   std::vector<DecoderSteps::Step> steps_;
   std::vector<int64_t> first_tokens_;
-  std::vector<std::vector<DeviceSequence>> layers_;  // [layer][sequence]
+  std::vector<std::vector<DeviceSequence>> sequences_;  // [sequence][layer]
   std::vector<SharedRun> runs_;
   std::vector<SharedTables> shared_;  // [layer]
   int64_t tokens_ = 0;

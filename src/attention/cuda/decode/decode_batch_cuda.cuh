@@ -81,9 +81,19 @@ __device__ inline int32_t part_of(int32_t share, int32_t shares, int32_t parts) 
 // The share where each sequence starts, and the end of the last one, in shared memory.
 using SequenceStarts = int32_t[most_decode_sequences + 1];
 
+// Memory that is read soon: since it was last used the caches have seen all weights of the model.
+__device__ inline void fetch_line(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // By a whole block; one sequence needs no starts. Returns the number of shares.
 __device__ inline int32_t place_sequences(const DecodeArguments& a, SequenceStarts& starts) {
   static_assert(most_decode_sequences == 64);
+  const auto bytes = static_cast<int32_t>(a.sequence_count * sizeof(DeviceSequence));
+  for (auto i = static_cast<int32_t>(threadIdx.x) * 64; i < bytes;
+       i += static_cast<int32_t>(blockDim.x) * 64) {
+    fetch_line(reinterpret_cast<const char*>(a.sequences) + i);
+  }
   if (a.sequence_count == 1) return shares_of(a.sequences[0]);
   if (threadIdx.x < 32) {
     const int lane = static_cast<int>(threadIdx.x);
@@ -114,6 +124,7 @@ __device__ inline int32_t sequence_of(const SequenceStarts& starts, int32_t shar
 // The sequence of a token of the batch, or −1; by a whole warp.
 __device__ inline int32_t sequence_of_token(const DeviceSequence* sequences, int32_t count,
                                             int32_t token, int lane) {
+#pragma unroll 1
   for (int32_t first = 0; first < count; first += 32) {
     bool here = false;
     if (first + lane < count) {
@@ -142,7 +153,7 @@ __device__ inline int32_t parts_of_length(int32_t shares, int32_t length) {
 __device__ inline int32_t own_part_length(const SequenceStarts& starts, int32_t shares,
                                           int32_t parts, int lane) {
   const int32_t even = parts_of_length(shares, parts);
-#pragma unroll
+#pragma unroll 1
   for (int slack = 0; slack <= 2; ++slack) {
     const int32_t length = even + even * slack / 16;
     const int32_t needed = parts_of_length(starts[2 * lane + 1] - starts[2 * lane], length) +
@@ -152,11 +163,17 @@ __device__ inline int32_t own_part_length(const SequenceStarts& starts, int32_t 
   return 0;
 }
 
+// The parts of a sequence that is alone: a block takes two shares at a time, so shorter parts would
+// only be more to join.
+__device__ inline int32_t lone_parts(int32_t shares, int32_t parts) {
+  return min(parts, (shares + 1) / 2);
+}
+
 // Which parts read a sequence; by a whole warp. There is at least one share.
 __device__ inline PartRange parts_reading(const DecodeArguments& a, const SequenceStarts& starts,
                                           int32_t shares, int32_t parts, int32_t sequence,
                                           int lane) {
-  if (a.sequence_count == 1) return {0, min(parts, shares)};
+  if (a.sequence_count == 1) return {0, lone_parts(shares, parts)};
   const int32_t length = own_part_length(starts, shares, parts, lane);
   if (length > 0) {
     int32_t before = 0;
@@ -189,7 +206,7 @@ class Walk {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (shares_ == 0) return;
     if (a.sequence_count == 1) {
-      set_only(0, 0, shares_, {0, parts_}, part);
+      set_only(0, 0, shares_, {0, lone_parts(shares_, parts)}, part);
     } else if (const int32_t length = own_part_length(starts, shares_, parts, lane); length > 0) {
       find_own(length, part, lane);
     } else if (part < parts_) {
@@ -339,6 +356,12 @@ __device__ inline float row_weight(const DeviceSequence& sequence, const SetCurs
   return log2f(set.weights[place]);
 }
 
+// ⌊value · inverse⌋ for whole numbers up to some thousands, with `inverse` one over such a number:
+// a division takes ten times as many instructions.
+__device__ inline int32_t small_quotient(int32_t value, float inverse) {
+  return static_cast<int32_t>((static_cast<float>(value) + 0.5f) * inverse);
+}
+
 // The (token, head) pairs of a kv head of a sequence: pair p is token p / group of the sequence and
 // head p % group of the kv head.
 struct DecodePairs {
@@ -347,16 +370,20 @@ struct DecodePairs {
   int32_t group;
   int32_t first_head;
   int32_t heads;
+  float inverse;  // 1 / group
 
   __device__ DecodePairs(const DecodeArguments& a, const DeviceSequence& sequence, int kv_head)
       : first_token(sequence.first_token),
         count(sequence.tokens * (a.heads / a.kv_heads)),
         group(a.heads / a.kv_heads),
         first_head(kv_head * group),
-        heads(a.heads) {}
+        heads(a.heads),
+        inverse(reciprocal(static_cast<float>(group))) {}
 
-  __device__ int32_t token(int p) const { return first_token + p / group; }
-  __device__ int32_t head(int p) const { return first_head + p % group; }
+  __device__ int32_t token(int p) const { return first_token + small_quotient(p, inverse); }
+  __device__ int32_t head(int p) const {
+    return first_head + p - small_quotient(p, inverse) * group;
+  }
   __device__ int64_t place(int p) const { return int64_t{token(p)} * heads + head(p); }
 };
 

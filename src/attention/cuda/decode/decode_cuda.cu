@@ -81,7 +81,10 @@ Kernel choose(const Context& context, const DecodeAttention& work) {
     return (wide ? few_shared_bytes<128> : few_shared_bytes<64>) <= room ? Kernel::few
                                                                          : Kernel::simple;
   }
-  if (pairs >= many_pairs_at_least && fits_many(context, work)) return Kernel::many;
+  // One part: so few rows that starting a warpgroup takes longer than reading them.
+  if (pairs >= many_pairs_at_least && work.splits > 1 && fits_many(context, work)) {
+    return Kernel::many;
+  }
   return (wide ? decode_shared_bytes<128> : decode_shared_bytes<64>) <= room ? Kernel::rows
                                                                              : Kernel::simple;
 }

@@ -23,68 +23,121 @@ static_assert(few_parts * (64 + 4) * sizeof(float) <= few_ring_bytes<64>);
 template <int HeadSize>
 constexpr size_t few_shared_bytes = few_ring_bytes<HeadSize> + few_pairs* HeadSize * 2;
 
-// Fills q [few_pairs, HeadSize], and with a.unturned writes the new rows that lie in the stretch.
+// The new rows of a sequence that lie in a stretch: tokens [first, last) of the sequence, and token
+// i is row old_rows + i of its own set.
+struct FreshRows {
+  int32_t old_rows = 0;
+  int32_t first = 0;
+  int32_t last = 0;
+
+  FreshRows() = default;
+  __device__ FreshRows(const DeviceSequence& sequence, const Stretch& stretch) {
+    SetCursor at;
+    while (at.index < sequence.own) at.seek(sequence, at.next);
+    old_rows = static_cast<int32_t>(sequence.sets[sequence.own].count) - sequence.tokens;
+    const int32_t begin = at.begin + old_rows;  // counted through all sets
+    first = max(stretch.begin - begin, 0);
+    last = min(stretch.end - begin, sequence.tokens);
+  }
+};
+
+// What a thread does of the queries: columns column and column + HeadSize / 2 of every step-th
+// pair.
+template <int HeadSize>
+struct FewQueries {
+  static constexpr int half = HeadSize / 2, threads = few_warps * 32;
+  static constexpr int step = threads / half, each = few_pairs / step;
+  int32_t column, first;  // pair
+  int32_t token[each];    // −1: there is no such pair
+  int32_t head[each];
+
+  __device__ explicit FewQueries(const DecodePairs& pairs)
+      : column(static_cast<int32_t>(threadIdx.x) % half),
+        first(static_cast<int32_t>(threadIdx.x) / half) {
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      const int pair = first + k * step;
+      token[k] = pair < pairs.count ? pairs.token(pair) : -1;
+      head[k] = pairs.head(pair);
+    }
+  }
+};
+
+// Two columns of a head, x and x', and the angle they are turned by.
+struct HeadColumns {
+  float x1 = 0, x2 = 0, cos = 1, sin = 0;
+
+  // (x, x') ← (x cos − x' sin, x' cos + x sin)
+  __device__ void turn() {
+    const float turned = x1 * cos - x2 * sin;
+    x2 = x2 * cos + x1 * sin;
+    x1 = turned;
+  }
+};
+
+// Fills q [few_pairs, HeadSize], and with a.unturned writes the stretch's new rows. All that is
+// loaded is on its way before any of it is used.
 template <int HeadSize>
 __device__ inline void prepare_queries(const DecodeArguments& a, const DeviceSequence& sequence,
-                                       const DecodePairs& pairs, const Stretch& stretch,
-                                       int kv_head, __nv_bfloat16* q) {
-  constexpr int half = HeadSize / 2;
+                                       const FewQueries<HeadSize>& mine, const FreshRows& fresh,
+                                       bool keep, int kv_head, __nv_bfloat16* q) {
+  constexpr int half = HeadSize / 2, threads = few_warps * 32;
   const int thread = static_cast<int>(threadIdx.x);
-  if (a.unturned == nullptr) {
-    for (int i = thread; i < few_pairs * HeadSize; i += few_warps * 32) {
-      const int pair = i / HeadSize, column = i % HeadSize;
-      float value = 0;
-      if (pair < pairs.count) {
-        value = load_value(
-            a.queries, a.queries_f32,
-            pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + column);
-      }
-      q[i] = __float2bfloat16_rn(value);
+  const bool turns = a.unturned != nullptr;
+  const void* from = turns ? a.unturned : a.queries;
+  const auto token_stride = static_cast<int32_t>(turns ? a.unturned_stride : a.query_stride);
+  const int32_t head_stride = turns ? HeadSize : static_cast<int32_t>(a.query_head_stride);
+  const auto load = [&](int token, int head, int column) {
+    const int32_t at = token * token_stride + head * head_stride + column;
+    HeadColumns columns;
+    columns.x1 = load_value(from, a.queries_f32, at);
+    columns.x2 = load_value(from, a.queries_f32, at + half);
+    if (turns && head < a.heads + a.kv_heads) {  // no value
+      columns.cos = a.cos[token * half + column];
+      columns.sin = a.sin[token * half + column];
     }
-    return;
-  }
-  // (x, x') ← (x cos − x' sin, x' cos + x sin) for the columns i and i + half of a head
-  const auto turn = [&](int token, int head, int column, float& x1, float& x2) {
-    const int64_t at = token * a.unturned_stride + int64_t{head} * HeadSize + column;
-    x1 = load_value(a.unturned, a.queries_f32, at);
-    x2 = load_value(a.unturned, a.queries_f32, at + half);
-    if (head >= a.heads + a.kv_heads) return;  // a value
-    const float c = a.cos[token * half + column], s = a.sin[token * half + column];
-    const float turned = x1 * c - x2 * s;
-    x2 = x2 * c + x1 * s;
-    x1 = turned;
+    return columns;
   };
-  for (int i = thread; i < few_pairs * half; i += few_warps * 32) {
-    const int pair = i / half, column = i % half;
-    float x1 = 0, x2 = 0;
-    if (pair < pairs.count) turn(pairs.token(pair), pairs.head(pair), column, x1, x2);
-    q[pair * HeadSize + column] = __float2bfloat16_rn(x1);
-    q[pair * HeadSize + column + half] = __float2bfloat16_rn(x2);
-    if (a.keep_queries && stretch.begin == 0 && pair < pairs.count) {
-      const int64_t at =
-          pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + column;
-      store_value(const_cast<void*>(a.queries), a.queries_f32, at, x1);
-      store_value(const_cast<void*>(a.queries), a.queries_f32, at + half, x2);
-    }
+  // Item i of the new rows: a token's key or value, two columns of it.
+  const int fresh_items = 2 * half * max(0, fresh.last - fresh.first);
+  const auto load_fresh = [&](int i) {
+    return load(sequence.first_token + fresh.first + i / (2 * half),
+                a.heads + i / half % 2 * a.kv_heads + kv_head, i % half);
+  };
+  HeadColumns query[FewQueries<HeadSize>::each], row;
+#pragma unroll
+  for (int k = 0; k < mine.each; ++k) {
+    if (mine.token[k] >= 0) query[k] = load(mine.token[k], mine.head[k], mine.column);
   }
-  const DeviceRowSet& own = sequence.sets[sequence.own];
-  SetCursor at;
-  while (at.index < sequence.own) at.seek(sequence, at.next);
-  // New token i is this row of the set and, counted from `fresh`, of the sequence.
-  const int32_t old_rows = static_cast<int32_t>(own.count) - sequence.tokens;
-  const int32_t fresh = at.begin + old_rows;
-  const int32_t first = max(stretch.begin, fresh);
-  const int32_t last = min(stretch.end, fresh + sequence.tokens);
-  for (int i = thread; i < 2 * half * (last - first); i += few_warps * 32) {
-    const int token = first - fresh + i / (2 * half);
-    const int of_value = i / half % 2, column = i % half;
-    float x1, x2;
-    turn(sequence.first_token + token, a.heads + of_value * a.kv_heads + kv_head, column, x1, x2);
+  if (thread < fresh_items) row = load_fresh(thread);
+#pragma unroll
+  for (int k = 0; k < mine.each; ++k) {
+    query[k].turn();
+    auto* to = q + (mine.first + k * mine.step) * HeadSize + mine.column;
+    to[0] = __float2bfloat16_rn(query[k].x1);
+    to[half] = __float2bfloat16_rn(query[k].x2);
+  }
+#pragma unroll 1
+  for (int i = thread; i < fresh_items; i += threads) {
+    if (i != thread) row = load_fresh(i);
+    row.turn();
+    const DeviceRowSet& own = sequence.sets[sequence.own];
+    const bool of_value = i / half % 2 != 0;
     auto* target =
-        static_cast<__nv_bfloat16*>(const_cast<void*>(of_value != 0 ? own.values : own.keys)) +
-        (int64_t{old_rows + token} * a.kv_heads + kv_head) * HeadSize + column;
-    target[0] = __float2bfloat16_rn(x1);
-    target[half] = __float2bfloat16_rn(x2);
+        static_cast<__nv_bfloat16*>(const_cast<void*>(of_value ? own.values : own.keys)) +
+        (int64_t{fresh.old_rows + fresh.first + i / (2 * half)} * a.kv_heads + kv_head) * HeadSize +
+        i % half;
+    target[0] = __float2bfloat16_rn(row.x1);
+    target[half] = __float2bfloat16_rn(row.x2);
+  }
+  if (!keep) return;
+#pragma unroll
+  for (int k = 0; k < mine.each; ++k) {
+    if (mine.token[k] < 0) continue;
+    const int64_t at =
+        mine.token[k] * a.query_stride + mine.head[k] * a.query_head_stride + mine.column;
+    store_value(const_cast<void*>(a.queries), a.queries_f32, at, query[k].x1);
+    store_value(const_cast<void*>(a.queries), a.queries_f32, at + half, query[k].x2);
   }
 }
 
@@ -111,79 +164,86 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
   const int32_t* list = nullptr;
   int32_t count = 0;
 
-  // The warp's tile number `tile` into a stage.
   const auto tile_begin = [&](int tile) {
     return stretch.begin + (tile * few_warps + warp) * few_keys;
   };
+  // The warp's tile number `tile` into a stage. A lane copies one piece of every few rows.
   const auto load = [&](int tile) {
+    constexpr int step = 32 / pieces;
     const int32_t first = tile_begin(tile);
     const uint32_t target = ring + static_cast<uint32_t>(tile % few_stages) * 2 * tile_bytes;
     if (first < end) {
       if (source.seek(sequence, first)) {
         const DeviceRowSet& set = sequence.sets[source.index];
-        keys = static_cast<const __nv_bfloat16*>(set.keys) + kv_head * HeadSize;
-        values = static_cast<const __nv_bfloat16*>(set.values) + kv_head * HeadSize;
+        const int at = kv_head * HeadSize + lane % pieces * 8;
+        keys = static_cast<const __nv_bfloat16*>(set.keys) + at;
+        values = static_cast<const __nv_bfloat16*>(set.values) + at;
         list = set.list;
         count = static_cast<int32_t>(set.count);
       }
       const int32_t place = first - source.begin, left = count - place;
-      const auto copy = [&](int i, const auto& row_of) {
-        const int row = (i + lane) / pieces, piece = (i + lane) % pieces;
-        const bool inside = row < left;
-        const int64_t offset = row_of(row, inside) * row_stride + piece * 8;
-        const uint32_t at = piece_offset<pieces>(row, piece);
-        copy_piece(target + at, keys + offset, inside ? 16 : 0);
-        copy_piece(target + tile_bytes + at, values + offset, inside ? 16 : 0);
-      };
-      if (list == nullptr) {
+      int32_t index = lane < left ? place + lane : 0;  // of row `lane` of the tile
+      if (list != nullptr && lane < min(few_keys, left)) index = list[place + lane];
 #pragma unroll
-        for (int i = 0; i < few_keys * pieces; i += 32) {
-          copy(i, [&](int row, bool inside) { return int64_t{inside ? place + row : 0}; });
-        }
-      } else {
-        const int32_t listed = lane < min(few_keys, left) ? list[place + lane] : 0;
-#pragma unroll
-        for (int i = 0; i < few_keys * pieces; i += 32) {
-          copy(i, [&](int row, bool) { return int64_t{__shfl_sync(0xffffffff, listed, row)}; });
-        }
+      for (int i = 0; i < few_keys; i += step) {
+        const int row = i + lane / pieces;
+        const uint32_t bytes = row < left ? 16 : 0;
+        const int64_t offset = __shfl_sync(0xffffffff, index, row) * row_stride;
+        const uint32_t at = target + piece_offset<pieces>(row, lane % pieces);
+        copy_piece(at, keys + offset, bytes);
+        copy_piece(at + tile_bytes, values + offset, bytes);
       }
     }
     commit_copies();
   };
-  // Old rows were there before the kernel that makes this one's queries and new rows.
-  int ready = 0;
-  if (!waited) {
-    const int32_t old_end = old_rows_end(sequence, stretch.begin, end);
-    while (ready < few_stages - 1 && tile_begin(ready) + few_keys <= old_end) load(ready++);
-    cuda::wait_for_previous();
-    waited = true;
+  const FewQueries<HeadSize> mine(pairs);
+  FreshRows fresh;
+  if (a.unturned != nullptr) {
+    fresh = FreshRows(sequence, stretch);
+    if (thread < pairs.count) {
+      const int64_t at = pairs.token(thread) * (HeadSize / 2);
+      fetch_line(a.cos + at);
+      fetch_line(a.sin + at);
+    }
   }
-  prepare_queries<HeadSize>(a, sequence, pairs, stretch, kv_head, q_rows);
-  __syncthreads();
-  while (ready < few_stages - 1) load(ready++);
+  // Old rows were there before the kernel that makes this one's queries and new rows.
+  const int32_t old_end = waited ? 0 : old_rows_end(sequence, stretch.begin, end);
 
   // A lane sees keys lane / 4 and lane / 4 + 8 of a tile and pairs 2 (lane % 4) and the next.
-  uint32_t q[steps][2];
-#pragma unroll
-  for (int s = 0; s < steps; ++s) {
-    const auto* from = q_rows + lane / 4 * HeadSize + s * 16 + lane % 4 * 2;
-    q[s][0] = *reinterpret_cast<const uint32_t*>(from);
-    q[s][1] = *reinterpret_cast<const uint32_t*>(from + 8);
-  }
-
+  uint32_t q[steps][2] = {};
   float out[steps][4] = {};  // [columns 16 · steps, pairs]
   float max[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};
   SetCursor now;  // of the rows that are multiplied
   int32_t plain_end = 0;
-  for (int tile = 0; tile_begin(tile) < end; ++tile) {
+  bool prepared = false;
+  // The first turns only load. Each warp passes the barrier once, in a turn of its own.
+#pragma unroll 1
+  for (int tile = 1 - few_stages; tile < 0 || tile_begin(tile) < end || !prepared; ++tile) {
+    const int next = tile + few_stages - 1;
+    if (!prepared && (tile == 0 || tile_begin(next) + few_keys > old_end)) {
+      if (!waited) cuda::wait_for_previous();
+      prepare_queries<HeadSize>(a, sequence, mine, fresh, a.keep_queries && stretch.begin == 0,
+                                kv_head, q_rows);
+      __syncthreads();
+#pragma unroll
+      for (int s = 0; s < steps; ++s) {
+        const auto* from = q_rows + lane / 4 * HeadSize + s * 16 + lane % 4 * 2;
+        q[s][0] = *reinterpret_cast<const uint32_t*>(from);
+        q[s][1] = *reinterpret_cast<const uint32_t*>(from + 8);
+      }
+      prepared = true;
+    }
     const int32_t first = tile_begin(tile);
+    if (tile >= 0) {  // all lanes have read the tile whose place the next one takes
+      wait_copies<few_stages - 2>();
+      __syncwarp();
+    }
+    load(next);
+    if (tile < 0 || first >= end) continue;
     if (now.seek(sequence, first)) plain_end = plain_rows_end(sequence, now);
     const bool plain = first + few_keys <= plain_end;
     const float weight = plain ? 0 : row_weight(sequence, now, first, lane);
-    wait_copies<few_stages - 2>();
-    __syncwarp();
-    load(tile + few_stages - 1);  // where all lanes have read the tile before this one
     const uint32_t key_tile = ring + static_cast<uint32_t>(tile % few_stages) * 2 * tile_bytes;
     float s[4] = {}, more[4] = {};
 #pragma unroll
@@ -238,12 +298,14 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
       multiply_add(out[n], left, p0, p1);
     }
   }
+  waited = true;
   wait_copies<0>();
   __syncthreads();
 
   // The warps join their results through shared memory.
-  auto* warp_out = reinterpret_cast<float*>(memory);  // [warps, pairs, HeadSize]
-  float* warp_max = warp_out + few_warps * few_pairs * HeadSize;
+  constexpr int pitch = HeadSize + 4;                 // four pairs of a warp in different banks
+  auto* warp_out = reinterpret_cast<float*>(memory);  // [warps, pairs, pitch]
+  float* warp_max = warp_out + few_warps * few_pairs * pitch;
   float* warp_sum = warp_max + few_warps * few_pairs;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -252,8 +314,8 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
     const int slot = warp * few_pairs + lane % 4 * 2 + r;
 #pragma unroll
     for (int n = 0; n < steps; ++n) {
-      warp_out[slot * HeadSize + n * 16 + lane / 4] = out[n][r];
-      warp_out[slot * HeadSize + n * 16 + lane / 4 + 8] = out[n][2 + r];
+      warp_out[slot * pitch + n * 16 + lane / 4] = out[n][r];
+      warp_out[slot * pitch + n * 16 + lane / 4 + 8] = out[n][2 + r];
     }
     if (lane < 4) {
       warp_max[slot] = max[r];
@@ -262,8 +324,8 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
   }
   __syncthreads();
   const bool only = stretch.parts.count == 1;
-  join_warps<few_warps, few_pairs, HeadSize, HeadSize>(a, pairs, 0, pairs.count, part, only,
-                                                       warp_out, warp_max, warp_sum);
+  join_warps<few_warps, few_pairs, HeadSize, pitch>(a, pairs, 0, pairs.count, part, only, warp_out,
+                                                    warp_max, warp_sum);
   if (!only &&
       last_to_arrive(a.arrived + stretch.sequence * a.kv_heads + kv_head, stretch.parts.count)) {
     join_through<HeadSize, few_warps * 32, few_ring_bytes<HeadSize>>(

@@ -1,4 +1,8 @@
 // How the decode kernels (decode_cuda.h) join what warps and parts hold of a (token, head) pair.
+//
+// This code runs once in a kernel of some microseconds, and instructions that run once cost what it
+// takes to fetch them: about 35 ns for each eight. So loops that do not wait for memory are not
+// unrolled, here and in decode_few.
 #pragma once
 
 #include "attention/cuda/decode/decode_batch_cuda.cuh"
@@ -12,6 +16,23 @@ __device__ inline void store_state(const DecodeArguments& a, int64_t place, floa
   if (a.state_sum != nullptr) a.state_sum[place] = sum;
 }
 
+__device__ inline void add_scaled(float4& sum, float factor, const float4& x) {
+  sum.x = fmaf(factor, x.x, sum.x);
+  sum.y = fmaf(factor, x.y, sum.y);
+  sum.z = fmaf(factor, x.z, sum.z);
+  sum.w = fmaf(factor, x.w, sum.w);
+}
+
+// Four columns of a pair's output.
+__device__ inline void put_quad(const DecodeArguments& a, const DecodePairs& pairs, int p,
+                                int column, const float4& value) {
+  const int64_t at = pairs.token(p) * a.out_stride + pairs.head(p) * a.out_head_stride + column;
+  store_value(a.out, a.out_f32, at, value.x);
+  store_value(a.out, a.out_f32, at + 1, value.y);
+  store_value(a.out, a.out_f32, at + 2, value.z);
+  store_value(a.out, a.out_f32, at + 3, value.w);
+}
+
 // Joins what the warps of a block hold of pairs [first, first + count): [warps, rows, pitch]
 // outputs and [warps, rows] maxima and sums in shared memory. The result is that of part `part`, or
 // the output where there is only one.
@@ -19,32 +40,35 @@ template <int Warps, int Rows, int HeadSize, int Pitch>
 __device__ inline void join_warps(const DecodeArguments& a, const DecodePairs& pairs, int first,
                                   int count, int part, bool only, const float* warp_out,
                                   const float* warp_max, const float* warp_sum) {
+  static_assert(HeadSize % 4 == 0 && Pitch % 4 == 0);
+  constexpr int quads = HeadSize / 4;
   const int64_t all_pairs = int64_t{a.tokens} * a.heads;
   const int threads = static_cast<int>(blockDim.x);
-  for (int i = static_cast<int>(threadIdx.x); i < count * HeadSize; i += threads) {
-    const int row = i / HeadSize, column = i % HeadSize;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < count * quads; i += threads) {
+    const int row = i / quads, column = i % quads * 4;
     float high = -INFINITY;
 #pragma unroll
     for (int w = 0; w < Warps; ++w) high = fmaxf(high, warp_max[w * Rows + row]);
-    float total = 0, all = 0;
+    float all = 0;
+    float4 total{};
 #pragma unroll
     for (int w = 0; w < Warps; ++w) {
       const int slot = w * Rows + row;
       const float weight = warp_sum[slot] > 0 ? exp2_fast(warp_max[slot] - high) : 0;
-      total += weight * warp_out[slot * Pitch + column];
+      add_scaled(total, weight, *reinterpret_cast<const float4*>(warp_out + slot * Pitch + column));
       all += weight * warp_sum[slot];
     }
     const int64_t place = pairs.place(first + row);
     if (only) {
-      store_value(a.out, a.out_f32,
-                  pairs.token(first + row) * a.out_stride +
-                      pairs.head(first + row) * a.out_head_stride + column,
-                  all > 0 ? total / all : 0);
+      const float share = all > 0 ? reciprocal(all) : 0;
+      put_quad(a, pairs, first + row, column,
+               {total.x * share, total.y * share, total.z * share, total.w * share});
       if (column == 0) store_state(a, place, high, all);
       continue;
     }
     const int64_t at = part * all_pairs + place;
-    a.part_out[at * HeadSize + column] = total;
+    *reinterpret_cast<float4*>(a.part_out + at * HeadSize + column) = total;
     if (column == 0) {
       a.part_max[at] = high;
       a.part_sum[at] = all;
@@ -155,71 +179,88 @@ __device__ inline void join_parts(const DecodeArguments& a, const DecodePairs& p
 template <int HeadSize, int Threads, size_t RoomBytes>
 __device__ inline void join_through(const DecodeArguments& a, const DecodePairs& pairs,
                                     const PartRange& range, float* room) {
-  constexpr int quads = HeadSize / 4;
-  const int64_t all_pairs = int64_t{a.tokens} * a.heads;
+  constexpr int quads = HeadSize / 4, rows_at_once = Threads / quads;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, parts = range.count;
-  const int64_t step = all_pairs * HeadSize;  // from part to part
-  float* share = room;                        // [at once, parts]
-  const int each = parts * (HeadSize + 4);    // floats of a pair; 4: the share, rounded up
+  const int all_pairs = a.tokens * a.heads;
+  const int each = parts * (HeadSize + 4);  // floats of a pair; 4: max, sum and more, rounded up
   const int at_once = min(pairs.count, static_cast<int>(RoomBytes / sizeof(float)) / each);
+  float* max = room;                    // [at once, parts], then the weight of a part
+  float* sum = room + at_once * parts;  // [at once, parts], the first then 1 / Σ weight · sum
   float* outs = room + at_once * parts * 4;  // [at once, parts, HeadSize]
-  const float* maxima = a.part_max + range.first * all_pairs;
-  const float* sums = a.part_sum + range.first * all_pairs;
+  const float inverse = reciprocal(static_cast<float>(parts));
+#pragma unroll 1
   for (int first = 0; first < pairs.count; first += at_once) {
     const int count = min(at_once, pairs.count - first);
     __syncthreads();
     // Half a warp or a whole one takes a row of a part.
+#pragma unroll 1
     for (int p = 0; p < count; ++p) {
-      const float* from =
-          a.part_out + range.first * step + pairs.place(first + p) * HeadSize + thread % quads * 4;
-      const uint32_t to = address_of(outs + p * parts * HeadSize + thread % quads * 4);
-      for (int part = thread / quads; part < parts; part += Threads / quads) {
-        copy_piece(to + static_cast<uint32_t>(part * HeadSize) * 4, from + part * step, 16);
+      const int64_t row =
+          int64_t{range.first + thread / quads} * all_pairs + pairs.place(first + p);
+      const float* from = a.part_out + row * HeadSize + thread % quads * 4;
+      uint32_t to = address_of(outs + (p * parts + thread / quads) * HeadSize + thread % quads * 4);
+#pragma unroll 1
+      for (int part = thread / quads; part < parts; part += rows_at_once) {
+        copy_piece(to, from, 16);
+        from += int64_t{rows_at_once} * all_pairs * HeadSize;
+        to += rows_at_once * HeadSize * sizeof(float);
       }
     }
     commit_copies();
-    for (int p = thread / 32; p < count; p += Threads / 32) {
-      const int64_t place = pairs.place(first + p);
-      float high = -INFINITY, total = 0;
-      for (int i = lane; i < parts; i += 32) {
-        high = fmaxf(high, __ldcg(maxima + i * all_pairs + place));
+    // Two items of a thread are on their way before either is used.
+    const auto place_of = [&](int i) {
+      const int p = small_quotient(i, inverse);
+      return int64_t{range.first + i - p * parts} * all_pairs + pairs.place(first + p);
+    };
+#pragma unroll 1
+    for (int i = thread; i < count * parts; i += 2 * Threads) {
+      const bool two = i + Threads < count * parts;
+      const int64_t at = place_of(i), next = two ? place_of(i + Threads) : at;
+      const float max0 = __ldcg(a.part_max + at), sum0 = __ldcg(a.part_sum + at);
+      const float max1 = __ldcg(a.part_max + next), sum1 = __ldcg(a.part_sum + next);
+      max[i] = max0;
+      sum[i] = sum0;
+      if (two) {
+        max[i + Threads] = max1;
+        sum[i + Threads] = sum1;
       }
-      high = cuda::warp_max(high);
-      for (int i = lane; i < parts; i += 32) {  // a part that read nothing has sum 0
-        const int64_t at = i * all_pairs + place;
-        const float sum = __ldcg(sums + at);
-        const float weight = sum > 0 ? exp2f(__ldcg(maxima + at) - high) : 0;
-        share[p * parts + i] = weight;
-        total += weight * sum;
-      }
-      total = cuda::warp_sum(total);
-      __syncwarp();
-      for (int i = lane; i < parts; i += 32) {
-        share[p * parts + i] = total > 0 ? share[p * parts + i] / total : 0;
-      }
-      if (lane == 0) store_state(a, place, high, total);
     }
     wait_copies<0>();
     __syncthreads();
+#pragma unroll 1
+    for (int p = thread / 32; p < count; p += Threads / 32) {
+      float* own_max = max + p * parts;
+      float* own_sum = sum + p * parts;
+      float high = -INFINITY, total = 0;
+#pragma unroll 1
+      for (int i = lane; i < parts; i += 32) high = fmaxf(high, own_max[i]);
+      high = cuda::warp_max(high);
+#pragma unroll 1
+      for (int i = lane; i < parts; i += 32) {  // a part that read nothing has sum 0
+        const float weight = own_sum[i] > 0 ? exp2_fast(own_max[i] - high) : 0;
+        own_max[i] = weight;
+        total += weight * own_sum[i];
+      }
+      total = cuda::warp_sum(total);
+      if (lane == 0) {
+        own_sum[0] = total > 0 ? reciprocal(total) : 0;
+        store_state(a, pairs.place(first + p), high, total);
+      }
+    }
+    __syncthreads();
+#pragma unroll 1
     for (int i = thread; i < count * quads; i += Threads) {
       const int p = i / quads, column = i % quads * 4;
+      const float* weights = max + p * parts;
+      const float* from = outs + p * parts * HeadSize + column;
       float4 value{};
 #pragma unroll 4
       for (int part = 0; part < parts; ++part) {
-        const float weight = share[p * parts + part];
-        const auto x =
-            *reinterpret_cast<const float4*>(outs + (p * parts + part) * HeadSize + column);
-        value.x = fmaf(weight, x.x, value.x);
-        value.y = fmaf(weight, x.y, value.y);
-        value.z = fmaf(weight, x.z, value.z);
-        value.w = fmaf(weight, x.w, value.w);
+        add_scaled(value, weights[part], *reinterpret_cast<const float4*>(from + part * HeadSize));
       }
-      const int64_t at = pairs.token(first + p) * a.out_stride +
-                         pairs.head(first + p) * a.out_head_stride + column;
-      store_value(a.out, a.out_f32, at, value.x);
-      store_value(a.out, a.out_f32, at + 1, value.y);
-      store_value(a.out, a.out_f32, at + 2, value.z);
-      store_value(a.out, a.out_f32, at + 3, value.w);
+      const float factor = sum[p * parts];
+      put_quad(a, pairs, first + p, column,
+               {value.x * factor, value.y * factor, value.z * factor, value.w * factor});
     }
   }
 }
@@ -308,42 +349,41 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
   const float own_sum = lane < range.count ? __ldcg(sums + lane * all_pairs) : 0;
   const float own_max = lane < range.count ? __ldcg(maxima + lane * all_pairs) : -INFINITY;
   float high = fmaxf(own_max, other_sum > 0 ? other_max : -INFINITY);
+#pragma unroll 1
   for (int i = lane + 32; i < range.count; i += 32) {
     high = fmaxf(high, __ldcg(maxima + i * all_pairs));
   }
   high = cuda::warp_max(high);
-  const auto weight_of = [&](float max, float sum) { return sum > 0 ? exp2f(max - high) : 0; };
+  const auto weight_of = [&](float max, float sum) { return sum > 0 ? exp2_fast(max - high) : 0; };
   const float own_weight = weight_of(own_max, own_sum);
   float total = own_weight * own_sum;
+#pragma unroll 1
   for (int i = lane + 32; i < range.count; i += 32) {
     const float sum = __ldcg(sums + i * all_pairs);
     total += weight_of(__ldcg(maxima + i * all_pairs), sum) * sum;
   }
   total = cuda::warp_sum(total);
   float4 value{};
-  const auto add = [&](float share, const float4& x) {
-    value.x = fmaf(share, x.x, value.x);
-    value.y = fmaf(share, x.y, value.y);
-    value.z = fmaf(share, x.z, value.z);
-    value.w = fmaf(share, x.w, value.w);
-  };
+  const auto add = [&](float share, const float4& x) { add_scaled(value, share, x); };
   if (other_sum > 0) {  // its output is divided by its sum already
-    const float other = exp2f(other_max - high) * other_sum;
+    const float other = exp2_fast(other_max - high) * other_sum;
     total += other;
-    add(other / total, other_out);
+    add(other * reciprocal(total), other_out);
   }
-  const float own_share = total > 0 ? own_weight / total : 0;
+  const float factor = total > 0 ? reciprocal(total) : 0;
+  const float own_share = own_weight * factor;
 #pragma unroll
   for (int i = 0; i < ahead; ++i) {
     const float share = __shfl_sync(0xffffffff, own_share, i);
     if (i < range.count) add(share, fetched[i]);
   }
+#pragma unroll 1
   for (int first = 0; first < range.count; first += 32) {
     float mine = own_share;
     if (first > 0) {
       const int i = first + lane;
-      mine = i < range.count && total > 0
-                 ? weight_of(__ldcg(maxima + i * all_pairs), __ldcg(sums + i * all_pairs)) / total
+      mine = i < range.count
+                 ? weight_of(__ldcg(maxima + i * all_pairs), __ldcg(sums + i * all_pairs)) * factor
                  : 0;
     }
     const int end = min(32, range.count - first);
@@ -365,15 +405,15 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
 // Announces a finished part; true in all threads of the block that was the last one.
 __device__ inline bool last_to_arrive(unsigned int* arrived, int parts) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // what the whole block has written, which the barrier put before this
     const unsigned int before = atomicAdd(arrived, 1);
     last = before == static_cast<unsigned int>(parts) - 1;
     if (last) *arrived = 0;
+    __threadfence();
   }
   __syncthreads();
-  __threadfence();
   return last;
 }
 
