@@ -70,7 +70,9 @@ TEST(HostRange, KeepsWhatIsUsed) {
     ASSERT_TRUE(range.resize(kept, size));
     ASSERT_GE(range.capacity(), size);
     ASSERT_LE(range.capacity(), std::max(4 * size, PagePool::smallest));
-    ASSERT_EQ(std::memcmp(range.data(), mirror.data(), kept), 0) << size;
+    ASSERT_TRUE(
+        std::equal(mirror.begin(), mirror.begin() + static_cast<int64_t>(kept), range.data()))
+        << size;
     mirror = random_bytes(random, size);
     std::copy(mirror.begin(), mirror.end(), range.data());
   }
