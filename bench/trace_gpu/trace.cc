@@ -1,6 +1,7 @@
-// Writes a line for every kernel that a program runs on a GPU: when it began and ended, in nanoseconds, the graph that
-// it was launched from (0: none), its grid, and its name. CUDA loads this library into any program
-// (CUDA_INJECTION64_PATH); bench/trace_gpu/run builds it and reads what it writes.
+// Writes a line for every kernel that a program runs on a GPU: when it began and ended, in
+// nanoseconds, the graph that it was launched from (0: none), its grid, and its name. CUDA loads
+// this library into any program (CUDA_INJECTION64_PATH); bench/trace_gpu/run builds it and reads
+// what it writes.
 #include <cupti.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 // How the decode kernels (decode_cuda.h) join what warps and parts hold of a (token, head) pair.
 //
 // This code runs once in a kernel of some microseconds, and instructions that run once cost what it
-// takes to fetch them: about 35 ns for each eight. So loops that do not wait for memory are not
+// takes to fetch them, which is more than to run them. So loops that do not wait for memory are not
 // unrolled, here and in decode_few.
 #pragma once
 
