@@ -1,6 +1,7 @@
 // The decoder's weights, and the layers that decoders and vision towers are made of: tensors of a
-// model directory bound to the architecture that its config describes. Read-only, mapped, in the
-// types they were stored in; shared by all sessions. A tower's weights are in its family's folder.
+// model directory bound to the architecture that its config describes. Read-only, in the types they
+// were stored in, mapped or, of a small model on a CPU, copied; shared by all sessions. A tower's
+// weights are in its family's folder.
 #pragma once
 
 #include <cstdint>
