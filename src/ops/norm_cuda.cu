@@ -1,4 +1,6 @@
 // RMS norm and layer norm: one block per row, sums in f32.
+#include <bit>
+
 #include "ops/cuda_kernels.h"
 #include "ops/rows_cuda.h"
 
@@ -13,10 +15,7 @@ struct Weights {
   template <int pack>
   __device__ __forceinline__ Pack<float, pack> load(int64_t at) const {
     const auto as_f32 = [&]<typename T>(const T* values) {
-      Pack<float, pack> result;
-#pragma unroll
-      for (int i = 0; i < pack; ++i) result.values[i] = to_float(values[at + i]);
-      return result;
+      return std::bit_cast<Pack<float, pack>>(Pack<T, pack>::load(values + at));
     };
     if (type == DType::bf16) return as_f32(static_cast<const __nv_bfloat16*>(data));
     if (type == DType::f16) return as_f32(static_cast<const __half*>(data));
@@ -153,7 +152,7 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
   const NormShape shape{DeviceRows(x), DeviceRows(out), width, epsilon};
   const cudaStream_t stream = enter(context);
   with_norm_types(
-      x.dtype(), out.dtype(), all_take_fours({x, out}),
+      x.dtype(), out.dtype(), all_take_fours({x, out, weight}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
         launch_early({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream},
                      "rms_norm", rms_norm_kernel<pack, X, Out>, device_data<X>(x),
@@ -168,7 +167,7 @@ void layer_norm(const Context& context, ConstTensorView x, ConstTensorView weigh
   const NormShape shape{DeviceRows(x), DeviceRows(out), width, epsilon};
   const cudaStream_t stream = enter(context);
   with_norm_types(
-      x.dtype(), out.dtype(), all_take_fours({x, out}),
+      x.dtype(), out.dtype(), all_take_fours({x, out, weight, bias}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
         launch({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "layer_norm",
                layer_norm_kernel<pack, X, Out>, device_data<X>(x),

@@ -200,9 +200,14 @@ struct Stretch {
 // Walks along the stretches of one part.
 class Walk {
  public:
-  // By a whole block. Some parts may have nothing to read.
-  __device__ Walk(const DecodeArguments& a, SequenceStarts& starts, int32_t part, int32_t parts)
-      : starts_(starts), shares_(place_sequences(a, starts)), parts_(min(parts, shares_)) {
+  // By a whole block. Some parts may have nothing to read. Parts of one sequence start at multiples
+  // of `unit` shares.
+  __device__ Walk(const DecodeArguments& a, SequenceStarts& starts, int32_t part, int32_t parts,
+                  int32_t unit = 1)
+      : starts_(starts),
+        shares_(place_sequences(a, starts)),
+        parts_(min(parts, shares_)),
+        unit_(unit) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (shares_ == 0) return;
     if (a.sequence_count == 1) {
@@ -246,8 +251,11 @@ class Walk {
                            int32_t part) {
     if (part >= parts.first + parts.count) return;
     const int32_t shares = end - begin, place = part - parts.first;
-    stretch_ = {sequence, first_share(shares, place, parts.count) * decode_share,
-                first_share(shares, place + 1, parts.count) * decode_share, parts};
+    const int32_t units = (shares + unit_ - 1) / unit_;
+    const auto boundary = [&](int32_t before) {
+      return min(first_share(units, before, parts.count) * unit_, shares) * decode_share;
+    };
+    stretch_ = {sequence, boundary(place), boundary(place + 1), parts};
     only_ = true;
   }
 
@@ -275,6 +283,7 @@ class Walk {
   const SequenceStarts& starts_;
   int32_t shares_;
   int32_t parts_;
+  int32_t unit_;
   bool only_ = false;
   Stretch stretch_;
   int32_t begin_ = 0, end_ = 0;  // shares still to be walked along

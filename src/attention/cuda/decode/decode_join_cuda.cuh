@@ -266,8 +266,8 @@ __device__ inline void join_through(const DecodeArguments& a, const DecodePairs&
 }
 
 // How a kernel without a join of its own has cut the pairs of a kv head into tiles, and the rows of
-// a tile into parts. Where `halves` is set, a tile whose pairs are no more than half of `rows` has
-// two slots for each part.
+// a tile into parts. A part that is alone has written the output, unless `halves` is set: then every
+// part has a slot, and two of them where the pairs of a tile are no more than half of `rows`.
 struct PairTiles {
   int32_t rows = 1;
   int32_t full = 1;  // tiles of `parts` parts; those that follow have `last_parts`
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
     if (tiles.halved(tile, sequence.tokens * group)) {
       range.first *= 2;
       range.count *= 2;
-    } else if (range.count == 1 && a.others.out == nullptr) {
+    } else if (range.count == 1 && a.others.out == nullptr && !tiles.halves) {
       return;  // it is the output
     }
   } else if (!joins_others) {

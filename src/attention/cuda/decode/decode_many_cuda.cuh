@@ -17,10 +17,9 @@ constexpr int barrier_stretch = barrier_queries + 2;
 
 struct ManyShared {
   __nv_bfloat16 queries[2 * half_tile];
-  __nv_bfloat16 keys[many_stages][2 * half_tile];
-  __nv_bfloat16 values[many_stages][2 * half_tile];
-  uint64_t full_key[many_stages], empty_key[many_stages];
-  uint64_t full_value[many_stages], empty_value[many_stages];
+  __nv_bfloat16 rows[2][many_stages][2 * half_tile];  // keys, values
+  uint64_t full[2][many_stages], empty[2][many_stages];
+  float weights[2][block_keys];  // what they add to the scores of a warpgroup's block
   SequenceStarts starts;
 };
 
@@ -37,58 +36,59 @@ struct ManyPlace {
   }
 };
 
-// Keys or values of the sets of a sequence on their way into shared memory.
+// The set whose rows are on their way into shared memory.
 struct ManySource {
   SetCursor at;
-  const __nv_bfloat16* rows = nullptr;
+  const DeviceRowSet* set = nullptr;
   const int32_t* list = nullptr;
   int32_t count = 0;
+
+  __device__ void seek(const DeviceSequence& sequence, int32_t row) {
+    if (!at.seek(sequence, row)) return;
+    set = &sequence.sets[at.index];
+    list = set->list;
+    count = static_cast<int32_t>(set->count);
+  }
 };
 
 // The producer warpgroup.
 __device__ inline void load_many(const DecodeArguments& a, Walk walk, const ManyPlace& where,
                                  ManyShared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
-  const int piece = thread & 15;
+  const int piece = thread & 15, own_row = thread >> 4;
   const int64_t row_stride = int64_t{a.kv_heads} * head_size;
+  const int offset = where.kv_head * head_size + piece * 8;
   // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more. A
   // thread has a piece of every eighth row, so that its place in the swizzled tile only moves on.
   const auto copy = [&](const DeviceSequence& sequence, ManySource& source, bool of_values,
-                        int32_t first, int32_t end, __nv_bfloat16* tile, uint64_t* barrier) {
-    const int own_row = thread >> 4;
-    const uint32_t target = shared_address(tile) + swizzled(own_row, piece);
-    const auto seek = [&](int32_t row) {
-      if (!source.at.seek(sequence, row)) return;
-      const DeviceRowSet& set = sequence.sets[source.at.index];
-      source.rows = static_cast<const __nv_bfloat16*>(of_values ? set.values : set.keys) +
-                    where.kv_head * head_size + piece * 8;
-      source.list = set.list;
-      source.count = static_cast<int32_t>(set.count);
+                        int32_t first, int32_t end, uint32_t target) {
+    const auto rows = [&] {
+      return static_cast<const __nv_bfloat16*>(of_values ? source.set->values : source.set->keys) +
+             offset;
     };
-    seek(first);
+    source.seek(sequence, first);
     const int32_t place = first - source.at.begin;
     if (source.list == nullptr && place + block_keys <= source.count && first + block_keys <= end) {
-      const __nv_bfloat16* from = source.rows + (place + own_row) * row_stride;
+      const __nv_bfloat16* from = rows() + (place + own_row) * row_stride;
 #pragma unroll
       for (int row = 0; row < block_keys; row += 8, from += 8 * row_stride) {
         copy_16(target + row * 128, from, 16);
       }
-    } else {
+      return;
+    }
 #pragma unroll 1
-      for (int share = 0; share < block_keys; share += decode_share) {
-        if (first + share < end) seek(first + share);
-        const int32_t begin = first + share - source.at.begin;
-        const int32_t left = first + share < end ? source.count - begin : 0;
+    for (int share = 0; share < block_keys; share += decode_share) {
+      if (first + share < end) source.seek(sequence, first + share);
+      const int32_t begin = first + share - source.at.begin;
+      const int32_t left = first + share < end ? source.count - begin : 0;
 #pragma unroll
-        for (int row = 0; row < decode_share; row += 8) {
-          const bool inside = row + own_row < left;
-          int32_t from = inside ? begin + row + own_row : 0;
-          if (source.list != nullptr) from = source.list[from];
-          copy_16(target + (share + row) * 128, source.rows + from * row_stride, inside ? 16 : 0);
-        }
+      for (int row = 0; row < decode_share; row += 8) {
+        const bool inside = row + own_row < left;
+        int32_t from = inside ? begin + row + own_row : 0;
+        if (source.list != nullptr) from = source.list[from];
+        copy_16(target + (share + row) * 128, rows() + from * row_stride, inside ? 16 : 0);
       }
     }
-    arrive_with_copies(barrier);
   };
 
   bool waited = false;
@@ -97,19 +97,25 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
     const DeviceSequence& sequence = a.sequences[stretch.sequence];
     if (sequence.tokens * (a.heads / a.kv_heads) <= where.tile * many_pairs) continue;
     const int32_t old_end = waited ? 0 : old_rows_end(sequence, stretch.begin, stretch.end);
-    ManySource keys, values;
+    ManySource source;
+#pragma unroll 1
     for (int32_t first = stretch.begin; first < stretch.end; first += block_keys) {
       // Old rows were there before the kernel that makes the queries and the new rows.
       if (!waited && first + block_keys > old_end) {
         cuda::wait_for_previous();
         waited = true;
       }
-      barrier_wait<false>(&shared.empty_key[stage.index], stage.phase ^ 1);
-      copy(sequence, keys, false, first, stretch.end, shared.keys[stage.index],
-           &shared.full_key[stage.index]);
-      barrier_wait<false>(&shared.empty_value[stage.index], stage.phase ^ 1);
-      copy(sequence, values, true, first, stretch.end, shared.values[stage.index],
-           &shared.full_value[stage.index]);
+      ManySource here;
+#pragma unroll 1
+      for (int which = 0; which < 2; ++which) {
+        here = source;
+        uint64_t* full = &shared.full[which][stage.index];
+        barrier_wait<false>(&shared.empty[which][stage.index], stage.phase ^ 1);
+        copy(sequence, here, which == 1, first, stretch.end,
+             shared_address(shared.rows[which][stage.index]) + swizzled(own_row, piece));
+        arrive_with_copies(full);
+      }
+      source = here;
       stage.next();
     }
   }
@@ -122,13 +128,16 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
 __device__ inline void load_many_queries(const DecodeArguments& a, const DecodePairs& pairs,
                                          int first, ManyShared& shared, int group) {
   const int thread = static_cast<int>(threadIdx.x) & 127;
-#pragma unroll
-  for (int i = thread; i < group_rows * 16; i += 128) {
-    const int row = i >> 4, piece = i & 15;
+  const int piece = thread & 15, own_row = thread >> 4;
+  char* target =
+      reinterpret_cast<char*>(shared.queries) + swizzled(group * group_rows + own_row, piece);
+#pragma unroll 4
+  for (int row = 0; row < group_rows; row += 8) {
+    const int pair = first + row + own_row;
     uint4 packed{};
-    if (first + row < pairs.count) {
-      const int64_t at = pairs.token(first + row) * a.query_stride +
-                         pairs.head(first + row) * a.query_head_stride + piece * 8;
+    if (pair < pairs.count) {
+      const int64_t at =
+          pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + piece * 8;
       if (a.queries_f32) {
         const auto* from =
             reinterpret_cast<const float4*>(static_cast<const float*>(a.queries) + at);
@@ -139,14 +148,13 @@ __device__ inline void load_many_queries(const DecodeArguments& a, const DecodeP
         packed = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.queries) + at);
       }
     }
-    *reinterpret_cast<uint4*>(reinterpret_cast<char*>(shared.queries) +
-                              swizzled(group * group_rows + row, piece)) = packed;
+    *reinterpret_cast<uint4*>(target + row * 128) = packed;
   }
   fence_async();
   named_sync(barrier_queries + group, 128);
 }
 
-// Writes what a warpgroup has of pairs [first, first + 64): to the output where `slot` is negative.
+// Writes what a warpgroup has of pairs [first, first + 64) to a slot.
 __device__ inline void finish_many(const DecodeArguments& a, const DecodePairs& pairs, int first,
                                    int slot, const float (&o)[64], const RowState& state,
                                    int first_row, int column) {
@@ -158,28 +166,14 @@ __device__ inline void finish_many(const DecodeArguments& a, const DecodePairs& 
     sum += __shfl_xor_sync(0xffffffff, sum, 2);
     const int pair = first + first_row + 8 * r;
     if (pair >= pairs.count) continue;
-    const int64_t place = pairs.place(pair);
-    const float max = state.max[r] * a.factor;
-    if (slot < 0) {
-      const float share = sum > 0 ? 1 / sum : 0;
-      const int64_t at =
-          pairs.token(pair) * a.out_stride + pairs.head(pair) * a.out_head_stride + column;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        store_value(a.out, a.out_f32, at + i * 8, o[4 * i + 2 * r] * share);
-        store_value(a.out, a.out_f32, at + i * 8 + 1, o[4 * i + 2 * r + 1] * share);
-      }
-      if (column == 0) store_state(a, place, max, sum);
-      continue;
-    }
-    const int64_t at = slot * all_pairs + place;
+    const int64_t at = slot * all_pairs + pairs.place(pair);
+    float* out = a.part_out + at * head_size + column;
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      *reinterpret_cast<float2*>(a.part_out + at * head_size + i * 8 + column) =
-          float2{o[4 * i + 2 * r], o[4 * i + 2 * r + 1]};
+      *reinterpret_cast<float2*>(out + i * 8) = float2{o[4 * i + 2 * r], o[4 * i + 2 * r + 1]};
     }
     if (column == 0) {
-      a.part_max[at] = max;
+      a.part_max[at] = state.max[r] * a.factor;
       a.part_sum[at] = sum;
     }
   }
@@ -236,40 +230,65 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
       now.seek(sequence, stretch.begin + block * block_keys);
       plain_end = min(end, plain_rows_end(sequence, now));
     }
-    // Hides the scores of rows that are not seen, and adds weights.
+    // Adds weights and hides the scores of rows that are not seen.
     const auto mask = [&] {
       const int32_t first = stretch.begin + block * block_keys;
       if (first + block_keys <= plain_end) return;
-      const int token[2] = {min(first_pair + first_row, pairs.count - 1) / pairs.group,
-                            min(first_pair + first_row + 8, pairs.count - 1) / pairs.group};
-#pragma unroll
-      for (int share = 0; share < block_keys / decode_share; ++share) {
-        const int32_t row = first + share * decode_share;
+      bool weighted = false;
+      for (SetCursor at = now;;) {  // all sets of the block
+        weighted |= sequence.sets[at.index].weights != nullptr;
+        if (at.next >= min(end, first + block_keys)) break;
+        at.seek(sequence, at.next);
+      }
+      if (weighted) {
+        float* weights = shared.weights[group];
+        named_sync(barrier_queries + group, 128);  // the last ones have been read
+        const int32_t row = first + (thread & 127);
         float weight = 0;
-        uint32_t seen[2] = {0, 0};
         if (row < end) {
-          now.seek(sequence, row);
-          weight = row_weight(sequence, now, row, lane) / a.factor;
+          SetCursor at = now;
+          at.seek(sequence, row);
+          weight = row_weight(sequence, at, row, 0) / a.factor;
+        }
+        weights[thread & 127] = weight;
+        named_sync(barrier_queries + group, 128);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          const float2 more = *reinterpret_cast<const float2*>(weights + i * 8 + column);
 #pragma unroll
           for (int r = 0; r < 2; ++r) {
-            seen[r] =
-                rows_seen(sequence, now, row, token[r], a.masks[pairs.first_token + token[r]]) >>
-                column;
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-#pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            const float more = __shfl_sync(0xffffffff, weight, i * 8 + column + c);
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-              float& x = s[(share * 4 + i) * 4 + 2 * r + c];
-              x = (seen[r] >> (i * 8 + c) & 1) != 0 ? x + more : -INFINITY;
-            }
+            s[4 * i + 2 * r] += more.x;
+            s[4 * i + 2 * r + 1] += more.y;
           }
         }
       }
+      // The four lanes of a row look at a share each.
+      const int32_t own_row = first + (lane & 3) * decode_share;
+      uint32_t own_seen[2] = {0, 0};
+      if (own_row < end) {
+        now.seek(sequence, own_row);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int pair = min(first_pair + first_row + 8 * r, pairs.count - 1);
+          const int32_t token = pairs.token(pair);
+          own_seen[r] =
+              rows_seen(sequence, now, own_row, token - pairs.first_token, a.masks[token]);
+        }
+      }
+#pragma unroll
+      for (int share = 0; share < block_keys / decode_share; ++share) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const uint32_t seen = __shfl_sync(0xffffffff, own_seen[r], (lane & ~3) + share) >> column;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            float& x = s[(share * 4 + i / 2) * 4 + 2 * r + i % 2];
+            if ((seen >> (i / 2 * 8 + i % 2) & 1) == 0) x = -INFINITY;
+          }
+        }
+      }
+      // As lanes have gone on to different sets, all go on to the last one.
+      now.seek(sequence, min(first + block_keys, end) - decode_share);
       plain_end = min(end, plain_rows_end(sequence, now));
     };
     RowState state{{-INFINITY, -INFINITY}, {0, 0}};
@@ -278,58 +297,57 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
 #pragma unroll
       for (int i = 0; i < 64; ++i) o[i] = 0;
     } else {
-      wait_full(shared.full_key, block);
+      wait_full(shared.full[0], block);
       mma_fence();
-      multiply_keys(s, queries, tile_descriptor(shared.keys[stage_of(block)], 16));
+      multiply_keys(s, queries, tile_descriptor(shared.rows[0][stage_of(block)], 16));
       mma_commit();
       mma_wait<0>(s);
       mask();
-      release(&shared.empty_key[stage_of(block)]);
+      release(&shared.empty[0][stage_of(block)]);
       weigh(s, state, a.factor, correction);
       narrow(s, p);
       int32_t last = block;
       for (block += step; block < blocks; block += step) {
-        wait_full(shared.full_key, block);
+        wait_full(shared.full[0], block);
         named_sync(own, 256);
         mma_fence();
-        multiply_keys(s, queries, tile_descriptor(shared.keys[stage_of(block)], 16));
+        multiply_keys(s, queries, tile_descriptor(shared.rows[0][stage_of(block)], 16));
         mma_commit();
-        wait_full(shared.full_value, last);
+        wait_full(shared.full[1], last);
         mma_fence();
-        multiply_values(o, p, tile_descriptor(shared.values[stage_of(last)], half_tile * 2),
+        multiply_values(o, p, tile_descriptor(shared.rows[1][stage_of(last)], half_tile * 2),
                         last >= step);
         mma_commit();
         named_arrive(other, 256);
         mma_wait<1>(s);
         mask();
-        release(&shared.empty_key[stage_of(block)]);
+        release(&shared.empty[0][stage_of(block)]);
         weigh(s, state, a.factor, correction);
         // Never true. Without a branch the assembler moves the wait above the arithmetic that it
         // is meant to overlap with.
         if (fminf(state.sum[0], state.sum[1]) < 0) __nanosleep(1);
         mma_wait<0>(o);
-        release(&shared.empty_value[stage_of(last)]);
+        release(&shared.empty[1][stage_of(last)]);
         narrow(s, p);
         if (__any_sync(0xffffffff, correction[0] != 1.0f || correction[1] != 1.0f)) {
           rescale(o, correction);
         }
         last = block;
       }
-      wait_full(shared.full_value, last);
+      wait_full(shared.full[1], last);
       mma_fence();
-      multiply_values(o, p, tile_descriptor(shared.values[stage_of(last)], half_tile * 2),
+      multiply_values(o, p, tile_descriptor(shared.rows[1][stage_of(last)], half_tile * 2),
                       last >= step);
       mma_commit();
       mma_wait<0>(o);
-      release(&shared.empty_value[stage_of(last)]);
+      release(&shared.empty[1][stage_of(last)]);
     }
     // The other warpgroup has one more block, and its own turn to take.
     if (halved && group == 1 && blocks > 1 && blocks % 2 == 1) {
       named_sync(own, 256);
       named_arrive(other, 256);
     }
-    const bool only = stretch.parts.count == 1 && a.others.out == nullptr;
-    const int slot = halved ? 2 * where.part + group : (only ? -1 : where.part);
+    const int slot = halved ? 2 * where.part + group : where.part;
     finish_many(a, pairs, first_pair, slot, o, state, first_row, column);
     passed += static_cast<uint32_t>(blocks);
   }
@@ -345,17 +363,17 @@ __global__ void __launch_bounds__(threads, 1) decode_many(const __grid_constant_
       *reinterpret_cast<ManyShared*>(memory + (1024 - (shared_address(memory) & 1023)) % 1024);
   cuda::let_next_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < many_stages; ++i) {
-      barrier_init(&shared.full_key[i], 128);
-      barrier_init(&shared.empty_key[i], 8);
-      barrier_init(&shared.full_value[i], 128);
-      barrier_init(&shared.empty_value[i], 8);
+#pragma unroll 1
+    for (int i = 0; i < 2 * many_stages; ++i) {
+      barrier_init(&shared.full[0][0] + i, 128);
+      barrier_init(&shared.empty[0][0] + i, 8);
     }
     barrier_init_visible();
   }
   __syncthreads();
   const ManyPlace where(tiles, static_cast<int32_t>(blockIdx.x), static_cast<int32_t>(blockIdx.y));
-  const Walk walk(a, shared.starts, where.part, tiles.parts_of(where.tile));
+  const Walk walk(a, shared.starts, where.part, tiles.parts_of(where.tile),
+                  block_keys / decode_share);
   if (threadIdx.x < 128) {
     registers_fewer<40>();
     load_many(a, walk, where, shared);
