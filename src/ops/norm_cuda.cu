@@ -32,7 +32,10 @@ struct NormShape {
 // Packs of a row that a thread keeps in registers between the two passes.
 constexpr int kept_packs = 4;
 
-template <int pack, typename X, typename Out>
+// `few`: rows that all run at once, as in decoding, where each kernel waits for the one before.
+constexpr int64_t few_rows = 256;
+
+template <int pack, bool few, typename X, typename Out>
 __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape shape) {
   __shared__ float scratch[32];
   let_next_start();
@@ -41,10 +44,11 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   Out* target = out + shape.out.offset(row);
   const int step = static_cast<int>(blockDim.x) * pack;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * pack;
-  // The weights wait for nobody, and they come from memory: much else was read since the last time.
+  // For few rows the weights come from memory, as much else was read since the last time, and they
+  // wait for nobody. For many rows they are in a cache, and registers are better left to more rows.
   Pack<float, pack> scales[kept_packs];
 #pragma unroll
-  for (int k = 0; k < kept_packs; ++k) {
+  for (int k = 0; few && k < kept_packs; ++k) {
     if (first + k * step < shape.width) scales[k] = weight.load<pack>(first + k * step);
   }
   wait_for_previous();
@@ -76,7 +80,8 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   };
 #pragma unroll
   for (int k = 0; k < kept_packs; ++k) {
-    if (first + k * step < shape.width) give(first + k * step, held[k], scales[k]);
+    const int64_t at = first + k * step;
+    if (at < shape.width) give(at, held[k], few ? scales[k] : weight.load<pack>(at));
   }
   for (int64_t at = first + kept_packs * step; at < shape.width; at += step) {
     const auto value = Pack<X, pack>::load(source + at);
@@ -154,9 +159,11 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
   with_norm_types(
       x.dtype(), out.dtype(), all_take_fours({x, out, weight}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
-        launch_early({static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream},
-                     "rms_norm", rms_norm_kernel<pack, X, Out>, device_data<X>(x),
-                     Weights{weight.raw(), weight.dtype()}, device_data<Out>(out), shape);
+        launch_early(
+            {static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "rms_norm",
+            rows <= few_rows ? rms_norm_kernel<pack, true, X, Out>
+                             : rms_norm_kernel<pack, false, X, Out>,
+            device_data<X>(x), Weights{weight.raw(), weight.dtype()}, device_data<Out>(out), shape);
       });
 }
 
