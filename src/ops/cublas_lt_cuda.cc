@@ -42,6 +42,7 @@ CublasLt load() {
   find(library, "cublasLtMatmulPreferenceDestroy", api.preference_destroy);
   find(library, "cublasLtMatmulPreferenceSetAttribute", api.preference_set);
   find(library, "cublasLtMatmulAlgoGetHeuristic", api.heuristic);
+  find(library, "cublasLtMatmulAlgoCheck", api.check);
   return api;
 }
 

@@ -1,8 +1,10 @@
 // Products through cuBLASLt. The algorithm of a shape is chosen once: the library proposes, and for
 // large products the proposals are timed on the spot. So are those of a few rows, where the first
-// proposal is often not the best one. A row-major product a · weightᵀ is the
+// proposal is often not the best one. Prompts have many lengths, so what was found for a large
+// number of rows also serves up to half and twice as many. A row-major product a · weightᵀ is the
 // column-major product weight · aᵀ, so weights come first here.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +27,15 @@ constexpr int64_t timed_rows = 1024;
 constexpr int64_t decode_rows = 64;
 constexpr int64_t timed_weights = int64_t{8} << 20;
 constexpr float worth = 0.98f;
+// All numbers of rows from here on are alike: the product is cut into many more tiles than run at
+// once.
+constexpr int64_t enough_rows = 4096;
+// Proposals that one run finds this much slower than the fastest are out. The others run again: of
+// few rows some times, of many rows so many times without a pause. In a prompt one product follows
+// the other, where the GPU's power limits them and what a kernel does at its start hardly counts.
+constexpr float hopeless = 1.05f;
+constexpr int more_times = 4;
+constexpr int without_pause = 8;
 
 void check_blas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -53,6 +64,17 @@ struct Key {
   Fp8Scales::Kind scales;  // of e4m3 factors
   uint32_t a_alignment, weight_alignment, out_alignment;
   auto operator<=>(const Key&) const = default;
+
+  bool worth_timing() const {
+    if (type == DType::f32) return false;
+    return m >= timed_rows || (m <= decode_rows && n * k >= timed_weights);
+  }
+  bool large() const { return worth_timing() && m >= timed_rows; }
+  Key with_rows(int64_t rows) const {
+    Key key = *this;
+    key.m = rows;
+    return key;
+  }
 };
 
 // Descriptors of one product, destroyed with it.
@@ -152,13 +174,18 @@ class Blas {
            const Fp8Scales& scales) {
     const cudaStream_t stream = enter(context);
     const Product product(api_, key, work.bias.raw(), scales);
-    const cublasLtMatmulAlgo_t* chosen = algorithm(context, work, key, product, stream);
+    const cublasLtMatmulAlgo_t* chosen = algorithm(context, work, key, scales, product, stream);
     if (chosen == nullptr) return false;
     multiply(product, work, *chosen, work.out.raw(), stream);
     return true;
   }
 
  private:
+  struct Timed {
+    int64_t rows;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
   void multiply(const Product& product, const MatmulWork& work,
                 const cublasLtMatmulAlgo_t& algorithm, void* target, cudaStream_t stream) {
     const float one = 1.0f, beta = work.accumulate ? 1.0f : 0.0f;
@@ -171,67 +198,113 @@ class Blas {
 
   // Null when the library has none. Kept for good.
   const cublasLtMatmulAlgo_t* algorithm(const Context& context, const MatmulWork& work,
-                                        const Key& key, const Product& product,
-                                        cudaStream_t stream) {
+                                        const Key& key, const Fp8Scales& scales,
+                                        const Product& product, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
     const auto known = algorithms_.find(key);
     if (known != algorithms_.end()) return known->second.empty() ? nullptr : &known->second[0];
-    const auto found = propose(api_, handle_, product, key);
-    size_t best = 0;
-    if (found.size() > 1 && worth_timing(key) && !capturing(stream)) {
-      best = fastest(context, work, key, product, stream, found);
-    }
-    auto& kept = algorithms_[key];
-    if (!found.empty()) kept.push_back(found[best].algo);
+    auto chosen = choose(context, work, key, scales, product, stream);
+    auto& kept = algorithms_[key] = std::move(chosen);
     return kept.empty() ? nullptr : &kept[0];
   }
 
-  static bool worth_timing(const Key& key) {
-    if (key.type == DType::f32) return false;
-    return key.m >= timed_rows || (key.m <= decode_rows && key.n * key.k >= timed_weights);
+  std::vector<cublasLtMatmulAlgo_t> choose(const Context& context, const MatmulWork& work,
+                                           const Key& key, const Fp8Scales& scales,
+                                           const Product& product, cudaStream_t stream) {
+    if (const auto* near = timed_near(key); near && fits(product, *near)) return {*near};
+    const auto found = propose(api_, handle_, product, key);
+    if (found.empty()) return {};
+    if (found.size() == 1 || !key.worth_timing() || capturing(stream)) return {found[0].algo};
+    const auto best = fastest(context, work, key, scales, stream, found);
+    if (!fits(product, best)) return {found[0].algo};
+    if (key.large()) timed_[key.with_rows(0)].push_back({std::min(key.m, enough_rows), best});
+    return {best};
   }
 
-  // Times every proposal into scratch, so that an accumulating product is not added twice. Weights
-  // of a decoding step come from memory: between two products something else fills the caches.
-  size_t fastest(const Context& context, const MatmulWork& work, const Key& key,
-                 const Product& product, cudaStream_t stream,
-                 const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
+  // Of those that were timed with up to half and twice as many rows the nearest; null: none was.
+  const cublasLtMatmulAlgo_t* timed_near(const Key& key) const {
+    const auto all = timed_.find(key.with_rows(0));
+    if (!key.large() || all == timed_.end()) return nullptr;
+    const int64_t rows = std::min(key.m, enough_rows);
+    const Timed* nearest = nullptr;
+    double least = 2;
+    for (const Timed& one : all->second) {
+      const auto [fewer, more] = std::minmax(rows, one.rows);
+      const double ratio = static_cast<double>(more) / static_cast<double>(fewer);
+      if (ratio > least) continue;
+      nearest = &one;
+      least = ratio;
+    }
+    return nearest == nullptr ? nullptr : &nearest->algorithm;
+  }
+
+  // Whether what was chosen for other rows can do this product.
+  bool fits(const Product& product, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t said{};
+    const cublasStatus_t status = api_.check(handle_, product.operation, product.weight, product.a,
+                                             product.out, product.out, &algorithm, &said);
+    return status == CUBLAS_STATUS_SUCCESS && said.state == CUBLAS_STATUS_SUCCESS &&
+           said.workspaceSize <= workspace_bytes;
+  }
+
+  // Times proposals into scratch, so that an accumulating product is not added twice, in turns, as
+  // the clock of a GPU changes. Weights of a decoding step come from memory: between two products
+  // something else fills the caches.
+  cublasLtMatmulAlgo_t fastest(const Context& context, const MatmulWork& work, const Key& given,
+                               const Fp8Scales& scales, cudaStream_t stream,
+                               const std::vector<cublasLtMatmulHeuristicResult_t>& found) {
+    const Key key = given.with_rows(std::min(given.m, enough_rows));
+    const Product product(api_, key, work.bias.raw(), scales);
     const bool few = key.m <= decode_rows;
-    const int repeats = few ? 5 : 1;
     Tensor scratch, other;
     try {
       scratch = Tensor(key.out_type, {key.m * key.out_stride}, context.device);
       if (few) other = Tensor(DType::u8, {2 * cache_bytes()}, context.device);
     } catch (const Error&) {
-      return 0;  // a GPU with no room for this still has room for the product
+      return found[0].algo;  // a GPU with no room for this still has room for the product
     }
     cudaEvent_t begin = nullptr, end = nullptr;
     check(cudaEventCreate(&begin), "making an event");
     check(cudaEventCreate(&end), "making an event");
-    std::vector<float> median;
-    for (const auto& proposal : found) {
-      std::vector<float> times;
-      for (int repeat = 0; repeat <= repeats; ++repeat) {  // the first warms up
-        if (few) {
-          check(
-              cudaMemsetAsync(other.view().raw(), 0, static_cast<size_t>(other.elements()), stream),
+    // Milliseconds of a product, of so many in a row.
+    const auto time = [&](size_t proposal, int launches) {
+      if (few) {
+        check(cudaMemsetAsync(other.view().raw(), 0, static_cast<size_t>(other.elements()), stream),
               "emptying the caches");
-        }
-        check(cudaEventRecord(begin, stream), "timing a product");
-        multiply(product, work, proposal.algo, scratch.view().raw(), stream);
-        check(cudaEventRecord(end, stream), "timing a product");
-        check(cudaEventSynchronize(end), "timing a product");
-        float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, begin, end), "timing a product");
-        if (repeat > 0) times.push_back(milliseconds);
       }
-      std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-      median.push_back(times[static_cast<size_t>(repeats / 2)]);
+      check(cudaEventRecord(begin, stream), "timing a product");
+      for (int i = 0; i < launches; ++i) {
+        multiply(product, work, found[proposal].algo, scratch.view().raw(), stream);
+      }
+      check(cudaEventRecord(end, stream), "timing a product");
+      check(cudaEventSynchronize(end), "timing a product");
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, begin, end), "timing a product");
+      return milliseconds / static_cast<float>(launches);
+    };
+    std::vector<float> first;
+    for (size_t i = 0; i < found.size(); ++i) {
+      time(i, 1);  // warms up
+      first.push_back(time(i, 1));
+    }
+    const float least = *std::min_element(first.begin(), first.end());
+    std::vector<std::vector<float>> times(found.size());
+    for (int turn = 0; turn < (few ? more_times : 1); ++turn) {
+      for (size_t i = 0; i < found.size(); ++i) {
+        if (i > 0 && first[i] > hopeless * least) continue;
+        times[i].push_back(time(i, few ? 1 : without_pause));
+      }
     }
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
+    std::vector<float> median;
+    for (auto& own : times) {
+      const auto middle = own.begin() + std::ssize(own) / 2;
+      if (!own.empty()) std::nth_element(own.begin(), middle, own.end());
+      median.push_back(own.empty() ? std::numeric_limits<float>::infinity() : *middle);
+    }
     const auto best = std::min_element(median.begin(), median.end());
-    return *best < worth * median[0] ? static_cast<size_t>(best - median.begin()) : 0;
+    return found[*best < worth * median[0] ? static_cast<size_t>(best - median.begin()) : 0].algo;
   }
 
   int64_t cache_bytes() const {
@@ -259,6 +332,7 @@ class Blas {
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<Key, std::vector<cublasLtMatmulAlgo_t>> algorithms_;  // none or one
+  std::map<Key, std::vector<Timed>> timed_;                      // by the key of no rows
   std::mutex workspace_mutex_;
   std::map<cudaStream_t, std::shared_ptr<Buffer>> workspaces_;
 };
