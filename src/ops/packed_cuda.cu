@@ -131,6 +131,7 @@ bool packed_matmul(const Context& context, const MatmulWork& work, const PackedS
                    const RowNorm& norm, int split) {
   const int64_t m = work.out.size(0);
   if (m == 0 || work.out.size(1) == 0) return true;
+  if (packed_slices(context, work, weight, norm, split)) return true;
   if (norm.weight.raw() != nullptr && !packed_norm_fits(work, norm)) return false;
   if (m <= most_few_rows) {
     const bool some = m >= least_some_rows && norm.weight.raw() == nullptr;

@@ -7,6 +7,12 @@
 
 namespace kinora::cuda {
 
+// One pass over the packed bytes for up to eight rows, in fp8 two, on Hopper; takes no memory, so
+// that it can stand in a captured graph. False, with nothing done, where it does not fit: rows
+// whose length is no multiple of eight or that are not aligned to 16 bytes, groups of 64 columns in
+// 4 bits.
+bool packed_slices(const Context& context, const MatmulWork& work, const PackedStrips& weight,
+                   const RowNorm& norm, int split);
 // Passes over the packed bytes, each for sixteen rows. They take no memory, so that they can stand
 // in a captured graph. Arguments as those of packed_matmul. False, with nothing done, where the
 // columns are too many.

@@ -248,6 +248,28 @@ TEST(PackedStrips, MultiplyFewRows) {
   }
 }
 
+// Rows that a GPU reads sixteen bytes at a time.
+TEST(PackedStrips, MultiplyUpToEightRows) {
+  KINORA_FRESH_RANDOM(random);
+  for (const PackedKind kind : packed_kinds) {
+    for (int64_t m = 1; m <= 8; ++m) {
+      const int64_t group = std::array<int64_t, 4>{128, 4096, 256, 64}[random.below(4)];
+      Case c{kind, m, 8 * static_cast<int64_t>(1 + random.below(300)), group, {37, 16, 5}};
+      c.zeros = random.below(2) == 0;
+      c.bias = random.below(2) == 0;
+      c.accumulate = random.below(2) == 0;
+      c.padding = random.below(2) == 0 ? 0 : 8;
+      c.out = random.below(2) == 0 ? DType::bf16 : DType::f32;
+      check(random, c);
+    }
+    // So many columns that blocks share them, so many outputs that a block has them in turns, and
+    // both halves of a gated product.
+    check(random, {kind, 8, 18944, 128, {50}});
+    check(random, {kind, 5, 256, 128, {enough(20011)}, true, false, true});
+    check(random, {kind, 3, 1024, 128, {enough(1300), enough(1300)}, true, true, true});
+  }
+}
+
 TEST(PackedStrips, JoinGateAndUp) {
   KINORA_FRESH_RANDOM(random);
   for (const PackedKind kind : packed_kinds) {
