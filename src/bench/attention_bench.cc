@@ -65,17 +65,17 @@ double pairs_of(const Context& context, const cuda_attention::DevicePlan& plan) 
 }
 
 // Blocks of 64 keys that every tile of 128 queries reads besides its own, one of every `step` at a
-// random place; `shared`: the same for all heads of a kv head.
+// random place; `shared`: the same for all heads of a kv head. The queries are the last ones.
 cuda_attention::DeviceBlocks random_blocks(const Context& context, const AttentionShape& shape,
-                                           const BlockLayout& layout, int64_t tokens, int64_t step,
-                                           bool shared, Random& random) {
-  const int64_t tiles = layout.tiles(tokens);
-  const int64_t most = std::max<int64_t>(1, tokens / layout.block / step);
+                                           const BlockLayout& layout, int64_t queries, int64_t rows,
+                                           int64_t step, bool shared, Random& random) {
+  const int64_t tiles = layout.tiles(queries);
+  const int64_t most = std::max<int64_t>(1, rows / layout.block / step);
   Tensor blocks = Tensor::zeros(DType::i32, {shape.heads, tiles, most});
   Tensor counts = Tensor::zeros(DType::i32, {shape.heads, tiles});
   const int64_t group = shape.heads / shape.kv_heads;
   for (int64_t list = 0; list < shape.heads * tiles; ++list) {
-    const int64_t seen = list % tiles * layout.tile / layout.block;
+    const int64_t seen = (rows - queries + list % tiles * layout.tile) / layout.block;
     const int64_t count = seen / step;
     int32_t* to = blocks.data<int32_t>() + list * most;
     if (shared && list / tiles % group > 0) {
@@ -94,6 +94,7 @@ cuda_attention::DeviceBlocks random_blocks(const Context& context, const Attenti
 template <class Fill>
 Plan row_plan(const QueryView& queries, const RowSet& rows, const Fill& fill) {
   PlanBuilder builder(queries, rows);
+  const int64_t earlier = rows.count() - queries.count();
   const auto kv_heads = static_cast<int>(rows.keys.size(1));
   const int group = static_cast<int>(queries.queries.size(1)) / kv_heads;
   for (int64_t begin = 0; begin < queries.count(); begin += 128) {
@@ -102,12 +103,17 @@ Plan row_plan(const QueryView& queries, const RowSet& rows, const Fill& fill) {
       const int64_t end = std::min(begin + 128, queries.count());
       builder.add_query_range(begin, end);
       builder.begin_segments();
-      fill(builder, begin);
-      builder.add_rows(begin, end - begin);
+      fill(builder, earlier + begin);
+      builder.add_rows(earlier + begin, end - begin);
       builder.add_tile(kv_head * group, group);
     }
   }
   return builder.take();
+}
+
+QueryView last_queries(const QueryView& queries, int64_t count) {
+  if (count == 0 || count >= queries.count()) return queries;
+  return slice(queries, queries.count() - count, count);
 }
 
 // Everything that is measured on one input.
@@ -119,7 +125,7 @@ class AttentionBench {
         options_(options),
         listener_(listener),
         input_(context, options.shape, tokens, keys),
-        queries_(input_.queries()),
+        queries_(last_queries(input_.queries(), options.group)),
         rows_(input_.rows()),
         scale_(input_.scale()),
         out_(queries_.queries.dtype(), queries_.queries.shape(), context.device),
@@ -129,8 +135,8 @@ class AttentionBench {
     policy_options_.frame_stride = static_cast<int32_t>(keys.frame_tokens);
     if (options.mass_rows == 0) return;
     sampled_ = sample_attention(context, queries_, rows_, scale_,
-                                spread_places(tokens, options.mass_rows), held_share);
-    kept_ = Tensor(DType::f32, {2, tokens, options.shape.heads}, context.device);
+                                spread_places(queries_.count(), options.mass_rows), held_share);
+    kept_ = Tensor(DType::f32, {2, queries_.count(), options.shape.heads}, context.device);
     if (listener.needed) listener.needed(sampled_.needed);
   }
 
@@ -170,8 +176,8 @@ class AttentionBench {
   }
   AttentionFigure figure_of(const std::string& name, const Timed& timed, double index,
                             double pairs) {
-    AttentionFigure figure{queries_.count(), name,  timed.seconds,     index,
-                           timed.host,       pairs, pairs / all_pairs_};
+    AttentionFigure figure{rows_.count(), name,  timed.seconds,     index,
+                           timed.host,    pairs, pairs / all_pairs_};
     figure.launches = std::exchange(launches_, {});
     return figure;
   }
@@ -228,14 +234,15 @@ class AttentionBench {
 
 void AttentionBench::run_lists() {
   const AttentionShape& shape = options_.shape;
-  const int64_t tokens = queries_.count();
+  const int64_t queries = queries_.count(), tokens = rows_.count();
   Random random(2);
   const auto blocks_of = [&](int64_t step, bool shared) {
     const BlockLayout layout{.tile = 128, .block = 64, .sink = 0, .window = 0};
     // Lists of a million tokens are only made where they are short.
-    const int64_t entries = tokens / 128 * shape.heads * (tokens / 64 / step);
+    const int64_t entries = queries / 128 * shape.heads * (tokens / 64 / step);
     if (entries > (int64_t{1} << 29)) return;
-    const auto blocks = random_blocks(context_, shape, layout, tokens, step, shared, random);
+    const auto blocks =
+        random_blocks(context_, shape, layout, queries, tokens, step, shared, random);
     const auto make = [&] {
       return cuda_attention::block_plan(context_, queries_, rows_, layout, blocks, out_);
     };

@@ -33,6 +33,7 @@ struct AttentionFigure {
 struct AttentionBenchOptions {
   AttentionShape shape;
   VideoKeyOptions keys;
+  int64_t group = 0;  // only so many queries, the last ones, as a group of a long prompt; 0: all
   int64_t dense_below = 0;
   int repeats = 3;
   bool lists = true;                  // the ladder of blocks and rows, on a GPU

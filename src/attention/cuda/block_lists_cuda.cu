@@ -14,6 +14,7 @@ struct BlockBuild {
   const int32_t* counts = nullptr;
   int32_t most = 0;
   int32_t heads = 0;
+  int32_t group = 1;  // heads of a kv head
   int32_t tiles = 0;
   int32_t query_count = 0;
   int32_t row_count = 0;
@@ -28,7 +29,9 @@ struct BlockBuild {
   int32_t tile_jobs = 0;
   CudaPiece* pieces = nullptr;      // [heads, tiles, most · block / 32]
   CudaSegment* segments = nullptr;  // [heads, tiles, tile_segments]
-  CudaJob* jobs = nullptr;          // the last tile first
+  // Kv head by kv head, since the cache holds much of the rows of one and little of all; the last
+  // tile first.
+  CudaJob* jobs = nullptr;
 
   __device__ int32_t limit(int32_t query) const {
     return limits != nullptr ? limits[query] : limit_base + query;
@@ -76,7 +79,8 @@ __global__ void make_block_jobs(const __grid_constant__ BlockBuild a) {
       segment.trim(job.low, job.high);
       job.blocks += (segment.count + a.block_keys - 1) / a.block_keys;
     }
-    a.jobs[(int64_t{a.tiles - 1 - tile} * a.tile_jobs + piece) * a.heads + head] = job;
+    const int64_t row = int64_t{head / a.group} * a.tiles + a.tiles - 1 - tile;
+    a.jobs[(row * a.tile_jobs + piece) * a.group + head % a.group] = job;
   }
 }
 
@@ -106,6 +110,7 @@ DevicePlan block_plan(const Context& context, const QueryView& queries, const Ro
   build.counts = cuda::device_data<int32_t>(chosen.counts.view());
   build.most = static_cast<int32_t>(most);
   build.heads = plan.heads;
+  build.group = plan.heads / static_cast<int32_t>(rows.keys.size(1));
   build.tiles = static_cast<int32_t>(tiles);
   build.query_count = static_cast<int32_t>(queries.count());
   build.row_count = static_cast<int32_t>(rows.count());

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 #include "attention/cuda/device_plan_test_support.h"
 #include "attention/cuda/device_test_support.h"
@@ -152,6 +154,83 @@ TEST_F(CudaBlocks, MomoChoosesAndAttendsAsOnTheCpu) {
       EXPECT_EQ(there.report()->parts.at("momo measure").pairs,
                 here.report()->parts.at("momo measure").pairs);
     }
+  }
+}
+
+// How many pairs only one of two plans of MOMO's choice reads, made here and on the device.
+int64_t compare_choice(const ThreadPool& pool, Device device, const Problem& problem,
+                       const MomoOptions& options) {
+  MomoAttention here(options, {.dense_below = 0, .dense_last = 0});
+  const Plan expected =
+      here.plans(Context(pool), 0, problem.queries(), problem.memory(), problem.scale).at(0).plan;
+  PlacedProblem placed(problem, device, problem.shape.dtype, problem.shape.dtype);
+  const Context context = placed.context(pool);
+  const SampledQueries sampled(context, placed.queries(), options.query_stride);
+  Tensor exact(problem.shape.dtype, sampled.view().queries.shape(), device);
+  const DeviceBlocks chosen = cuda_attention::choose_blocks(
+      context, placed.queries(), sampled, placed.memory(), problem.scale, options,
+      scaled_keys(options.sparse_keys, problem.rows()), exact);
+  const Plan found =
+      testing::host_plan(cuda_attention::block_plan(context, placed.queries(), placed.memory(),
+                                                    options.layout, chosen, placed.out()),
+                         static_cast<int32_t>(problem.shape.kv_heads), device);
+  int64_t differ = 0;
+  for (int head = 0; head < problem.shape.heads; ++head) {
+    const auto a = expand(found, problem.queries(), problem.memory(), head);
+    const auto b = expand(expected, problem.queries(), problem.memory(), head);
+    for (size_t i = 0; i < a.size(); ++i) {
+      differ += a[i] != b[i] ? 1 : 0;
+    }
+  }
+  return differ;
+}
+
+// All queries look along one direction, in which the keys of a block lie equally far. Blocks of
+// different distances are much further apart than rounding moves their scores.
+void place_blocks(Problem& problem, const std::function<double(int64_t block)>& distance) {
+  const int64_t d = problem.shape.head_size;
+  std::vector<float> direction(problem.query_data.begin(), problem.query_data.begin() + d);
+  double square = 0;
+  for (const float x : direction) square += double{x} * double{x};
+  for (size_t i = 0; i < problem.query_data.size(); ++i) {
+    problem.query_data[i] = direction[i % static_cast<size_t>(d)];
+  }
+  const auto row_size = static_cast<size_t>(problem.shape.kv_heads * d);
+  for (size_t i = 0; i < problem.key_data.size(); ++i) {
+    const double far = distance(static_cast<int64_t>(i / row_size / 32));
+    const double key =
+        far / (square * double{problem.scale}) * double{direction[i % static_cast<size_t>(d)]};
+    const bf16 rounded = bf16::from_float(static_cast<float>(key));
+    problem.key_data[i] = rounded.to_float();
+    std::memcpy(&problem.key_narrow[i], &rounded, sizeof(rounded));
+  }
+}
+
+TEST_F(CudaBlocks, MomoChoosesAmongManyBlocks) {
+  KINORA_FRESH_RANDOM(random);
+  Problem problem = make_problem(random, {.queries = 140,
+                                          .earlier = 40'000 + random.below(1000),
+                                          .heads = 4,
+                                          .kv_heads = 2,
+                                          .head_size = 64,
+                                          .dtype = DType::bf16});
+  testing::narrow_queries(problem);
+  std::vector<double> distances(static_cast<size_t>(problem.rows() / 32 + 1));
+  for (size_t i = 0; i < distances.size(); ++i) {
+    distances[i] = 0.02 * static_cast<double>(i);
+    std::swap(distances[i],
+              distances[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
+  }
+  Problem equal = problem;
+  place_blocks(problem, [&](int64_t block) { return distances[static_cast<size_t>(block)]; });
+  place_blocks(equal, [](int64_t) { return 0.0; });
+  for (const int64_t k : {1, 64, 300}) {
+    MomoOptions options;
+    options.k = options.k_exact = k;
+    ASSERT_TRUE(cuda_attention::can_choose(options));
+    EXPECT_EQ(compare_choice(pool_, device_, problem, options), 0) << k << " blocks";
+    // Of equal scores the first ones count.
+    EXPECT_EQ(compare_choice(pool_, device_, equal, options), 0) << k << " of equal blocks";
   }
 }
 

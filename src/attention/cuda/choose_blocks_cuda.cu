@@ -16,15 +16,21 @@ constexpr int32_t score_keys = 32;  // of a measured score
 // Scores of a stretch of queries. Large enough for several waves of jobs at a million rows.
 constexpr int64_t score_bytes = int64_t{6} << 30;
 constexpr int64_t most_candidates = 8192;  // of a tile, in shared memory
-constexpr int top_threads = 512;
-constexpr int32_t most_close = 1024;  // blocks that may be among a query's strongest
+constexpr int top_warps = 8;               // each has a query and head
+constexpr int top_stretches = 16;          // of blocks, for each lane
+constexpr int32_t most_close = 256;        // blocks that may be among a query's strongest
 constexpr int union_threads = 256;
+constexpr uint32_t all_lanes = 0xffffffffu;
 
 // Like the number itself; −∞ and NaN are 0.
 __device__ inline uint32_t score_order(float score) {
   if (!(score > -INFINITY)) return 0;
   const uint32_t bits = __float_as_uint(score + 0.0f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ inline float score_of(uint32_t order) {
+  return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
 }
 
 struct Measured {
@@ -52,85 +58,156 @@ __device__ inline int64_t window_block(const Measured& a, int64_t query) {
   return max(int64_t{0}, seen - a.window) / a.block;
 }
 
-// grid: (samples of the stretch, heads)
-__global__ void __launch_bounds__(top_threads) top_blocks(const __grid_constant__ Measured a) {
-  __shared__ SelectRoom room;
-  __shared__ int32_t close[most_close];
-  __shared__ uint32_t least;
-  const int64_t place = int64_t{blockIdx.x} * a.heads + blockIdx.y;
-  const int64_t sample = a.first_sample + blockIdx.x;
-  const float* scores = a.scores + place * a.score_stride;
-  const auto size =
-      static_cast<int32_t>(max(int64_t{0}, window_block(a, a.places[sample]) - a.first_block));
-  const float total = a.max[place] * 1.44269504088896f + log2f(a.sum[place]);
-  int2* kept = a.kept + (sample * a.heads + blockIdx.y) * a.k;
-  const auto score = [&](int32_t i) {
-    const int64_t block = a.first_block + i;
-    if (a.block == score_keys) return scores[block];
-    const float x = scores[2 * block], y = scores[2 * block + 1];
-    const float high = fmaxf(x, y);
-    return high == -INFINITY ? high : high + log2f(exp2f(x - high) + exp2f(y - high));
-  };
-  const auto keep = [&](int32_t at, int32_t i) {
-    kept[at] = {a.first_block + i, __float_as_int(score(i) - total)};
-  };
-  // The k-th largest of the threads' maxima is not above the k-th largest of all, and few blocks
-  // reach it: only these are looked at closely.
-  int32_t candidates = size;
-  if (size > most_close && a.k <= top_threads) {
-    uint32_t largest = 0;
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += top_threads) {
-      largest = max(largest, score_order(score(i)));
-    }
-    close[threadIdx.x] = static_cast<int32_t>(largest);
-    if (threadIdx.x == 0) least = ~0u;
-    __syncthreads();
-    const auto maximum = [&](int32_t i) { return static_cast<uint32_t>(close[i]); };
-    select_largest(top_threads, a.k, true, room, maximum,
-                   [&](int32_t, int32_t i) { atomicMin(&least, maximum(i)); });
-    __syncthreads();
-    const uint32_t bound = least;
-    candidates = 0;
-    for (int32_t first = 0; first < size && candidates <= most_close; first += top_threads) {
-      const int32_t i = first + static_cast<int32_t>(threadIdx.x);
-      const bool reaches = i < size && score_order(score(i)) >= bound;
-      int32_t found = 0;
-      const int32_t place = candidates + exclusive_scan(reaches ? 1 : 0, room.scratch, found);
-      if (reaches && place < most_close) close[place] = i;
-      candidates += found;
-    }
-    __syncthreads();
+// A query's blocks that may be among its strongest.
+struct CloseBlocks {
+  int32_t block[most_close];
+  uint32_t order[most_close];  // of their scores
+};
+
+// The k strongest of `count` of them, by one warp; of equals the first in memory. keep(place,
+// block, order) takes one; returns how many were taken.
+template <class Keep>
+__device__ inline int32_t keep_strongest(const CloseBlocks& close, int32_t count, int32_t k,
+                                         const Keep& keep) {
+  constexpr int each = most_close / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  uint32_t order[each];  // 0: there is no such block
+#pragma unroll
+  for (int j = 0; j < each; ++j) {
+    order[j] = j * 32 + lane < count ? close.order[j * 32 + lane] : 0;
   }
-  const bool few = candidates <= most_close && candidates < size;
-  const int32_t taken =
-      few ? select_largest(
-                candidates, a.k, false, room,
-                [&](int32_t i) { return score_order(score(close[i])); },
-                [&](int32_t at, int32_t i) { keep(at, close[i]); })
-          : select_largest(
-                size, a.k, false, room, [&](int32_t i) { return score_order(score(i)); }, keep);
-  for (int32_t i = taken + static_cast<int32_t>(threadIdx.x); i < a.k; i += top_threads) {
-    kept[i] = {-1, 0};
+  const int32_t wanted = min(k, count);
+  const auto reach = [&](uint32_t bound) {
+    int32_t own = 0;
+#pragma unroll
+    for (int j = 0; j < each; ++j) own += order[j] >= bound ? 1 : 0;
+    return static_cast<int32_t>(__reduce_add_sync(all_lanes, own));
+  };
+  const uint32_t bound = bound_of_largest(wanted, 1, reach);
+  const auto place_order = [&](int j) {
+    return ~static_cast<uint32_t>(close.block[j * 32 + lane]);
+  };
+  uint32_t place_bound = 0;  // of those with the order `bound`
+  if (reach(bound) > wanted) {
+    place_bound = bound_of_largest(wanted - reach(bound + 1), 1, [&](uint32_t places) {
+      int32_t own = 0;
+#pragma unroll
+      for (int j = 0; j < each; ++j) own += order[j] == bound && place_order(j) >= places ? 1 : 0;
+      return static_cast<int32_t>(__reduce_add_sync(all_lanes, own));
+    });
   }
+  int32_t taken = 0;
+#pragma unroll
+  for (int j = 0; j < each; ++j) {
+    const bool takes =
+        order[j] > 0 && (order[j] > bound || (order[j] == bound && place_order(j) >= place_bound));
+    const uint32_t takers = __ballot_sync(all_lanes, takes);
+    if (takes) {
+      keep(taken + __popc(takers & ((1u << lane) - 1)), close.block[j * 32 + lane], order[j]);
+    }
+    taken += __popc(takers);
+  }
+  return taken;
 }
 
-// Sorts `size` (a power of two) entries, the smallest first.
-__device__ inline void sort_entries(unsigned long long* entries, int32_t size) {
-  for (int32_t span = 2; span <= size; span *= 2) {
-    for (int32_t distance = span / 2; distance > 0; distance /= 2) {
-      __syncthreads();
-      for (int32_t i = static_cast<int32_t>(threadIdx.x); i < size; i += union_threads) {
-        const int32_t other = i ^ distance;
-        if (other <= i) continue;
-        const unsigned long long x = entries[i], y = entries[other];
-        if ((x > y) == ((i & span) == 0)) {
-          entries[i] = y;
-          entries[other] = x;
-        }
-      }
+// A measured query and head whose blocks are chosen.
+struct Chooser {
+  const float* scores = nullptr;  // from the first block after the sink on
+  int32_t size = 0;               // blocks up to the window of its tile
+  int32_t block = 0;
+  int32_t first_block = 0;
+  float total = 0;
+  int2* kept = nullptr;
+
+  __device__ Chooser(const Measured& a, int64_t place)
+      : block(a.block), first_block(a.first_block) {
+    const int64_t sample = a.first_sample + place / a.heads;
+    scores = a.scores + place * a.score_stride + int64_t{first_block} * (block / score_keys);
+    size = static_cast<int32_t>(max(int64_t{0}, window_block(a, a.places[sample]) - a.first_block));
+    total = a.max[place] * 1.44269504088896f + log2f(a.sum[place]);
+    kept = a.kept + (a.first_sample * a.heads + place) * a.k;
+  }
+  __device__ uint32_t order(int32_t i) const {
+    if (block == score_keys) return score_order(scores[i]);
+    const float2 two = reinterpret_cast<const float2*>(scores)[i];
+    const float high = fmaxf(two.x, two.y), low = fminf(two.x, two.y);
+    return score_order(high == -INFINITY ? high : high + __log2f(1 + exp2f(low - high)));
+  }
+  __device__ void keep(int32_t at, int32_t i, uint32_t its_order) const {
+    kept[at] = {first_block + i, __float_as_int(score_of(its_order) - total)};
+  }
+};
+
+// By one warp; false where more blocks than `close` holds may be among the strongest.
+__device__ inline bool choose_few(const Chooser& own, int32_t k, CloseBlocks& close) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The k-th largest of the maxima of stretches is not above the k-th largest of all, and few
+  // blocks reach it: only these are looked at closely.
+  uint32_t largest[top_stretches] = {};
+  for (int32_t first = lane; first < own.size; first += 32 * top_stretches) {
+#pragma unroll
+    for (int j = 0; j < top_stretches; ++j) {
+      const int32_t i = first + j * 32;
+      if (i < own.size) largest[j] = max(largest[j], own.order(i));
     }
   }
+  constexpr uint32_t least_bit = 1u << 12;  // a bound need not be the highest there is
+  uint32_t bound = bound_of_largest(k, least_bit, [&](uint32_t asked) {
+    int32_t count = 0;
+#pragma unroll
+    for (int j = 0; j < top_stretches; ++j) count += largest[j] >= asked ? 1 : 0;
+    return static_cast<int32_t>(__reduce_add_sync(all_lanes, count));
+  });
+  bound = max(bound, 1u);  // a block that nothing was read of is never taken
+  int32_t found = 0;
+  for (int32_t begin = 0; begin < own.size && found <= most_close; begin += 32 * top_stretches) {
+    uint32_t order[top_stretches];
+#pragma unroll
+    for (int j = 0; j < top_stretches; ++j) {
+      const int32_t i = begin + j * 32 + lane;
+      // Where the stretch has nothing, nothing is read again.
+      order[j] = i < own.size && largest[j] >= bound ? own.order(i) : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < top_stretches; ++j) {
+      const uint32_t reaching = __ballot_sync(all_lanes, order[j] >= bound);
+      const int32_t at = found + __popc(reaching & ((1u << lane) - 1));
+      if (order[j] >= bound && at < most_close) {
+        close.block[at] = begin + j * 32 + lane;
+        close.order[at] = order[j];
+      }
+      found += __popc(reaching);
+    }
+  }
+  if (found > most_close) return false;
+  __syncwarp();
+  const int32_t taken = keep_strongest(
+      close, found, k, [&](int32_t at, int32_t i, uint32_t order) { own.keep(at, i, order); });
+  for (int32_t i = taken + lane; i < k; i += 32) own.kept[i] = {-1, 0};
+  return true;
+}
+
+// A warp chooses for each query and head of the stretch.  grid: any that has so many warps
+__global__ void __launch_bounds__(32 * top_warps)
+    top_blocks(const __grid_constant__ Measured a, int64_t count) {
+  __shared__ SelectRoom room;
+  __shared__ CloseBlocks close[top_warps];
+  __shared__ int32_t left[top_warps];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const int64_t first = int64_t{blockIdx.x} * top_warps;
+  bool done = true;
+  if (first + warp < count) done = choose_few(Chooser(a, first + warp), a.k, close[warp]);
+  if (thread % 32 == 0) left[warp] = done ? 0 : 1;
   __syncthreads();
+  // Many equal scores, or a large k: all warps choose together.
+  for (int other = 0; other < top_warps; ++other) {
+    if (left[other] == 0) continue;
+    const Chooser chooser(a, first + other);
+    const int32_t taken = select_largest(
+        chooser.size, a.k, false, room, [&](int32_t i) { return chooser.order(i); },
+        [&](int32_t at, int32_t i) { chooser.keep(at, i, chooser.order(i)); });
+    for (int32_t i = taken + thread; i < a.k; i += 32 * top_warps) chooser.kept[i] = {-1, 0};
+  }
 }
 
 struct Union {
@@ -141,18 +218,29 @@ struct Union {
   int32_t tiles = 0;
   int32_t heads = 0;
   int32_t k = 0;
-  int32_t room = 0;  // entries, a power of two
-  int32_t most = 0;  // blocks that a tile keeps
+  int32_t room = 0;   // entries of the table, a power of two
+  int32_t words = 0;  // with a bit for every block of memory
+  int32_t most = 0;   // blocks that a tile keeps
   bool by_mass = false;
   int32_t* blocks = nullptr;
   int32_t* counts = nullptr;
+
+  size_t shared_bytes() const {
+    return static_cast<size_t>(room) * (sizeof(float) + sizeof(int32_t) + sizeof(uint16_t)) +
+           static_cast<size_t>(words) * sizeof(uint32_t);
+  }
 };
 
-// grid: (tiles, heads); shared memory: room entries
+// Puts what a tile's measured queries chose into a table, and keeps the strongest.
+// grid: (tiles, heads)
 __global__ void __launch_bounds__(union_threads) unite_blocks(const __grid_constant__ Union a) {
-  constexpr unsigned long long nothing = ~0ull;
-  extern __shared__ unsigned long long entries[];
-  __shared__ int32_t scratch[33];
+  constexpr int32_t nobody = -1;
+  extern __shared__ char memory[];
+  auto* const sums = reinterpret_cast<float*>(memory);  // then the order of their strength
+  auto* const owners = reinterpret_cast<int32_t*>(sums + a.room);
+  auto* const marks = reinterpret_cast<uint32_t*>(owners + a.room);
+  auto* const times = reinterpret_cast<uint16_t*>(marks + a.words);  // how often it was chosen
+  __shared__ int32_t scratch[64];
   const int64_t tile = blockIdx.x;
   const int32_t head = static_cast<int32_t>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
@@ -170,67 +258,76 @@ __global__ void __launch_bounds__(union_threads) unite_blocks(const __grid_const
   };
   const int64_t first = first_from(tile * a.tile);
   const int64_t end = first_from((tile + 1) * a.tile);
-  const auto candidates = static_cast<int32_t>((end - first) * a.k);
-  // By block; the samples of a block stay in order.
   for (int32_t i = thread; i < a.room; i += union_threads) {
-    unsigned long long entry = nothing;
-    if (i < candidates) {
-      const int2 found = a.kept[((first + i / a.k) * a.heads + head) * a.k + i % a.k];
-      if (found.x >= 0) {
-        entry = static_cast<unsigned long long>(found.x) << 32 | static_cast<uint32_t>(i);
-      }
-    }
-    entries[i] = entry;
+    sums[i] = 0;
+    owners[i] = nobody;
+    times[i] = 0;
   }
-  sort_entries(entries, a.room);
-  // The strength of every block, by its first entry; the complement sorts the strongest first.
-  const auto strength = [&](int32_t i) -> unsigned long long {
-    const unsigned long long own = entries[i];
-    if (own == nothing) return nothing;
-    const uint32_t block = static_cast<uint32_t>(own >> 32);
-    if (i > 0 && static_cast<uint32_t>(entries[i - 1] >> 32) == block) return nothing;
-    double sum = 0;
-    int32_t count = 0;
-    for (; i + count < a.room && entries[i + count] != nothing &&
-           static_cast<uint32_t>(entries[i + count] >> 32) == block;
-         ++count) {
-      const auto at = static_cast<int32_t>(entries[i + count] & 0xffffffffu);
-      const float score =
-          __int_as_float(a.kept[((first + at / a.k) * a.heads + head) * a.k + at % a.k].y);
-      sum += a.by_mass ? exp2(static_cast<double>(score)) : static_cast<double>(score);
+  for (int32_t i = thread; i < a.words; i += union_threads) marks[i] = 0;
+  __syncthreads();
+  // One query after another: it has chosen a block once, so that no two threads meet, and sums have
+  // one order.
+  const int shift = __clz(a.room - 1);
+  for (int64_t sample = first; sample < end; ++sample) {
+    for (int32_t i = thread; i < a.k; i += union_threads) {
+      const int2 chosen = a.kept[(sample * a.heads + head) * a.k + i];
+      if (chosen.x < 0) continue;
+      auto at = static_cast<int32_t>(static_cast<uint32_t>(chosen.x) * 2654435761u >> shift);
+      while (true) {
+        const int32_t owner = atomicCAS(&owners[at], nobody, chosen.x);
+        if (owner == nobody || owner == chosen.x) break;
+        at = (at + 1) & (a.room - 1);
+      }
+      const float score = __int_as_float(chosen.y);
+      sums[at] += a.by_mass ? exp2f(score) : score;
+      ++times[at];
     }
-    if (!a.by_mass) sum /= count;
-    return static_cast<unsigned long long>(~score_order(static_cast<float>(sum))) << 32 | block;
-  };
-  // Every thread has the same stretch of entries before and after.
-  constexpr int most_own = static_cast<int>(most_candidates) / union_threads;
-  unsigned long long own[most_own];
-  const int32_t each = (a.room + union_threads - 1) / union_threads;
-  for (int32_t j = 0; j < each; ++j) {
-    const int32_t i = thread * each + j;
-    own[j] = i < a.room ? strength(i) : nothing;
+    __syncthreads();
+  }
+  auto* const orders = reinterpret_cast<uint32_t*>(sums);
+  for (int32_t i = thread; i < a.room; i += union_threads) {
+    const float strength = a.by_mass ? sums[i] : sums[i] / static_cast<float>(times[i]);
+    orders[i] = owners[i] == nobody ? 0 : max(score_order(strength), 1u);
   }
   __syncthreads();
-  for (int32_t j = 0; j < each; ++j) {
-    const int32_t i = thread * each + j;
-    if (i < a.room) entries[i] = own[j];
+  BlockSum sum(scratch);
+  const auto count_of = [&](const auto& holds) {
+    int32_t own = 0;
+    for (int32_t i = thread; i < a.room; i += union_threads) own += holds(i) ? 1 : 0;
+    return sum(own);
+  };
+  const auto reach = [&](uint32_t bound) {
+    return count_of([&](int32_t i) { return orders[i] >= bound; });
+  };
+  uint32_t bound = 1, place_bound = 0;
+  if (reach(bound) > a.most) {
+    bound = bound_of_largest(a.most, 1, reach);
+    if (reach(bound) > a.most) {  // of equals the first
+      place_bound = bound_of_largest(a.most - reach(bound + 1), 1, [&](uint32_t places) {
+        return count_of([&](int32_t i) {
+          return orders[i] == bound && ~static_cast<uint32_t>(owners[i]) >= places;
+        });
+      });
+    }
   }
-  sort_entries(entries, a.room);
-  // The strongest, by block again.
   for (int32_t i = thread; i < a.room; i += union_threads) {
-    const unsigned long long entry = entries[i];
-    entries[i] = i < a.most && entry != nothing ? entry & 0xffffffffu : nothing;
+    const bool takes = orders[i] > bound ||
+                       (orders[i] == bound && ~static_cast<uint32_t>(owners[i]) >= place_bound);
+    if (takes) atomicOr(&marks[owners[i] / 32], 1u << owners[i] % 32);
   }
-  sort_entries(entries, a.room);
+  __syncthreads();
+  // In the order of memory.
+  const int32_t each = (a.words + union_threads - 1) / union_threads;
+  const int32_t begin = min(thread * each, a.words), finish = min(begin + each, a.words);
+  int32_t own = 0, total = 0;
+  for (int32_t i = begin; i < finish; ++i) own += __popc(marks[i]);
+  int32_t at = exclusive_scan(own, scratch, total);
   const int64_t list = int64_t{head} * a.tiles + tile;
-  int32_t count = 0;
-  for (int32_t i = thread; i < min(a.most, a.room); i += union_threads) {
-    if (entries[i] == nothing) continue;
-    a.blocks[list * a.most + i] = static_cast<int32_t>(entries[i]);
-    ++count;
+  for (int32_t i = begin; i < finish; ++i) {
+    for (uint32_t word = marks[i]; word != 0; word &= word - 1) {
+      a.blocks[list * a.most + at++] = i * 32 + __ffs(static_cast<int>(word)) - 1;
+    }
   }
-  int32_t total = 0;
-  exclusive_scan(count, scratch, total);
   if (thread == 0) a.counts[list] = total;
 }
 
@@ -277,7 +374,8 @@ DeviceBlocks choose_blocks(const Context& context, const QueryView& queries,
   // Scores that a stretch up to a sample may need, rounded to whole blocks of the kernel.
   const auto stride_to = [&](int64_t end) {
     const int64_t seen = visible_rows(rows.ordinals, view.ordinals[static_cast<size_t>(end - 1)]);
-    return (seen + 127) / 128 * (128 / score_keys);
+    // Queries' scores do not all begin at the same place of a large power of two.
+    return (seen + 127) / 128 * (128 / score_keys) + 8;
   };
   Tensor scores;
   for (int64_t begin = 0; begin < samples;) {
@@ -300,9 +398,8 @@ DeviceBlocks choose_blocks(const Context& context, const QueryView& queries,
     measured.first_sample = begin;
     run_measured(context, slice(view, begin, count), rows, scale, exact.rows(begin, count),
                  {max, max + count * heads}, {cuda::device_data<float>(scores.view()), stride});
-    cuda::launch({dim3(static_cast<unsigned int>(count), static_cast<unsigned int>(heads)),
-                  top_threads, 0, stream},
-                 "choosing attention blocks", top_blocks, measured);
+    cuda::launch({cuda::blocks_for(count * heads, top_warps), 32 * top_warps, 0, stream},
+                 "choosing attention blocks", top_blocks, measured, count * heads);
     begin = end;
   }
 
@@ -321,11 +418,12 @@ DeviceBlocks choose_blocks(const Context& context, const QueryView& queries,
   join.heads = static_cast<int32_t>(heads);
   join.k = measured.k;
   join.room = static_cast<int32_t>(room);
+  join.words = static_cast<int32_t>((rows.count() / layout.block + 32) / 32);
   join.most = static_cast<int32_t>(most);
   join.by_mass = options.rank == BlockRank::mass;
   join.blocks = cuda::device_data<int32_t>(chosen.blocks.view());
   join.counts = cuda::device_data<int32_t>(chosen.counts.view());
-  const auto bytes = static_cast<size_t>(room) * sizeof(unsigned long long);
+  const size_t bytes = join.shared_bytes();
   cuda::check(
       cudaFuncSetAttribute(reinterpret_cast<const void*>(unite_blocks),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),

@@ -20,9 +20,20 @@ __global__ void delta_kernel(const T* dense, int64_t dense_stride, int64_t dense
        column += static_cast<int>(blockDim.x)) {
     const float delta =
         cuda::to_float(dense[column]) - cuda::to_float(out[first * out_stride + column]);
-    for (int64_t i = first; i < last; ++i) {
-      T& value = out[i * out_stride + column];
-      value = cuda::from_float<T>(cuda::to_float(value) + delta);
+    // Several at once, so that one waits for memory while another does.
+    constexpr int batch = 8;
+    for (int64_t begin = first; begin < last; begin += batch) {
+      T values[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if (begin + i < last) values[i] = out[(begin + i) * out_stride + column];
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i) {
+        if (begin + i >= last) break;
+        out[(begin + i) * out_stride + column] =
+            cuda::from_float<T>(cuda::to_float(values[i]) + delta);
+      }
     }
   }
 }

@@ -16,12 +16,13 @@
 
 namespace kinora::testing {
 
-// One for each kernel: Hopper's where there is one, the portable one, plain f32.
+// Two for Hopper's kernels, which are the portable one elsewhere; the portable one; plain f32.
 struct Kind {
   int64_t head_size;
   DType type;
 };
-constexpr Kind kernel_kinds[] = {{128, DType::bf16}, {64, DType::bf16}, {40, DType::f32}};
+constexpr Kind kernel_kinds[] = {
+    {128, DType::bf16}, {64, DType::bf16}, {80, DType::bf16}, {40, DType::f32}};
 
 inline Problem problem_of(Random& random, const Kind& kind, int64_t queries, int64_t earlier) {
   Problem problem = make_problem(random, {.queries = queries,

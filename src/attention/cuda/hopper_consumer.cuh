@@ -58,26 +58,28 @@ __device__ inline void weigh(float (&s)[64], RowState& state, float factor, floa
     const float base = safe * factor;
     correction[r] = exp2_fast((state.max[r] - safe) * factor);  // exactly 1 where nothing changes
     state.max[r] = high;
-    float sum = 0;
-    float measured = 0;
+    float parts[Measure ? 4 : 1] = {};  // of every 32 keys
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       float& x = s[4 * i + 2 * r];
       float& y = s[4 * i + 2 * r + 1];
       x = exp2_fast(fmaf(x, factor, -base));
       y = exp2_fast(fmaf(y, factor, -base));
-      sum += x + y;
-      if (Measure && i % 4 == 3) {
-        const int first = 4 * (i - 3) + 2 * r;
-        float part = (s[first] + s[first + 1]) + (s[first + 4] + s[first + 5]) +
-                     (s[first + 8] + s[first + 9]) + (x + y);
-        part += __shfl_xor_sync(0xffffffff, part, 1);
-        part += __shfl_xor_sync(0xffffffff, part, 2);
-        if ((threadIdx.x & 3) == static_cast<unsigned int>(i / 4)) measured = part;
-      }
+      parts[Measure ? i / 4 : 0] += x + y;
     }
-    if (Measure && scores.row[r] != nullptr && scores.block < scores.end) {
-      scores.row[r][scores.block] = log2f(measured) + base;
+    float sum = parts[0];
+    if constexpr (Measure) {
+      sum = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+      // Lanes swap what the others are to sum up, until each of a quad has one part.
+      const bool odd = (threadIdx.x & 1) != 0, upper = (threadIdx.x & 2) != 0;
+      float low = odd ? parts[1] : parts[0], high_part = odd ? parts[3] : parts[2];
+      low += __shfl_xor_sync(0xffffffff, odd ? parts[0] : parts[1], 1);
+      high_part += __shfl_xor_sync(0xffffffff, odd ? parts[2] : parts[3], 1);
+      float measured = upper ? high_part : low;
+      measured += __shfl_xor_sync(0xffffffff, upper ? low : high_part, 2);
+      if (scores.row[r] != nullptr && scores.block < scores.end) {
+        scores.row[r][scores.block] = log2f(measured) + base;
+      }
     }
     state.sum[r] = fmaf(state.sum[r], correction[r], sum);
   }
@@ -88,22 +90,25 @@ __device__ inline void narrow(const float (&s)[64], uint32_t (&p)[32]) {
   for (int i = 0; i < 32; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
 }
 
-__device__ inline void rescale(float (&o)[64], const float (&correction)[2]) {
+template <int Size>
+__device__ inline void rescale(float (&o)[Size], const float (&correction)[2]) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) o[i] *= correction[(i >> 1) & 1];
+  for (int i = 0; i < Size; ++i) o[i] *= correction[(i >> 1) & 1];
 }
 
 // s = Q Kᵀ of one warpgroup
+template <int Columns = 128>
 __device__ inline void multiply_keys(float (&s)[64], uint64_t queries, uint64_t keys) {
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
+  for (int k = 0; k < Columns / 16; ++k) {
     const uint64_t step = static_cast<uint64_t>((k >> 2) * (half_tile * 2 >> 4) + (k & 3) * 2);
     mma_shared(s, queries + step, keys + step, k > 0);
   }
 }
 
 // o (+)= P V
-__device__ inline void multiply_values(float (&o)[64], const uint32_t (&p)[32], uint64_t values,
+template <int Size>
+__device__ inline void multiply_values(float (&o)[Size], const uint32_t (&p)[32], uint64_t values,
                                        bool accumulate) {
 #pragma unroll
   for (int k = 0; k < 8; ++k) {
@@ -113,7 +118,8 @@ __device__ inline void multiply_values(float (&o)[64], const uint32_t (&p)[32], 
 }
 
 // Normalises and writes the rows of a job.
-__device__ inline void finish(const Problem& a, const JobSlot& slot, const float (&o)[64],
+template <int Size>
+__device__ inline void finish(const Problem& a, const JobSlot& slot, const float (&o)[Size],
                               const RowState& state, int first_row, int column) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -122,15 +128,15 @@ __device__ inline void finish(const Problem& a, const JobSlot& slot, const float
     sum += __shfl_xor_sync(0xffffffff, sum, 2);
     const int row = first_row + 8 * r;
     if (row >= slot.job.rows) continue;
-    finish_quad_row<16>(a, slot.job, row, slot.place[row].x, slot.place[row].y, column,
-                        state.max[r] * a.scale, sum, [&](int i) {
-                          return float2{o[4 * i + 2 * r], o[4 * i + 2 * r + 1]};
-                        });
+    finish_quad_row<Size / 4>(a, slot.job, row, slot.place[row].x, slot.place[row].y, column,
+                              state.max[r] * a.scale, sum, [&](int i) {
+                                return float2{o[4 * i + 2 * r], o[4 * i + 2 * r + 1]};
+                              });
   }
 }
 
 template <typename V>
-__device__ void consume(const Problem& a, Shared<V::stages>& shared) {
+__device__ void consume(const Problem& a, Shared<V>& shared) {
   const int thread = static_cast<int>(threadIdx.x) - 128;
   const int group = thread >> 7;
   const int lane = thread & 31;
@@ -147,9 +153,9 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
     barrier_wait<V::watch>(barrier, phase);
     if constexpr (V::gather) fence_async();
   };
-  if (V::ping_pong && group == 1) named_arrive(other, 256);
+  if (group == 1) named_arrive(other, 256);
 
-  float o[64], s[64];
+  float o[V::columns / 2], s[64];
   uint32_t p[32];
   Ring<V::stages> key, value;
   for (Ring<2> slot;; slot.next()) {
@@ -193,11 +199,11 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
     };
     if (blocks == 0) {
 #pragma unroll
-      for (int i = 0; i < 64; ++i) o[i] = 0;
-    } else if constexpr (V::overlap) {
+      for (int i = 0; i < V::columns / 2; ++i) o[i] = 0;
+    } else {
       wait_full(&shared.full_key[key.index], key.phase);
       mma_fence();
-      multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
+      multiply_keys<V::columns>(s, queries, tile_descriptor(shared.keys[key.index], 16));
       mma_commit();
       mma_wait<0>(s);
       mask();
@@ -207,16 +213,16 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
       narrow(s, p);
       for (int32_t block = 1; block < blocks; ++block) {
         wait_full(&shared.full_key[key.index], key.phase);
-        if (V::ping_pong) named_sync(own, 256);
+        named_sync(own, 256);
         mma_fence();
-        multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
+        multiply_keys<V::columns>(s, queries, tile_descriptor(shared.keys[key.index], 16));
         mma_commit();
         wait_full(&shared.full_value[value.index], value.phase);
         mma_fence();
         multiply_values(o, p, tile_descriptor(shared.values[value.index], half_tile * 2),
                         block > 1);
         mma_commit();
-        if (V::ping_pong) named_arrive(other, 256);
+        named_arrive(other, 256);
         mma_wait<1>(s);
         mask();
         release(&shared.empty_key[key.index]);
@@ -229,8 +235,8 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
         release(&shared.empty_value[value.index]);
         value.next();
         narrow(s, p);
-        if (!V::skip_rescale ||
-            __any_sync(0xffffffff, correction[0] != 1.0f || correction[1] != 1.0f)) {
+        // Mostly no maximum of a warp has grown.
+        if (__any_sync(0xffffffff, correction[0] != 1.0f || correction[1] != 1.0f)) {
           rescale(o, correction);
         }
       }
@@ -241,30 +247,6 @@ __device__ void consume(const Problem& a, Shared<V::stages>& shared) {
       mma_wait<0>(o);
       release(&shared.empty_value[value.index]);
       value.next();
-    } else {
-      for (int32_t block = 0; block < blocks; ++block) {
-        wait_full(&shared.full_key[key.index], key.phase);
-        if (V::ping_pong) named_sync(own, 256);
-        mma_fence();
-        multiply_keys(s, queries, tile_descriptor(shared.keys[key.index], 16));
-        mma_commit();
-        if (V::ping_pong) named_arrive(other, 256);
-        mma_wait<0>(s);
-        mask();
-        release(&shared.empty_key[key.index]);
-        key.next();
-        weigh_block();
-        narrow(s, p);
-        if (block > 0) rescale(o, correction);
-        wait_full(&shared.full_value[value.index], value.phase);
-        mma_fence();
-        multiply_values(o, p, tile_descriptor(shared.values[value.index], half_tile * 2),
-                        block > 0);
-        mma_commit();
-        mma_wait<0>(o);
-        release(&shared.empty_value[value.index]);
-        value.next();
-      }
     }
     finish(a, job, o, state, first_row, column);
     barrier_arrive(&shared.empty_query[slot.index]);

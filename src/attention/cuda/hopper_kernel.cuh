@@ -1,4 +1,4 @@
-// Attention over a plan on Hopper (sm_90a), head size 128, bf16 keys and values: a persistent
+// Attention over a plan on Hopper (sm_90a), head size 64 or 128, bf16 keys and values: a persistent
 // kernel of one producer warpgroup, which copies keys and values into shared memory, and two
 // consumer warpgroups of 64 rows each, which do all arithmetic. runner_hopper.cu launches it.
 //
@@ -18,8 +18,8 @@ namespace kinora::hopper {
 template <typename V, class Load>
 __device__ inline void attend_with(const Problem& a, const Load& load) {
   extern __shared__ char memory[];
-  auto& shared = *reinterpret_cast<Shared<V::stages>*>(
-      memory + (1024 - (shared_address(memory) & 1023)) % 1024);
+  auto& shared =
+      *reinterpret_cast<Shared<V>*>(memory + (1024 - (shared_address(memory) & 1023)) % 1024);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       barrier_init(&shared.full_query[i], 128 - V::key_warps * 32);
@@ -51,7 +51,7 @@ __device__ inline void attend_with(const Problem& a, const Load& load) {
 template <typename V>
 __global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_with<V>(a.problem, [&](Shared<V::stages>& shared) {
+  attend_with<V>(a.problem, [&](Shared<V>& shared) {
     if (threadIdx.x == 0) load_contiguous<V>(a, shared);
   });
 #endif
@@ -62,7 +62,7 @@ template <typename V>
 __global__ void __launch_bounds__(threads, 1)
     attend_strided(const __grid_constant__ StridedArguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_with<V>(a.all.problem, [&](Shared<V::stages>& shared) {
+  attend_with<V>(a.all.problem, [&](Shared<V>& shared) {
     if constexpr (V::gather) {
       load_any<V>(a, shared);
     } else if (threadIdx.x == 0) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(threads, 1)
 
 // A map of every s-th row, yet without a stride, and what it maps.
 struct StrideTemplate {
-  CUtensorMap keys;  // (64 columns, 1 step, 1 phase, 2 halves, kv heads)
+  CUtensorMap keys;  // (64 columns, 1 step, 1 phase, halves, kv heads)
   CUtensorMap values;
   const char* key_data = nullptr;
   const char* value_data = nullptr;
@@ -120,7 +120,7 @@ template <typename V>
 __global__ void __launch_bounds__(threads, 1)
     attend_pieces(const __grid_constant__ PieceArguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_with<V>(a.all.problem, [&](Shared<V::stages>& shared) { load_pieces<V>(a, shared); });
+  attend_with<V>(a.all.problem, [&](Shared<V>& shared) { load_pieces<V>(a, shared); });
 #endif
 }
 

@@ -16,18 +16,17 @@ constexpr int group_rows = 64;  // of one consumer warpgroup
 constexpr int job_rows = 2 * group_rows;
 constexpr int threads = 384;
 constexpr int half_tile = 128 * 64;  // elements of 64 columns of 128 rows
-constexpr int tile_bytes = 2 * half_tile * 2;
 
 struct Arguments {
-  CUtensorMap keys;  // (64 columns, rows, 2 halves, kv heads), in boxes of 128 rows
+  CUtensorMap keys;  // (64 columns, rows, halves, kv heads), in boxes of 128 rows
   CUtensorMap values;
   Problem problem;
 };
 
 // Every s-th row of memory (StrideLayout). No box reaches beyond the last row.
 struct StrideMap {
-  CUtensorMap longer;   // (64 columns, steps + 1, the longer phases, 2 halves, kv heads)
-  CUtensorMap shorter;  // (64 columns, steps, the other phases, 2 halves, kv heads)
+  CUtensorMap longer;   // (64 columns, steps + 1, the longer phases, halves, kv heads)
+  CUtensorMap shorter;  // (64 columns, steps, the other phases, halves, kv heads)
 };
 
 // What plans with strided keys need besides.
@@ -62,36 +61,44 @@ struct JobSlot {
   int32_t limit[job_rows];
 };
 
-template <int Stages>
-struct Shared {
-  __nv_bfloat16 queries[2][2 * half_tile];
-  __nv_bfloat16 keys[Stages][2 * half_tile];
-  __nv_bfloat16 values[Stages][2 * half_tile];
-  int32_t listed[Stages][block_keys];  // what is compared with a limit
-  JobSlot slots[2];
-  BlockInfo blocks[Stages];
-  uint64_t full_query[2], empty_query[2];
-  uint64_t full_key[Stages], empty_key[Stages];
-  uint64_t full_value[Stages], empty_value[Stages];
+// What a kernel is made for.
+struct Traits {
+  int columns = 128;     // of a head, 64 or 128
+  bool gather = false;   // plans with gathered segments
+  bool strided = false;  // with strided ones
+  bool pieces = false;   // made on the device
+  bool measure = false;  // scores of blocks go to memory
 };
 
-// Variants of the kernel; the defaults are what the library runs.
-template <bool GatherKeys, bool OverlapProducts = true, bool PingPong = true,
-          bool WatchTime = false, int StageCount = 2, bool SkipRescale = true,
-          bool MeasureBlocks = false, bool PieceKeys = false, bool StridedKeys = false>
+template <Traits T>
 struct Variant {
-  static constexpr bool gather = GatherKeys;    // plans with gathered segments
-  static constexpr bool strided = StridedKeys;  // with strided ones
-  static constexpr bool overlap = OverlapProducts;
-  static constexpr bool ping_pong = PingPong;
-  static constexpr bool watch = WatchTime;
-  static constexpr int stages = StageCount;
-  static constexpr bool measure = MeasureBlocks;        // scores of blocks go to memory
-  static constexpr bool skip_rescale = SkipRescale;     // where no maximum of a warp has grown
-  static constexpr int key_warps = GatherKeys ? 3 : 1;  // the other producer warps load queries
-  static constexpr int key_arrivals = GatherKeys || PieceKeys ? key_warps * 32 : 1;
-  static constexpr int producer_registers = GatherKeys || PieceKeys ? 72 : (StridedKeys ? 56 : 40);
+  static constexpr int columns = T.columns;
+  static constexpr int halves = columns / 64;
+  static constexpr int row_pieces = columns / 8;  // of 16 bytes
+  static constexpr int tile = halves * half_tile;
+  static constexpr int tile_bytes = tile * 2;
+  static constexpr bool gather = T.gather;
+  static constexpr bool strided = T.strided;
+  static constexpr bool measure = T.measure;
+  static constexpr bool watch = false;                // a wait without end becomes an error
+  static constexpr int stages = 4 / halves;           // as many bytes are under way
+  static constexpr int key_warps = T.gather ? 3 : 1;  // the other producer warps load queries
+  static constexpr int key_arrivals = T.gather || T.pieces ? key_warps * 32 : 1;
+  static constexpr int producer_registers = T.gather || T.pieces ? 72 : (T.strided ? 56 : 40);
   static constexpr int consumer_registers = 252 - producer_registers / 2;  // 64,512 in all
+};
+
+template <typename V>
+struct Shared {
+  __nv_bfloat16 queries[2][V::tile];
+  __nv_bfloat16 keys[V::stages][V::tile];
+  __nv_bfloat16 values[V::stages][V::tile];
+  int32_t listed[V::stages][block_keys];  // what is compared with a limit
+  JobSlot slots[2];
+  BlockInfo blocks[V::stages];
+  uint64_t full_query[2], empty_query[2];
+  uint64_t full_key[V::stages], empty_key[V::stages];
+  uint64_t full_value[V::stages], empty_value[V::stages];
 };
 
 // A place in a ring of buffers.
@@ -109,7 +116,7 @@ struct Ring {
 
 enum NamedBarrier : int { barrier_first_group = 1, barrier_queries = 3, barrier_keys = 4 };
 
-// Byte offset of 16-byte piece `piece` (0 … 15) of a row of a tile.
+// Byte offset of 16-byte piece `piece` (0 … 7 of each half) of a row of a tile.
 __device__ inline uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>((piece >> 3) * half_tile * 2 + row * 128 +
                                (((piece & 7) ^ (row & 7)) << 4));

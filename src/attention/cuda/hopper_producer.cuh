@@ -8,7 +8,7 @@ namespace kinora::hopper {
 
 // Takes jobs, finds their rows and loads their queries, one job ahead of the consumers.
 template <typename V>
-__device__ void load_queries(const Problem& a, Shared<V::stages>& shared) {
+__device__ void load_queries(const Problem& a, Shared<V>& shared) {
   constexpr int first = V::key_warps * 32;
   constexpr int count = 128 - first;
   const int thread = static_cast<int>(threadIdx.x) - first;
@@ -37,8 +37,8 @@ __device__ void load_queries(const Problem& a, Shared<V::stages>& shared) {
     }
     named_sync(barrier_queries, count);
     const uint32_t base = shared_address(shared.queries[slot.index]);
-    for (int i = thread; i < job_rows * 16; i += count) {
-      const int row = i >> 4, piece = i & 15;
+    for (int i = thread; i < job_rows * V::row_pieces; i += count) {
+      const int row = i / V::row_pieces, piece = i % V::row_pieces;
       const int2 place = target.place[row];
       const int64_t offset =
           place.x < 0 ? 0 : place.x * a.query_stride + place.y * a.query_head_stride + piece * 8;
@@ -68,7 +68,7 @@ __device__ void load_queries(const Problem& a, Shared<V::stages>& shared) {
 // Copies a box of keys and one of values for every block; one thread. place(segment, info) finds
 // out what copy(place, of keys, tile, barrier, kv head) wants to know about a block.
 template <typename V, class Place, class Copy>
-__device__ inline void load_boxes(const Problem& a, Shared<V::stages>& shared, const Place& place,
+__device__ inline void load_boxes(const Problem& a, Shared<V>& shared, const Place& place,
                                   const Copy& copy) {
   Ring<V::stages> stage;
   for (Ring<2> slot;; slot.next()) {
@@ -84,10 +84,10 @@ __device__ inline void load_boxes(const Problem& a, Shared<V::stages>& shared, c
       const auto at = place(cursor.segment, info);
       barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
       shared.blocks[stage.index] = info;
-      barrier_arrive_expect(&shared.full_key[stage.index], tile_bytes);
+      barrier_arrive_expect(&shared.full_key[stage.index], V::tile_bytes);
       copy(at, true, shared.keys[stage.index], &shared.full_key[stage.index], kv_head);
       barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
-      barrier_arrive_expect(&shared.full_value[stage.index], tile_bytes);
+      barrier_arrive_expect(&shared.full_value[stage.index], V::tile_bytes);
       copy(at, false, shared.values[stage.index], &shared.full_value[stage.index], kv_head);
       stage.next();
       cursor.advance();
@@ -97,7 +97,7 @@ __device__ inline void load_boxes(const Problem& a, Shared<V::stages>& shared, c
 
 // Contiguous keys and values.
 template <typename V>
-__device__ void load_contiguous(const Arguments& arguments, Shared<V::stages>& shared) {
+__device__ void load_contiguous(const Arguments& arguments, Shared<V>& shared) {
   load_boxes<V>(
       arguments.problem, shared,
       [](const CudaSegment&, const BlockInfo& info) { return info.begin; },
@@ -133,7 +133,7 @@ __device__ inline void copy_affine(const StridedArguments& arguments, const Affi
 
 // Contiguous and strided ones.
 template <typename V>
-__device__ void load_strided(const StridedArguments& arguments, Shared<V::stages>& shared) {
+__device__ void load_strided(const StridedArguments& arguments, Shared<V>& shared) {
   load_boxes<V>(
       arguments.all.problem, shared,
       [&](const CudaSegment& segment, const BlockInfo& info) {
@@ -158,14 +158,15 @@ enum class Boxes { whole, pairs, single };
 // keys; one warp, whose lanes all announce what they have copied. Boxes outside memory
 // are filled with zeros.
 template <typename V>
-__device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& shared) {
+__device__ void load_pieces(const PieceArguments& arguments, Shared<V>& shared) {
   constexpr uint32_t all = 0xffffffffu;
   constexpr int pieces = block_keys / piece_keys;
   const Problem& a = arguments.all.problem;
   const int lane = static_cast<int>(threadIdx.x);
-  // Lanes 2 p and 2 p + 1 have the two halves of piece p.
-  const int piece = (lane >> 1) % pieces;
-  const int half = lane & 1;
+  constexpr int halves = V::halves;
+  // With two halves, lanes 2 p and 2 p + 1 have those of piece p.
+  const int piece = lane / halves % pieces;
+  const int half = lane % halves;
   Ring<V::stages> stage;
   uint32_t fenced = 0;  // heads whose maps this thread has fenced, of the first 32
   for (Ring<2> slot;; slot.next()) {
@@ -197,8 +198,9 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
         const bool whole = own.count == piece_keys && begin >= 0 && begin + piece_keys <= low;
         if (__all_sync(all, whole)) info.kind = block_full;
         // Neighbours go into one box. Where nothing is masked they may also come in turn.
-        const int32_t first = __shfl_sync(all, begin, 0), second = __shfl_sync(all, begin, 2);
-        const int32_t third = __shfl_sync(all, begin, 4), fourth = __shfl_sync(all, begin, 6);
+        const auto begin_of = [&](int place) { return __shfl_sync(all, begin, place * halves); };
+        const int32_t first = begin_of(0), second = begin_of(1);
+        const int32_t third = begin_of(2), fourth = begin_of(3);
         const bool free = info.kind == block_full;
         const bool up = second == first + piece_keys && fourth == third + piece_keys;
         const bool down = free && second == first - piece_keys && fourth == third - piece_keys;
@@ -210,7 +212,7 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
             begin = min(early, late);
           } else {
             boxes = Boxes::pairs;
-            begin = lane < 2 ? early : late;
+            begin = lane < halves ? early : late;
           }
         }
       } else if (info.stride == column_stride) {
@@ -236,18 +238,18 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V::stages>& 
                             const CUtensorMap* small, const CUtensorMap* pairs,
                             const CUtensorMap* columns, const StrideMap* strided) {
         if (lane == 0) {
-          barrier_arrive_expect(barrier, tile_bytes);
+          barrier_arrive_expect(barrier, V::tile_bytes);
         } else {
           barrier_arrive(barrier);
         }
         __syncwarp();
         if (boxes == Boxes::single) {
-          if (lane < 2 * pieces) {
+          if (lane < halves * pieces) {
             copy_box(tile + half * half_tile + piece * piece_keys * 64, small, barrier, 0, begin,
                      half, kv_head);
           }
         } else if (boxes == Boxes::pairs) {
-          if (lane < pieces) {
+          if (lane < halves * pieces / 2) {
             copy_box(tile + half * half_tile + piece * 2 * piece_keys * 64, pairs, barrier, 0,
                      begin, half, kv_head);
           }

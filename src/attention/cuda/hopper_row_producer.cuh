@@ -8,17 +8,20 @@ namespace kinora::hopper {
 // Copies any keys and values: affine ones as boxes, others row by row. Runs on three warps; every
 // thread announces what it has copied.
 template <typename V>
-__device__ void load_any(const StridedArguments& arguments, Shared<V::stages>& shared) {
+__device__ void load_any(const StridedArguments& arguments, Shared<V>& shared) {
   const Problem& a = arguments.all.problem;
   constexpr int count = V::key_warps * 32;
   const int thread = static_cast<int>(threadIdx.x);
-  // Sixteen threads copy a row; the six such teams have one row each of every eight, and share out
-  // the two that are left over. A team's rows thus have the same swizzle, and lie 8 or 24 apart.
+  // Sixteen threads, a team, copy one row of 128 columns or two of 64; the six teams have the rows
+  // of one place in every eight each, and share out those of the two that are left over. A team's
+  // rows thus have the same swizzle, and lie 8 or 24 apart.
   static_assert(count / 16 == 6 && block_keys == 128);
-  const int piece = thread & 15, team = thread >> 4;
-  const int first = team;                             // 16 rows, 8 apart
-  const int rest = (team >> 1) * 8 + 6 + (team & 1);  // up to 6 rows, 24 apart
-  const int rest_count = team < 2 ? 6 : 5;
+  constexpr int at_once = 2 / V::halves;  // rows of a team
+  const int piece = thread % V::row_pieces, team = thread >> 4;
+  const int own_row = thread / V::row_pieces % at_once;
+  const int first = team + own_row * 8;                              // 16 rows of a team, 8 apart
+  const int rest = (team >> 1) * 8 + 6 + (team & 1) + own_row * 24;  // up to 6 rows, 24 apart
+  const int rest_count = (team < 2 ? 6 : 5) - own_row;
   // Columns whose rows of memory this thread looks up: `thread`, and one more in the last warp.
   const int second = thread >= count - (block_keys - count) ? thread + block_keys - count : -1;
   const uint32_t key_bytes = static_cast<uint32_t>(a.key_stride) * 2;
@@ -36,18 +39,20 @@ __device__ void load_any(const StridedArguments& arguments, Shared<V::stages>& s
       copy_16(to, from + uint64_t{row} * row_bytes);
     };
 #pragma unroll
-    for (int begin = 0; begin < 16; begin += batch) {
+    for (int begin = 0; begin < 16; begin += batch * at_once) {
 #pragma unroll
-      for (int i = 0; i < batch; ++i) own[i] = static_cast<uint32_t>(rows[first + (begin + i) * 8]);
+      for (int i = 0; i < batch; ++i) {
+        own[i] = static_cast<uint32_t>(rows[first + (begin + i * at_once) * 8]);
+      }
 #pragma unroll
-      for (int i = 0; i < batch; ++i) copy(target + (begin + i) * 8 * 128, own[i]);
+      for (int i = 0; i < batch; ++i) copy(target + (begin + i * at_once) * 8 * 128, own[i]);
     }
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 6; i += at_once) {
       if (i < rest_count) own[i] = static_cast<uint32_t>(rows[rest + i * 24]);
     }
 #pragma unroll
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 6; i += at_once) {
       if (i < rest_count) copy(rest_target + i * 24 * 128, own[i]);
     }
     arrive_with_copies(barrier);
@@ -56,7 +61,7 @@ __device__ void load_any(const StridedArguments& arguments, Shared<V::stages>& s
                              uint64_t* barrier, int kv_head) {
     if (thread == 0) {
       const AffinePlace at = find_place(arguments, map, info);
-      barrier_arrive_expect(barrier, tile_bytes);
+      barrier_arrive_expect(barrier, V::tile_bytes);
       copy_affine(arguments, at, keys, tile, barrier, kv_head);
     } else {
       barrier_arrive(barrier);

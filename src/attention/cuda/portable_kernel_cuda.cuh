@@ -29,8 +29,9 @@ __device__ inline uint32_t tile_place(int row, int piece) {
   return static_cast<uint32_t>(row * PortableTile<Padded>::pitch + piece * 16);
 }
 
-template <int Padded, bool Weighted>
-__global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
+// Where 80 columns are measured, three blocks a multiprocessor would leave too few registers.
+template <int Padded, bool Weighted, bool Measure>
+__global__ void __launch_bounds__(portable_threads, Padded <= (Measure ? 64 : 80) ? 3 : 2)
     attend_portable(const __grid_constant__ Problem a) {
   using Tile = PortableTile<Padded>;
   constexpr int steps = Padded / 16;
@@ -108,11 +109,18 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
     load_matrices(q[k], shared + 2 * Tile::bytes +
                             tile_place<Padded>(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
   }
-  int32_t limit[2];  // the rest of a row's place is looked up again at the end
+  int32_t limit[2];       // the rest of a row's place is looked up again at the end
+  float* scores[2] = {};  // where those of a block go; null: nowhere
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp * 16 + (lane >> 2) + 8 * r;
-    limit[r] = row < job.rows ? find_row(a.plan, job, row).limit : 0;
+    limit[r] = 0;
+    if (row >= job.rows) continue;
+    const RowPlace place = find_row(a.plan, job, row);
+    limit[r] = place.limit;
+    if constexpr (Measure) {
+      scores[r] = a.scores + (int64_t{place.query} * a.target.heads + place.head) * a.score_stride;
+    }
   }
 
   float out[2 * steps][4] = {};
@@ -192,6 +200,20 @@ __global__ void __launch_bounds__(portable_threads, Padded <= 80 ? 3 : 2)
         part += s[i][2 * r] + s[i][2 * r + 1];
       }
       sum[r] = fmaf(sum[r], correction, part);
+      if constexpr (Measure) {  // lanes 0 and 1 of a quad write the two halves of the block
+        const int half = lane & 1;
+        float measured[2] = {};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) measured[i / 4] += s[i][2 * r] + s[i][2 * r + 1];
+        // A lane gives its neighbour that one's half; then the two pairs of a quad join.
+        float own = half == 0 ? measured[0] : measured[1];
+        own += __shfl_xor_sync(0xffffffff, half == 0 ? measured[1] : measured[0], 1);
+        own += __shfl_xor_sync(0xffffffff, own, 2);
+        const int64_t at = 2 * (int64_t{job.first_block} + block) + half;
+        if ((lane & 2) == 0 && scores[r] != nullptr && at < a.score_stride) {
+          scores[r][at] = log2f(own) + base;
+        }
+      }
 #pragma unroll
       for (int i = 0; i < 2 * steps; ++i) {
         out[i][2 * r] *= correction;

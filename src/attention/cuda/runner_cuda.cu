@@ -8,6 +8,7 @@
 #include "attention/cuda/cuda_compile.h"
 #include "attention/cuda/cuda_merge.cuh"
 #include "attention/cuda/device_plan.h"
+#include "attention/cuda/fp8/fp8_layout.h"
 #include "attention/cuda/fp8/fp8_rows.h"
 #include "attention/cuda/fp8/runner_fp8.h"
 #include "attention/cuda/portable_kernel_cuda.cuh"
@@ -35,8 +36,8 @@ Kernel choose_kernel(const Context& context, const ConstTensorView& queries, con
                       head_size <= 128 && in_pieces(queries) && in_pieces(rows.keys) &&
                       in_pieces(rows.values) && in_pieces(out);
   if (!pieces) return Kernel::simple;
-  const bool fast =
-      head_size == hopper::head_size && !rows.weighted() && hopper::runs_on(context.device.index);
+  const bool fast = hopper::takes_head_size(head_size) && !rows.weighted() &&
+                    hopper::runs_on(context.device.index);
   return fast ? Kernel::hopper : Kernel::portable;
 }
 
@@ -93,21 +94,32 @@ dim3 job_grid(const Problem& problem, int32_t repeats) {
               static_cast<unsigned int>(repeats));
 }
 
-template <int Padded, bool Weighted>
+template <int Padded, bool Weighted, bool Measure>
 void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
   constexpr int bytes = PortableTile<Padded>::shared_bytes;
-  cuda::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(attend_portable<Padded, Weighted>),
+  constexpr auto kernel = attend_portable<Padded, Weighted, Measure>;
+  cuda::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
               "preparing attention");
-  cuda::launch({job_grid(problem, repeats), portable_threads, bytes, stream}, "attention",
-               attend_portable<Padded, Weighted>, problem);
+  cuda::launch({job_grid(problem, repeats), portable_threads, bytes, stream}, "attention", kernel,
+               problem);
+}
+
+template <bool Weighted, bool Measure>
+void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
+  if (problem.head_size <= 64) {
+    launch_portable<64, Weighted, Measure>(stream, problem, repeats);
+  } else if (problem.head_size <= 80) {
+    launch_portable<80, Weighted, Measure>(stream, problem, repeats);
+  } else {
+    launch_portable<128, Weighted, Measure>(stream, problem, repeats);
+  }
 }
 
 template <bool Weighted>
 void launch_portable(cudaStream_t stream, const Problem& problem, int32_t repeats) {
-  if (problem.head_size <= 64) return launch_portable<64, Weighted>(stream, problem, repeats);
-  if (problem.head_size <= 80) return launch_portable<80, Weighted>(stream, problem, repeats);
-  launch_portable<128, Weighted>(stream, problem, repeats);
+  problem.scores != nullptr ? launch_portable<Weighted, true>(stream, problem, repeats)
+                            : launch_portable<Weighted, false>(stream, problem, repeats);
 }
 
 template <bool Weighted>
@@ -162,7 +174,7 @@ void launch_jobs(const Context& context, cudaStream_t stream, const DevicePlan& 
 template <int = 0>
 __global__ void copy_columns(Problem a, int32_t head_columns, int64_t total, uint4* keys,
                              uint4* values) {
-  constexpr int pieces = hopper::head_size / 8;
+  const int pieces = a.head_size / 8;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total * pieces;
        i += int64_t{gridDim.x} * blockDim.x) {
     const int64_t at = i / pieces;
@@ -188,9 +200,9 @@ ColumnCopies copy_columns(const Context& context, cudaStream_t stream, const Dev
   ColumnCopies copies;
   if (plan.kernel != Kernel::hopper || plan.head_columns == 0) return copies;
   const int64_t total = int64_t{plan.head_columns} * plan.heads;
-  copies.keys = Tensor(DType::bf16, {total, 1, hopper::head_size}, context.device);
-  copies.values = Tensor(DType::bf16, {total, 1, hopper::head_size}, context.device);
-  cuda::launch({cuda::strided_blocks(context, total * 16, 256), 256, 0, stream},
+  copies.keys = Tensor(DType::bf16, {total, 1, problem.head_size}, context.device);
+  copies.values = Tensor(DType::bf16, {total, 1, problem.head_size}, context.device);
+  cuda::launch({cuda::strided_blocks(context, total * problem.head_size / 8, 256), 256, 0, stream},
                "gathering attention columns", copy_columns<>, problem, plan.head_columns, total,
                reinterpret_cast<uint4*>(copies.keys.view().raw()),
                reinterpret_cast<uint4*>(copies.values.view().raw()));
@@ -201,8 +213,8 @@ ColumnCopies copy_columns(const Context& context, cudaStream_t stream, const Dev
 // nor pieces at odd places, and it does not measure.
 bool runs_in_fp8(const DevicePlan& plan, const Problem& problem, const RunOptions& options) {
   return options.dtype == AttentionDtype::fp8 && plan.kernel == Kernel::hopper &&
-         plan.start != ListStart::scattered && problem.scores == nullptr &&
-         plan.query_count >= options.least_fp8_queries;
+         problem.head_size == fp8_attention::head_size && plan.start != ListStart::scattered &&
+         problem.scores == nullptr && plan.query_count >= options.least_fp8_queries;
 }
 
 void run(const Context& context, const DevicePlan& plan, Problem problem,
@@ -309,8 +321,7 @@ void run_dense(const Context& context, const QueryView& queries, const RowSet& r
 void run_measured(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
                   TensorView out, SoftmaxState state, BlockScores scores) {
   if (queries.count() == 0) return;
-  Kernel kernel = choose_kernel(context, queries.queries, rows, out);
-  if (kernel == Kernel::portable) kernel = Kernel::simple;  // it does not measure
+  const Kernel kernel = choose_kernel(context, queries.queries, rows, out);
   const CudaShape shape{queries.queries.size(1), rows.keys.size(1), queries.count(), rows.count()};
   const DevicePlan plan = upload_plan(
       context, kernel,
@@ -325,7 +336,9 @@ void run_windows(const Context& context, ConstTensorView q, ConstTensorView k, C
                  std::span<const int32_t> offsets, float scale, TensorView out) {
   if (q.size(0) == 0) return;
   const RowSet rows{.keys = k, .values = v, .ordinals = {}, .modalities = {}};
-  const Kernel kernel = choose_kernel(context, q, rows, out);
+  Kernel kernel = choose_kernel(context, q, rows, out);
+  // Towers with narrow heads have short windows, which fill jobs of 128 rows badly.
+  if (kernel == Kernel::hopper && q.size(2) < 128) kernel = Kernel::portable;
   const CudaShape shape{q.size(1), k.size(1), q.size(0), q.size(0)};
   const DevicePlan plan = upload_plan(
       context, kernel, compile_windows(shape, offsets, cut_for(context, kernel)), shape);

@@ -183,7 +183,7 @@ TEST_P(CudaRunnerOfHeads, DenseInBf16LosesNoMoreThanTwiceAReference) {
                         {700, 4224, 2, 1}};
   const int64_t head_size = GetParam();
   for (const Size& size : sizes) {
-    if (head_size != 128 && size.rows > 1024) continue;
+    if (head_size != 128 && head_size != 64 && size.rows > 1024) continue;
     const Problem problem = make_bf16(random, {.queries = size.queries,
                                                .earlier = size.rows - size.queries,
                                                .heads = size.heads,
@@ -283,7 +283,7 @@ TEST_F(CudaRunner, StridedKeysInBf16MatchTheirMask) {
                                                  .earlier = size.rows - size.queries,
                                                  .heads = 6,
                                                  .kv_heads = 3,
-                                                 .head_size = 128,
+                                                 .head_size = 64 << random.below(2),
                                                  .gaps = random.below(2) * 0.1});
       for (const bool gathers : {false, true}) {
         const Plan plan = line_plan_of(random, problem, some, gathers);
@@ -292,8 +292,8 @@ TEST_F(CudaRunner, StridedKeysInBf16MatchTheirMask) {
         run_plan(placed.context(pool_), plan, placed.queries(), placed.memory(), problem.scale,
                  placed.out());
         EXPECT_LE(error_of(placed.result(), expected.out), allowed(expected))
-            << size.queries << " of " << size.rows << ", stride " << some.front()
-            << (gathers ? ", gathers" : "");
+            << size.queries << " of " << size.rows << ", stride " << some.front() << ", size "
+            << problem.shape.head_size << (gathers ? ", gathers" : "");
       }
     }
   }
@@ -343,7 +343,7 @@ TEST_F(CudaRunner, PassesMergeInBf16) {
 
 TEST_F(CudaRunner, ListsOfEverythingEqualDenseBitForBit) {
   KINORA_FRESH_RANDOM(random);
-  for (const int64_t head_size : {128, 80}) {
+  for (const int64_t head_size : {128, 64, 80}) {
     const Problem problem = make_bf16(random, {.queries = 700,
                                                .earlier = 333,
                                                .heads = 6,
@@ -373,8 +373,11 @@ TEST_F(CudaRunner, ListsOfEverythingEqualDenseBitForBit) {
 
 TEST_F(CudaRunner, ManyEmptyListsInARow) {
   KINORA_FRESH_RANDOM(random);
-  const Problem problem = make_bf16(
-      random, {.queries = 500, .earlier = 100, .heads = 8, .kv_heads = 2, .head_size = 128});
+  const Problem problem = make_bf16(random, {.queries = 500,
+                                             .earlier = 100,
+                                             .heads = 8,
+                                             .kv_heads = 2,
+                                             .head_size = 64 << random.below(2)});
   PlanBuilder builder(problem.queries(), problem.memory());
   for (int head = 0; head < 8; ++head) {
     for (int64_t begin = 0; begin < 500; begin += 5) {

@@ -2,6 +2,7 @@
 // compile and its registers are watched by the build.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "attention/attention.h"
@@ -13,7 +14,8 @@ struct Problem;
 
 namespace kinora::hopper {
 
-constexpr int head_size = 128;
+// Of the head sizes that the kernel is made for.
+constexpr bool takes_head_size(int64_t size) { return size == 64 || size == 128; }
 
 // Whether the device has what the kernel needs and this program was compiled for it.
 bool runs_on(int device);
@@ -27,7 +29,7 @@ struct ListKinds {
 };
 
 // One pass of a plan cut for 128 rows and 128 keys. bf16 rows whose strides are multiples of eight
-// elements. The copies of columns are [columns, 1, 128], empty where there are none.
+// elements. The copies of columns are [columns, 1, head size], empty where there are none.
 void launch(const Context& context, const cuda_attention::Problem& problem, const RowSet& rows,
             ListKinds lists, const ConstTensorView& key_columns,
             const ConstTensorView& value_columns);

@@ -1,4 +1,4 @@
-// Running totals over the threads of a block.
+// Totals over the threads of a block, running and whole.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +32,26 @@ __device__ inline int32_t exclusive_scan(int32_t value, int32_t* scratch, int32_
   __syncthreads();
   return before + inclusive - value;
 }
+
+// The sum of `value` over all threads. Successive calls take turns with two halves of `scratch`, 64
+// numbers of shared memory: no thread writes one that another may still read.
+class BlockSum {
+ public:
+  __device__ explicit BlockSum(int32_t* scratch) : scratch_(scratch) {}
+  __device__ int32_t operator()(int32_t value) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    value = __reduce_add_sync(0xffffffffu, value);
+    int32_t* sums = scratch_ + (turn_ ^= 32);
+    if (lane == 0) sums[warp] = value;
+    __syncthreads();
+    return __reduce_add_sync(0xffffffffu, lane < warps ? sums[lane] : 0);
+  }
+
+ private:
+  int32_t* scratch_;
+  int turn_ = 0;
+};
 
 }  // namespace kinora::cuda_attention

@@ -1,5 +1,5 @@
 // The largest of many numbers, by one block of threads: digit by digit from the top, then all above
-// the last one found and the first of those equal to it.
+// the last one found and the first of those equal to it. Of few numbers by bisection.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,21 @@
 #include "attention/cuda/scan_cuda.cuh"
 
 namespace kinora::cuda_attention {
+
+// A bound that at least `wanted` of some numbers reach: the largest there is that has no bit below
+// `least_bit`, or a lower one that just so many reach. 0 where there are fewer. reach(bound) says
+// how many are at least `bound`, the same to all threads that ask.
+template <class Reach>
+__device__ inline uint32_t bound_of_largest(int32_t wanted, uint32_t least_bit,
+                                            const Reach& reach) {
+  uint32_t bound = 0;
+  for (uint32_t bit = 1u << 31; bit >= least_bit; bit >>= 1) {
+    const int32_t found = reach(bound | bit);
+    if (found >= wanted) bound |= bit;
+    if (found == wanted) break;
+  }
+  return bound;
+}
 
 struct SelectRoom {
   static constexpr int digit_bits = 11;

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(simple_rows * 32)
       score = dot * a.scale;
       if constexpr (Weighted) score += logf(a.weights[key]);
     }
-    if (!Weighted && a.scores != nullptr) {
+    if (a.scores != nullptr) {
       const float top = cuda::warp_max(score);
       const float sum = cuda::warp_sum(top == -INFINITY ? 0.0f : expf(score - top));
       const int32_t at = job.first_block + block;

@@ -202,6 +202,20 @@ void MomoAttention::attend_sparsely(const Context& context, int, const QueryView
   if (momo_.delta) apply_delta(context, exact, sampled.places(), out);
 }
 
+std::optional<GpuWorkload> MomoAttention::gpu_workload(int, const QueryView&,
+                                                       const RowSet& rows) const {
+  if (!cuda_attention::can_choose(momo_)) return std::nullopt;
+  const BlockLayout& layout = momo_.layout;
+  GpuWorkload work;
+  work.measured = 1 / static_cast<double>(momo_.query_stride);
+  work.measures = 1;
+  // Without trimming a tile may keep all that its measured queries chose.
+  const int64_t chosen = momo_.trim ? scaled_keys(momo_.sparse_keys, length(rows))
+                                    : momo_.k * layout.block * layout.tile / momo_.query_stride;
+  work.keys = static_cast<double>(layout.sink + layout.window + layout.tile / 2 + chosen);
+  return work;
+}
+
 void MomoAttention::attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                                   const RowSet& rows, float scale, TensorView out) {
   if (!cuda_attention::can_choose(momo_)) {

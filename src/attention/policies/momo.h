@@ -55,6 +55,8 @@ class MomoAttention final : public SparseAttention {
                                          float scale) override;
   void attend_sparsely(const Context& context, int layer, const QueryView& queries,
                        const RowSet& rows, float scale, TensorView out) override;
+  std::optional<GpuWorkload> gpu_workload(int layer, const QueryView& queries,
+                                          const RowSet& rows) const override;
   void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                      const RowSet& rows, float scale, TensorView out) override;
 

@@ -10,6 +10,7 @@
 
 #include "attention/cuda/runner_cuda.h"
 #include "attention/plan/line_plan.h"
+#include "attention/search/grid_search.h"
 #include "base/error.h"
 
 namespace kinora {
@@ -56,6 +57,27 @@ std::optional<cuda_attention::LineHead> device_head(const PatternSpec& spec) {
   if (index.everything) head.bottom = std::numeric_limits<int32_t>::max();
   if (bands != index) return std::nullopt;
   return head;
+}
+
+// Keys in the list of a tile of 128 queries, about.
+double listed_keys(const cuda_attention::LineHead& head, int64_t rows) {
+  // Diagonals that are found lie together: a tile reads so many keys for each, and not all the 128
+  // and more that it would read for a single one.
+  constexpr double slash_keys = 10;
+  constexpr double tile_keys = 64;  // of a tile itself
+  const auto all = static_cast<double>(rows);
+  if (head.bottom == std::numeric_limits<int32_t>::max()) return all;
+  double keys = tile_keys + head.sink + head.local;
+  if (head.has_grid != 0) {
+    const GridLook& grid = head.grid;
+    // Where a stride is searched, the lines may be as dense as the search allows.
+    const double stride = grid.stride > 0 ? grid.stride : least_stride;
+    const int lines = grid.horizontal + grid.vertical + grid.slash;
+    keys += grid.sink + grid.local + all * grid.phases * lines / stride;
+  } else if (head.probed != 0) {
+    keys += head.strongest.columns + slash_keys * head.strongest.slashes;
+  }
+  return std::min(keys, all);
 }
 
 LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
@@ -203,6 +225,36 @@ void PatternAttention::attend_on_gpu(const Context& context, int layer, const Qu
     }
   }
   correct_on_gpu(context, queries, rows, scale, options_.delta_stride, out);
+}
+
+std::optional<GpuWorkload> PatternAttention::gpu_workload(int layer, const QueryView& queries,
+                                                          const RowSet& rows) const {
+  const auto heads = static_cast<int>(queries.queries.size(1));
+  check_heads(layer, heads);
+  GpuWorkload work;
+  work.plans = 0;
+  std::map<Boundary, bool> probed;  // by a head with such a boundary
+  for (int head = 0; head < heads; ++head) {
+    const HeadChoice& chosen = choice(layer, head);
+    bool& probes = probed[chosen.boundary];
+    double keys = 0;
+    for (const RegionPattern& pattern : chosen.patterns) {
+      const auto line = device_head(scaled(pattern.spec, length(rows)));
+      if (!line) return std::nullopt;
+      keys = std::max(keys, listed_keys(*line, rows.count()));
+      probes |= line->probed != 0;
+      const bool horizontal = line->has_grid != 0 && line->grid.horizontal != 0;
+      if (line->bottom > 0 || horizontal) work.longest = rows.count();
+    }
+    work.keys += keys / heads;
+  }
+  for (const auto& [boundary, probes] : probed) {
+    // A boundary of both cuts text and video into four regions.
+    const int regions = boundary == Boundary::none ? 1 : boundary == Boundary::both ? 4 : 2;
+    work.plans += regions;
+    if (probes) work.probes += regions;
+  }
+  return work;
 }
 
 bool PatternAttention::plans_by_data(int layer, int heads) const {

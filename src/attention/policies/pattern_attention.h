@@ -33,6 +33,8 @@ class PatternAttention final : public SparseAttention {
                                          float scale) override;
   void attend_on_gpu(const Context& context, int layer, const QueryView& queries,
                      const RowSet& rows, float scale, TensorView out) override;
+  std::optional<GpuWorkload> gpu_workload(int layer, const QueryView& queries,
+                                          const RowSet& rows) const override;
   bool plans_by_data(int layer, int heads) const override;
   bool plans_alike() const override { return table_ == nullptr; }
 

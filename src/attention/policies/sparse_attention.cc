@@ -46,7 +46,18 @@ int64_t last_text(const QueryView& queries, int64_t most) {
 bool SparseAttention::falls_back(int layer, const QueryView& queries, const RowSet& rows) const {
   return queries.count() - last_text(queries, options_.dense_last) < options_.least_queries ||
          !queries.parents.empty() || rows.count() < options_.dense_below ||
-         layer < options_.dense_layers;
+         layer < options_.dense_layers || dense_is_faster(layer, queries, rows);
+}
+
+bool SparseAttention::dense_is_faster(int layer, const QueryView& queries,
+                                      const RowSet& rows) const {
+  if (options_.dense_below == 0 || queries.queries.device().is_cpu()) return false;
+  std::optional<GpuWorkload> work = gpu_workload(layer, queries, rows);
+  if (!work) return false;
+  if (options_.delta_stride > 0) work->measured += 1 / static_cast<double>(options_.delta_stride);
+  const GpuCall call{queries.count(), rows.count(), queries.queries.size(1),
+                     queries.queries.size(2)};
+  return dense_seconds(call) < sparse_seconds(call, *work);
 }
 
 std::vector<LabelledPlan> SparseAttention::plans(const Context& context, int layer,

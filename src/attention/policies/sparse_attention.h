@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "attention/plan/plan.h"
 #include "attention/planner.h"
 #include "attention/policies/dense.h"
+#include "attention/policies/gpu_cost.h"
 #include "attention/policies/gpu_plan_store.h"
 #include "attention/policies/gpu_work.h"
 #include "attention/report.h"
@@ -23,7 +25,8 @@ constexpr int64_t default_dense_last = 128;
 int64_t last_text(const QueryView& queries, int64_t most);
 
 struct SparseOptions {
-  // Groups that read fewer rows than this run densely; 0: no such limit.
+  // Groups that read fewer rows than this run densely, and on a GPU all that dense attention is
+  // expected to read sooner (gpu_cost.h); 0: neither.
   int64_t dense_below = 8192;
   // So do groups of fewer queries: measuring alone would cost as much. At least 2, since what is
   // generated reads everything.
@@ -76,6 +79,12 @@ class SparseAttention : public Attention, public Planner {
     (void)layer, (void)heads;
     return true;
   }
+  // What a GPU would have to do for these queries; none: it cannot be told.
+  virtual std::optional<GpuWorkload> gpu_workload(int layer, const QueryView& queries,
+                                                  const RowSet& rows) const {
+    (void)layer, (void)queries, (void)rows;
+    return std::nullopt;
+  }
   // Whether it gives all layers the same plans for the same ordinals and modalities.
   virtual bool plans_alike() const { return false; }
   // Corrects what is in `out` by every `stride`-th query; 0: not at all.
@@ -102,6 +111,9 @@ class SparseAttention : public Attention, public Planner {
   // Queries from `first` on.
   void attend_densely(const Context& context, const char* label, const QueryView& queries,
                       const RowSet& rows, float scale, TensorView out, int64_t first);
+
+  // Whether a GPU is expected to read all of it sooner than what the policy chooses.
+  bool dense_is_faster(int layer, const QueryView& queries, const RowSet& rows) const;
 
   AttentionLaunches launches_;
   GpuPlanStore gpu_plans_;

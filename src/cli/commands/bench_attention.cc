@@ -251,6 +251,14 @@ void add_bench_attention(CommandLine& line, CLI::App& bench) {
   command->add_option("--kv-heads", options.shape.kv_heads, "Key heads")
       ->capture_default_str()
       ->check(whole(1));
+  command->add_option("--head-size", options.shape.head_size, "Columns of a head")
+      ->capture_default_str()
+      ->check(whole(1));
+  command
+      ->add_option("--group", options.group,
+                   "Only so many queries, the last ones: a group of a long prompt; 0: all")
+      ->capture_default_str()
+      ->check(whole(0));
   command->add_option("--frame", options.keys.frame_tokens, "Tokens of a frame")
       ->capture_default_str()
       ->check(whole(1));

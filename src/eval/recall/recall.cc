@@ -14,9 +14,9 @@ namespace {
 
 // What decides which rows there are, whoever reads them.
 auto reading_of(const SessionOptions& options) {
-  return std::tuple(options.row_type, options.retain, options.memory, options.frame_share,
-                    options.snap_share, options.pixel_share, options.frames_per_group,
-                    options.max_group_tokens);
+  return std::tuple(options.row_type, options.tokens, options.retain, options.memory,
+                    options.frame_share, options.snap_share, options.pixel_share,
+                    options.frames_per_group, options.max_group_tokens);
 }
 
 // The first item of every prefix, as many as are wanted.

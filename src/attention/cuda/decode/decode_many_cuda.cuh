@@ -11,6 +11,7 @@
 
 namespace kinora::hopper {
 
+constexpr int head_size = 128;
 constexpr int many_stages = 3;
 constexpr int many_pairs = 2 * group_rows;  // of a tile
 constexpr int barrier_stretch = barrier_queries + 2;
