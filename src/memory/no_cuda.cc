@@ -17,14 +17,15 @@ void move_lists_up(const Context&, std::span<std::byte* const>, int64_t, std::sp
 void copy_rows(const Context&, std::span<const RowCopy>, int64_t, std::span<const int32_t>) {
   no_cuda();
 }
-void add_attention_mass(const Context&, ConstTensorView, ConstTensorView, bool, TensorView) {
+void add_attention_mass(const Context&, ConstTensorView, const MassTerms&, bool, TensorView,
+                        TensorView) {
   no_cuda();
 }
 
 void count_rows(const Context&, const ClusterEntries&, const CountedRows&, bool, TensorView) {
   no_cuda();
 }
-void rank_clusters(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
+void best_clusters(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
 void order_clusters(const Context&, const ClusterEntries&, int64_t, int64_t, TensorView,
                     TensorView) {
   no_cuda();
@@ -36,7 +37,7 @@ void nearest_clusters(const Context&, ConstTensorView, ConstTensorView, ConstTen
   no_cuda();
 }
 void nearest_earlier(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
-void arrange_queries(const Context&, ConstTensorView, float, TensorView) { no_cuda(); }
+void arrange_queries(const Context&, ConstTensorView, float, TensorView, TensorView) { no_cuda(); }
 void cluster_means(const Context&, const ClusterPieces&, ConstTensorView, ConstTensorView,
                    TensorView, TensorView) {
   no_cuda();

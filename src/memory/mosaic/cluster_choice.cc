@@ -42,23 +42,26 @@ void UnreadRows::read(size_t place) {
   --clusters_;
 }
 
-std::vector<ReadCluster> read_best(UnreadRows& unread, int64_t room, const NextClusters& next) {
-  std::vector<ReadCluster> chosen;
-  const auto fits = [&](size_t place) { return unread[place] > 0 && unread[place] <= room; };
-  while (room > 0) {
-    bool some = false;  // fits; else looking at the rest is in vain
-    for (size_t place = 0; place < unread.list().count() && !some; ++place) some = fits(place);
-    const std::span<const int32_t> best = some ? next() : std::span<const int32_t>();
-    if (best.empty()) break;
-    for (const int32_t any : best) {
+BestClusters read_best(UnreadRows& unread, int64_t room, int64_t more, const NextClusters& next) {
+  BestClusters best;
+  for (int64_t left = room + more; left > 0;) {
+    std::span<const int32_t> some = next();
+    if (some.empty()) break;
+    some = some.first(static_cast<size_t>(std::min(std::ssize(some), left)));
+    left -= std::ssize(some);
+    for (const int32_t any : some) {
       const auto place = static_cast<size_t>(any);
-      if (!fits(place)) continue;
-      chosen.push_back({any, unread[place]});
+      if (unread[place] == 0) continue;
+      if (unread[place] > room) {
+        if (std::ssize(best.next) < more) best.next.push_back(any);
+        continue;
+      }
+      best.read.push_back({any, unread[place]});
       room -= unread[place];
       unread.read(place);
     }
   }
-  return chosen;
+  return best;
 }
 
 namespace {
@@ -76,62 +79,49 @@ int32_t middle_of(const UnreadRows& unread, size_t place) {
   return list.clusters[place]->tokens[static_cast<size_t>(unread[place]) / 2];
 }
 
-void each_cluster(const UnreadRows& unread, std::vector<StandIn>& all, ClusterGroups& groups) {
+StandIn alone(const UnreadRows& unread, size_t place) {
+  return {middle_of(unread, place), unread[place], static_cast<int32_t>(place),
+          ClusterGroups::alone};
+}
+
+void each_cluster(const UnreadRows& unread, std::vector<StandIn>& all) {
   for (size_t place = 0; place < unread.list().count(); ++place) {
-    if (unread[place] == 0) continue;
-    const auto at = static_cast<int32_t>(groups.places.size());
-    groups.places.push_back(static_cast<int32_t>(place));
-    all.push_back({middle_of(unread, place), unread[place], at, at + 1});
+    if (unread[place] > 0) all.push_back(alone(unread, place));
   }
 }
 
-// The middle ones of partitions. A partition's clusters lie side by side in the order; those that
-// are read leave gaps there, of which there are few, and those that are read in part have another
-// middle row than the order knows.
-class Middles {
- public:
-  Middles(const UnreadRows& unread, const ClusterOrder& order) : unread_(unread), order_(order) {
-    for (const int32_t any : unread.changed()) {
-      const auto place = static_cast<size_t>(any);
-      if (unread[place] == 0) {
-        gaps_.push_back(order.positions[place]);
-      } else {
-        partly_.push_back(unread.list().partitions[place]);
-      }
-    }
-    std::sort(gaps_.begin(), gaps_.end());
-    std::sort(partly_.begin(), partly_.end());
+// Half of the rows that there are beyond one for each partition go to the best.
+void best_clusters(UnreadRows& unread, std::span<const int32_t> best, int64_t most,
+                   std::vector<StandIn>& all) {
+  const std::vector<int32_t> left = unread.clusters_by_partition();
+  most -= std::count_if(left.begin(), left.end(), [](int32_t n) { return n > 0; });
+  for (const int32_t any : best) {
+    if (std::ssize(all) >= (most + 1) / 2) break;
+    const auto place = static_cast<size_t>(any);
+    if (unread[place] == 0) continue;
+    all.push_back(alone(unread, place));
+    unread.read(place);
   }
+}
 
-  // Of a partition that is [begin, end) of the order and has this many clusters with unread rows.
-  int32_t of(int32_t partition, int32_t begin, int32_t end, int32_t clusters) const {
-    if (std::binary_search(partly_.begin(), partly_.end(), partition)) return search(begin, end);
-    int32_t position = begin + clusters / 2;
-    for (auto gap = std::lower_bound(gaps_.begin(), gaps_.end(), begin);
-         gap != gaps_.end() && *gap <= position; ++gap) {
-      ++position;
+// What is left of a partition, [begin, end) of the order, in pieces of as many clusters each.
+void each_piece(const UnreadRows& unread, const ClusterOrder& order, int32_t begin, int32_t end,
+                int64_t clusters, int64_t pieces, std::vector<StandIn>& all) {
+  int64_t seen = 0;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    const int64_t first = clusters * piece / pieces, past = clusters * (piece + 1) / pieces;
+    StandIn one{0, 0, begin, begin};
+    for (; seen < past; ++begin) {
+      const auto place = static_cast<size_t>(order.places[static_cast<size_t>(begin)]);
+      if (unread[place] == 0) continue;
+      if (seen == first + (past - first) / 2) one.token = middle_of(unread, place);
+      one.rows += unread[place];
+      ++seen;
     }
-    const auto place = static_cast<size_t>(order_.places[static_cast<size_t>(position)]);
-    return unread_.list().middles[place];
+    one.end = piece + 1 == pieces ? end : begin;
+    all.push_back(one);
   }
-
- private:
-  int32_t search(int32_t begin, int32_t end) const {
-    std::vector<int32_t> middles;
-    for (int32_t i = begin; i < end; ++i) {
-      const auto place = static_cast<size_t>(order_.places[static_cast<size_t>(i)]);
-      if (unread_[place] > 0) middles.push_back(middle_of(unread_, place));
-    }
-    const auto middle = middles.begin() + std::ssize(middles) / 2;
-    std::nth_element(middles.begin(), middle, middles.end());
-    return *middle;
-  }
-
-  const UnreadRows& unread_;
-  const ClusterOrder& order_;
-  std::vector<int32_t> gaps_;    // positions of clusters that are read
-  std::vector<int32_t> partly_;  // partitions of clusters that are read in part
-};
+}
 
 void each_partition(const UnreadRows& unread, const ClusterOrder& order, int64_t most,
                     std::vector<StandIn>& all) {
@@ -150,25 +140,29 @@ void each_partition(const UnreadRows& unread, const ClusterOrder& order, int64_t
     });
     largest.erase(past, largest.end());
   }
-  const Middles middles(unread, order);
+  // A scene may last, or come again: where it is stood for in one place, so is its time. So what
+  // rows there are beyond one for each partition cut them, by how many clusters they have.
+  const int64_t further = most - std::ssize(largest), in_all = unread.clusters();
   for (const int32_t partition : largest) {
     const auto p = static_cast<size_t>(partition);
-    const int32_t begin = begins[p], end = begins[p + 1];
-    all.push_back({middles.of(partition, begin, end, clusters[p]), rows[p], begin, end});
+    const int64_t count = clusters[p];
+    each_piece(unread, order, begins[p], begins[p + 1], count,
+               std::min(count, 1 + further * count / in_all), all);
   }
 }
 
 }  // namespace
 
-StandInPlan plan_stand_ins(const UnreadRows& unread, const ClusterOrder& order, int64_t most) {
+StandInPlan plan_stand_ins(UnreadRows& unread, std::span<const int32_t> best,
+                           const ClusterOrder& order, int64_t most) {
   StandInPlan plan;
   if (most <= 0) return plan;
-  plan.groups.ordered = unread.clusters() > most;
   std::vector<StandIn> all;
-  if (plan.groups.ordered) {
-    each_partition(unread, order, most, all);
+  if (unread.clusters() <= most) {
+    each_cluster(unread, all);
   } else {
-    each_cluster(unread, all, plan.groups);
+    best_clusters(unread, best, most, all);
+    each_partition(unread, order, most - std::ssize(all), all);
   }
   std::sort(all.begin(), all.end(),
             [](const StandIn& a, const StandIn& b) { return a.token < b.token; });

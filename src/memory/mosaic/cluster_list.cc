@@ -45,6 +45,14 @@ void ClusterList::clear(size_t place) {
   clusters[place] = nullptr;
 }
 
+std::vector<float> spreads_of(const ClusterList& list) {
+  std::vector<float> spreads(list.count());
+  for (size_t place = 0; place < list.count(); ++place) {
+    if (list.rows[place] > 0) spreads[place] = list.clusters[place]->spread();
+  }
+  return spreads;
+}
+
 ClusterList list_clusters(const MosaicIndex& index, int layer) {
   ClusterList list;
   for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {

@@ -31,6 +31,9 @@ struct ClusterList {
   void clear(size_t place);
 };
 
+// Of each cluster of a list; 0 where a place is free.
+std::vector<float> spreads_of(const ClusterList& list);
+
 // A pointer that does not keep a cluster, so that its index changes it in place.
 inline std::shared_ptr<const SemanticCluster> looked_at(const SemanticCluster& cluster) {
   return {std::shared_ptr<void>(), &cluster};

@@ -25,9 +25,10 @@ struct CountedRows {
 void count_rows(const Context& context, const ClusterEntries& clusters, const CountedRows& counted,
                 bool logarithms, TensorView out);
 
-// Places of the clusters with the largest mass first, of equal ones the lower place; those whose
-// log weight is −∞ come last. i32 [places]. Only starts the work, as the next one does.
-void rank_clusters(const Context& context, ConstTensorView mass, ConstTensorView log_weights,
+// Places of the clusters with the largest mass, the largest first, of equal ones the lower place;
+// those whose log weight is −∞ come last. i32 [n], as many as are wanted. Only starts the work, as
+// the next one does.
+void best_clusters(const Context& context, ConstTensorView mass, ConstTensorView log_weights,
                    TensorView out);
 
 // Places of clusters by partition, and in each by their middle tokens, then free places: places

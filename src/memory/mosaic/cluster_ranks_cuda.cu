@@ -4,6 +4,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "base/cuda_support.h"
+#include "base/gpu.h"
 
 namespace kinora::cuda {
 namespace {
@@ -34,14 +35,112 @@ __global__ void count_changed(const int32_t* changed, const int32_t* partitions,
   out[place] = counted(counts ? changed[count + i] : 0, logarithms);
 }
 
-// Clusters that do not count come last, those whose mass is no number right before them.
-__global__ void mass_keys(const float* mass, const float* log_weights, int64_t count, float* keys,
-                          int32_t* places) {
+// Grows with the mass. Clusters that do not count come last, those whose mass is no number right
+// before them.
+__device__ uint32_t rank_of(float mass, float log_weight) {
+  if (!(log_weight > -INFINITY)) return 0;
+  if (mass != mass) return 1;
+  const uint32_t bits = __float_as_uint(mass + 0.0f);  // −0 becomes 0
+  return bits >> 31 != 0 ? ~bits : bits | uint32_t{1} << 31;
+}
+
+__global__ void mass_keys(const float* mass, const float* log_weights, int64_t count,
+                          uint32_t* keys, int32_t* places) {
   const int64_t place = int64_t{blockIdx.x} * threads + threadIdx.x;
   if (place >= count) return;
-  const float own = mass[place] == mass[place] ? fmaxf(mass[place], -3.4e38f) : -3.4e38f;
-  keys[place] = log_weights[place] > -INFINITY ? own : -INFINITY;
+  keys[place] = rank_of(mass[place], log_weights[place]);
   places[place] = static_cast<int32_t>(place);
+}
+
+// What one block chooses and sorts; more go through a sort of all.
+constexpr int most_chosen = 1024;
+constexpr int64_t most_seen = 65536;
+constexpr int chooser_threads = 1024, chooser_warps = chooser_threads / 32;
+
+struct Cut {
+  uint32_t rank = 0;  // clusters above it are chosen,
+  int equal = 0;      // and this many of those with this rank
+};
+
+// The `wanted`-th largest rank, eight bits after eight bits from the highest.
+__device__ Cut find_cut(const float* mass, const float* log_weights, int count, int wanted) {
+  __shared__ int histogram[256];
+  __shared__ Cut found;
+  const int thread = static_cast<int>(threadIdx.x);
+  Cut cut{0, wanted};
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    if (thread < 256) histogram[thread] = 0;
+    __syncthreads();
+    const uint32_t known = shift == 24 ? 0 : ~uint32_t{0} << (shift + 8);
+    for (int i = thread; i < count; i += chooser_threads) {
+      const uint32_t rank = rank_of(mass[i], log_weights[i]);
+      if ((rank & known) == cut.rank) atomicAdd(&histogram[rank >> shift & 255], 1);
+    }
+    __syncthreads();
+    if (thread < 32) {  // every lane has eight digits, the largest first
+      int own = 0;
+      for (int k = 0; k < 8; ++k) own += histogram[255 - 8 * thread - k];
+      int upto = own;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(~0u, upto, distance);
+        if (thread >= distance) upto += before;
+      }
+      int left = cut.equal - (upto - own);
+      if (left > 0 && left <= own) {
+        int digit = 255 - 8 * thread;
+        for (; histogram[digit] < left; --digit) left -= histogram[digit];
+        found = {cut.rank | static_cast<uint32_t>(digit) << shift, left};
+      }
+    }
+    __syncthreads();
+    cut = found;
+  }
+  return cut;
+}
+
+// One block. A key is a rank and the place, lower ones being larger.
+__global__ void choose_best(const float* mass, const float* log_weights, int count, int wanted,
+                            int size, int32_t* out) {
+  __shared__ SortKey keys[most_chosen];
+  __shared__ int equal_in[chooser_warps];
+  __shared__ int above;
+  const Cut cut = find_cut(mass, log_weights, count, wanted);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  if (thread == 0) above = 0;
+  if (thread >= wanted && thread < size) keys[thread] = 0;
+  __syncthreads();
+  int equal_before = 0;
+  for (int begin = 0; begin < count; begin += chooser_threads) {
+    const int i = begin + thread;
+    const uint32_t rank = i < count ? rank_of(mass[i], log_weights[i]) : 0;
+    const bool equal = i < count && rank == cut.rank;
+    const SortKey key = SortKey{rank} << 32 | ~static_cast<uint32_t>(i);
+    if (i < count && rank > cut.rank) keys[atomicAdd(&above, 1)] = key;
+    const unsigned int all_equal = __ballot_sync(~0u, equal);
+    if (lane == 0) equal_in[warp] = __popc(all_equal);
+    __syncthreads();
+    int place = equal_before + __popc(all_equal & ((1u << lane) - 1));
+    for (int other = 0; other < chooser_warps; ++other) {
+      if (other < warp) place += equal_in[other];
+      equal_before += equal_in[other];
+    }
+    if (equal && place < cut.equal) keys[wanted - cut.equal + place] = key;
+    __syncthreads();
+  }
+  for (int length = 2; length <= size; length *= 2) {
+    for (int distance = length / 2; distance > 0; distance /= 2) {
+      const int other = thread ^ distance;
+      if (thread < size && other > thread) {
+        const SortKey a = keys[thread], b = keys[other];
+        if ((a < b) == ((thread & length) == 0)) {
+          keys[thread] = b;
+          keys[other] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+  if (thread < wanted) out[thread] = static_cast<int32_t>(~static_cast<uint32_t>(keys[thread]));
 }
 
 __global__ void time_keys(const int32_t* rows, const int32_t* partitions, const int32_t* middles,
@@ -92,20 +191,29 @@ void count_rows(const Context& context, const ClusterEntries& clusters, const Co
          device_data<float>(out));
 }
 
-void rank_clusters(const Context& context, ConstTensorView mass, ConstTensorView log_weights,
+void best_clusters(const Context& context, ConstTensorView mass, ConstTensorView log_weights,
                    TensorView out) {
   cudaStream_t stream = enter(context);
-  const int64_t count = out.size(0);
-  Tensor keys(DType::f32, {2, count}, context.device), places(DType::i32, {count}, context.device);
-  float* own_keys = device_data<float>(keys.view());
-  launch({blocks_for(count, threads), threads, 0, stream}, "rank_clusters", mass_keys,
-         device_data<float>(mass), device_data<float>(log_weights), count, own_keys,
-         device_data<int32_t>(places.view()));
+  const int64_t count = mass.size(0), wanted = out.size(0);
+  if (wanted <= most_chosen && count <= most_seen) {
+    const auto size = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+    launch({1, chooser_threads, 0, stream}, "best_clusters", choose_best, device_data<float>(mass),
+           device_data<float>(log_weights), static_cast<int>(count), static_cast<int>(wanted), size,
+           device_data<int32_t>(out));
+    return;
+  }
+  Tensor keys(DType::i32, {2, count}, context.device),
+      places(DType::i32, {2, count}, context.device);
+  auto* own_keys = reinterpret_cast<uint32_t*>(keys.view().raw());
+  auto* own_places = device_data<int32_t>(places.view());
+  launch({blocks_for(count, threads), threads, 0, stream}, "best_clusters", mass_keys,
+         device_data<float>(mass), device_data<float>(log_weights), count, own_keys, own_places);
   sorted(context, [&](void* scratch, size_t& bytes) {
-    return cub::DeviceRadixSort::SortPairsDescending(
-        scratch, bytes, own_keys, own_keys + count, device_data<int32_t>(places.view()),
-        device_data<int32_t>(out), static_cast<int>(count), 0, 32, stream);
+    return cub::DeviceRadixSort::SortPairsDescending(scratch, bytes, own_keys, own_keys + count,
+                                                     own_places, own_places + count,
+                                                     static_cast<int>(count), 0, 32, stream);
   });
+  copy_async(context, out.raw(), own_places + count, static_cast<size_t>(wanted) * sizeof(int32_t));
 }
 
 void order_clusters(const Context& context, const ClusterEntries& clusters, int64_t partitions,

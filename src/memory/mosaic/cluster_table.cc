@@ -105,10 +105,10 @@ void ClusterTable::pack(int layer, const MosaicIndex& index) {
 }
 
 size_t ClusterTable::staged_bytes(size_t clusters) const {
-  return clusters * (6 + 2 * static_cast<size_t>(width())) * sizeof(float);
+  return clusters * (7 + 2 * static_cast<size_t>(width())) * sizeof(float);
 }
 
-// Six numbers of each, one kind after another, and then what is known of it.
+// Seven numbers of each, one kind after another, and then what is known of it.
 cuda::StagedClusters ClusterTable::staged_at(const std::byte* bytes, size_t count) {
   const auto* numbers = reinterpret_cast<const int32_t*>(bytes);
   const auto* lengths = reinterpret_cast<const float*>(numbers + 5 * count);
@@ -119,7 +119,8 @@ cuda::StagedClusters ClusterTable::staged_at(const std::byte* bytes, size_t coun
           .partitions = numbers + 3 * count,
           .middles = numbers + 4 * count,
           .lengths = lengths,
-          .means = lengths + count};
+          .spreads = lengths + count,
+          .means = lengths + 2 * count};
 }
 
 cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int32_t> changed,
@@ -131,7 +132,8 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
   int32_t* partitions = counts + count;
   int32_t* middles = partitions + count;
   auto* lengths = reinterpret_cast<float*>(middles + count);
-  float* rows = lengths + count;
+  float* spreads = lengths + count;
+  float* rows = spreads + count;
   const auto fill = [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const auto place = static_cast<size_t>(changed[i]);
@@ -142,6 +144,7 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
       partitions[i] = table.list.partitions[place];
       middles[i] = table.list.middles[place];
       lengths[i] = 0;
+      spreads[i] = 0;
       if (table.list.rows[place] == 0) {
         std::fill_n(means, row, 0.0f);
         continue;
@@ -150,6 +153,7 @@ cuda::StagedClusters ClusterTable::stage(const Layer& table, std::span<const int
       if (cluster.takes_rows(most_rows_)) takers[i] = table.list.partitions[place] + 1;
       const auto length = static_cast<float>(cluster.length);
       lengths[i] = static_cast<float>(cluster.keys.length) * length;
+      spreads[i] = cluster.spread();
       for (size_t k = 0; k < row / 2; ++k) means[k] = cluster.keys.mean[k] * length;
       std::copy(cluster.value.begin(), cluster.value.end(), means + row / 2);
     }
@@ -187,7 +191,7 @@ void ClusterTable::put(const Context& context, Layer& table, const cuda::StagedC
   cuda::put_clusters(
       context, staged,
       {table.keys.view(), table.values.view(), table.takers.view(), table.lengths.view(),
-       table.rows.view(), table.partitions.view(), table.middles.view()});
+       table.spreads.view(), table.rows.view(), table.partitions.view(), table.middles.view()});
 }
 
 void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
@@ -204,7 +208,9 @@ void ClusterTable::grow(const Context& context, Layer& layer, int64_t places) {
     if (kept > 0) layer.old.push_back(std::move(more));
   };
   for (Tensor* rows : {&layer.keys, &layer.values}) larger(*rows, dtype_, {capacity, width()});
-  larger(layer.lengths, DType::f32, {capacity});
+  for (Tensor* numbers : {&layer.lengths, &layer.spreads}) {
+    larger(*numbers, DType::f32, {capacity});
+  }
   for (Tensor* numbers : {&layer.takers, &layer.rows, &layer.partitions, &layer.middles}) {
     larger(*numbers, DType::i32, {capacity});
   }
@@ -260,8 +266,10 @@ std::vector<double> ClusterTable::scores(const Context& context, int layer, Cons
   if (count == 0) return {};
   std::vector<float> logs(static_cast<size_t>(count), -INFINITY);
   std::copy(log_weights.begin(), log_weights.end(), logs.begin());
-  std::vector<double> out =
-      attention_mass(context, queries, table.keys.view().rows(0, count), kv_heads_, logs, softmax);
+  std::vector<float> spreads = spreads_of(table.list);
+  spreads.resize(logs.size());
+  std::vector<double> out = attention_mass(context, queries, table.keys.view().rows(0, count),
+                                           kv_heads_, logs, softmax, spreads);
   out.resize(table.list.count());
   return out;
 }
@@ -294,47 +302,49 @@ ClusterOrder ClusterTable::order(int layer) const {
   return {{numbers, static_cast<size_t>(table.list.clusters_in_all)}, {numbers + count, count}};
 }
 
+namespace {
+
 // Unread rows where they are not all rows, as count_rows wants them.
-Tensor ClusterTable::changed_rows(const Context& context, const UnreadRows& unread) {
-  if (unread.changed().empty()) return {};
-  std::vector<int32_t> numbers(unread.changed().begin(), unread.changed().end());
+void append_changed(const UnreadRows& unread, std::vector<int32_t>& numbers) {
+  numbers.insert(numbers.end(), unread.changed().begin(), unread.changed().end());
   for (const int32_t place : unread.changed()) {
     numbers.push_back(unread[static_cast<size_t>(place)]);
   }
-  const auto count = static_cast<int64_t>(unread.changed().size());
-  return placed(context, numbers).reshaped({2, count});
 }
 
-ClusterTable::Ranking ClusterTable::rank(const Context& context, int layer, ConstTensorView queries,
-                                         bool softmax, const UnreadRows& unread,
-                                         std::span<const int32_t> searched) {
+}  // namespace
+
+Tensor ClusterTable::changed_rows(const Context& context, const UnreadRows& unread) {
+  if (unread.changed().empty()) return {};
+  std::vector<int32_t> numbers;
+  append_changed(unread, numbers);
+  return placed(context, numbers).reshaped({2, std::ssize(unread.changed())});
+}
+
+std::span<const int32_t> ClusterTable::best(const Context& context, int layer,
+                                            ConstTensorView queries, bool softmax,
+                                            const UnreadRows& unread,
+                                            std::span<const int32_t> searched, int64_t most) {
   Layer& table = at(layer);
-  const int64_t count = places_of(table);
-  if (count == 0) return {Tensor(), best_};
+  const int64_t count = places_of(table), wanted = std::min(count, most);
+  if (count == 0) return {};
   bring_into_order(context, table);
-  Tensor logs(DType::f32, {count}, device_), found(DType::i32, {count}, device_);
+  Tensor logs(DType::f32, {count}, device_), found(DType::i32, {wanted}, device_);
   const Tensor changed = changed_rows(context, unread);
   Tensor partitions;
   if (!searched.empty())
     partitions = placed(context, std::vector(searched.begin(), searched.end()));
   cuda::count_rows(context, entries(table, count), {view_of(changed), view_of(partitions)}, true,
                    logs.view());
-  const Tensor mass = attention_mass_there(context, queries, table.keys.view().rows(0, count),
-                                           kv_heads_, logs, softmax);
-  cuda::rank_clusters(context, mass, logs, found.view());
-  return {std::move(found), best_};
-}
-
-std::span<const int32_t> ClusterTable::Ranking::next(const Context& context, int64_t most) {
-  if (!places_.defined()) return {};
-  const int64_t count = std::min(most, places_.size(0) - given_);
-  if (count <= 0) return {};
-  const size_t bytes = static_cast<size_t>(count) * sizeof(int32_t);
-  if (to_.size() < bytes) to_ = PinnedBuffer(2 * bytes);
-  copy_async(context, to_.data(), places_.view().rows(given_, count).raw(), bytes);
+  const Tensor mass =
+      attention_mass_there(context, queries, table.keys.view().rows(0, count), kv_heads_, logs,
+                           softmax, table.spreads.view().rows(0, count));
+  cuda::best_clusters(context, mass, logs, found.view());
+  const auto bytes = static_cast<size_t>(found.bytes());
+  if (best_.size() < bytes) best_ = PinnedBuffer(2 * bytes);
+  copy_async(context, best_.data(), found.view().raw(), bytes);
   synchronize(context);
-  given_ += count;
-  return {reinterpret_cast<const int32_t*>(to_.data()), static_cast<size_t>(count)};
+  return {reinterpret_cast<const int32_t*>(best_.data()), static_cast<size_t>(wanted)};
 }
 
 std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
@@ -346,23 +356,35 @@ std::pair<Tensor, Tensor> ClusterTable::means(const Context& context, int layer,
   std::pair<Tensor, Tensor> out{Tensor(DType::f32, shape, device_),
                                 Tensor(DType::f32, shape, device_)};
   if (count == 0) return out;
-  std::vector<int32_t> ranges, of_groups{0};
+  // Ranges, the pieces of each group, and unread rows go there together.
+  std::vector<int32_t> numbers, of_groups{0};
   for (size_t g = 0; g < groups.count(); ++g) {
-    for (int32_t i = groups.begins[g]; i < groups.ends[g]; i += piece_rows) {
-      ranges.push_back(i);
-      ranges.push_back(std::min(i + piece_rows, groups.ends[g]));
+    if (groups.ends[g] == ClusterGroups::alone) {
+      numbers.push_back(groups.begins[g]);
+      numbers.push_back(ClusterGroups::alone);
     }
-    of_groups.push_back(static_cast<int32_t>(ranges.size() / 2));
+    for (int32_t i = groups.begins[g]; i < groups.ends[g]; i += piece_rows) {
+      numbers.push_back(i);
+      numbers.push_back(std::min(i + piece_rows, groups.ends[g]));
+    }
+    of_groups.push_back(static_cast<int32_t>(numbers.size() / 2));
   }
-  const int64_t pieces = std::ssize(ranges) / 2;
-  const Tensor there[] = {placed(context, ranges).reshaped({pieces, 2}), placed(context, of_groups),
-                          placed(context, groups.places), changed_rows(context, unread)};
+  const int64_t pieces = std::ssize(numbers) / 2, changed = std::ssize(unread.changed());
+  numbers.insert(numbers.end(), of_groups.begin(), of_groups.end());
+  append_changed(unread, numbers);
+  const Tensor there = placed(context, numbers);
+  const auto part = [&](int64_t first, const Shape& wanted) {
+    return ConstTensorView(there.view().rows(first, wanted.elements())).reshaped(wanted);
+  };
   Tensor weights(DType::f32, {places_of(table)}, device_);
-  cuda::count_rows(context, entries(table, weights.size(0)), {view_of(there[3]), {}}, false,
-                   weights.view());
-  const ConstTensorView places = groups.ordered ? table.order.view()[0] : there[2].view();
-  cuda::cluster_means(context, {there[0], places, weights, there[1]}, table.keys, table.values,
-                      out.first.view(), out.second.view());
+  cuda::CountedRows counted;
+  if (changed > 0) counted.changed = part(2 * pieces + count + 1, {2, changed});
+  cuda::count_rows(context, entries(table, weights.size(0)), counted, false, weights.view());
+  // Clusters that stand alone need no order.
+  const ConstTensorView places = table.order.defined() ? table.order.view()[0] : part(0, {pieces});
+  cuda::cluster_means(context,
+                      {part(0, {pieces, 2}), places, weights, part(2 * pieces, {count + 1})},
+                      table.keys, table.values, out.first.view(), out.second.view());
   return out;
 }
 
@@ -370,8 +392,9 @@ int64_t ClusterTable::bytes() const {
   int64_t bytes = 0;
   for (const Layer& layer : layers_) {
     if (!layer.keys.defined()) continue;
-    for (const Tensor* tensor : {&layer.keys, &layer.values, &layer.takers, &layer.lengths,
-                                 &layer.rows, &layer.partitions, &layer.middles, &layer.order}) {
+    for (const Tensor* tensor :
+         {&layer.keys, &layer.values, &layer.takers, &layer.lengths, &layer.spreads, &layer.rows,
+          &layer.partitions, &layer.middles, &layer.order}) {
       if (tensor->defined()) bytes += tensor->bytes();
     }
   }

@@ -51,13 +51,14 @@ class ClusterTable {
   std::vector<double> scores(const Context& context, int layer, ConstTensorView queries,
                              std::span<const float> log_weights, bool softmax);
 
-  // Starts to rank clusters by that, each with its unread rows, and to bring them into order where
-  // they are not. `searched`, by partition, is 0 where no cluster counts; empty: all count. Those
-  // that do not count come last.
-  class Ranking;
-  Ranking rank(const Context& context, int layer, ConstTensorView queries, bool softmax,
-               const UnreadRows& unread, std::span<const int32_t> searched);
-  // As it was when a ranking was last waited for.
+  // Places of the best clusters by that, each with its unread rows, at most this many, best first.
+  // `searched`, by partition, is 0 where no cluster counts; empty: all count. Those that do not
+  // count, and free places, come last. Brings the clusters into order where they are not. Waits;
+  // valid until the next call.
+  std::span<const int32_t> best(const Context& context, int layer, ConstTensorView queries,
+                                bool softmax, const UnreadRows& unread,
+                                std::span<const int32_t> searched, int64_t most);
+  // As it was when the best were last asked for.
   ClusterOrder order(int layer) const;
 
   // Means of the keys and values of groups of clusters, each weighted with its unread rows, f32
@@ -88,7 +89,7 @@ class ClusterTable {
     PinnedBuffer staged;  // of [changed]: see StagedClusters
     std::unique_ptr<GpuEvent> read;
     Tensor keys, values;               // [capacity, kv heads × head size]
-    Tensor takers, lengths;            // i32 and f32 [capacity]; see ClusterRows
+    Tensor takers, lengths, spreads;   // i32, f32 and f32 [capacity]; see ClusterRows
     Tensor rows, partitions, middles;  // i32 [capacity]; see ClusterEntries
     bool in_order = true;
     Tensor order;             // i32 [2, places]: places by partition and time, and positions …
@@ -119,22 +120,9 @@ class ClusterTable {
   int64_t most_rows_;
   DType dtype_;
   std::vector<Layer> layers_;
-  PinnedBuffer best_;  // places of clusters that a ranking gives next
+  PinnedBuffer best_;
   std::mutex turn_;
   std::mutex wanted_turn_;
-};
-
-// Clusters of a layer, best first. Valid while its maker holds the table's turn.
-class ClusterTable::Ranking {
- public:
-  Ranking(Tensor places, PinnedBuffer& to) : places_(std::move(places)), to_(to) {}
-  // The next ones, at most this many; waits.
-  std::span<const int32_t> next(const Context& context, int64_t most);
-
- private:
-  Tensor places_;  // i32 on the GPU
-  PinnedBuffer& to_;
-  int64_t given_ = 0;
 };
 
 namespace cuda {
@@ -144,6 +132,7 @@ struct ClusterRows {
   TensorView keys, values;  // [capacity, width]
   TensorView takers;        // i32 [capacity]: partition + 1 of clusters that take rows; else 0
   TensorView lengths;       // f32 [capacity]: of the keys
+  TensorView spreads;       // f32 [capacity]: of the rows' keys around them (SemanticCluster)
   TensorView rows, partitions, middles;  // i32 [capacity]: see ClusterEntries
 };
 // Clusters on their way there, in pinned memory.
@@ -155,6 +144,7 @@ struct StagedClusters {
   const int32_t* partitions = nullptr;
   const int32_t* middles = nullptr;
   const float* lengths = nullptr;
+  const float* spreads = nullptr;
   const float* means = nullptr;  // [count, 2 × width]: keys, then values
 };
 void put_clusters(const Context& context, const StagedClusters& staged, const ClusterRows& to);
@@ -172,7 +162,7 @@ void nearest_earlier(const Context& context, ConstTensorView products, ConstTens
 
 // Groups of table rows in pieces, so that large ones keep all of a GPU busy.
 struct ClusterPieces {
-  ConstTensorView ranges;     // i32 [pieces, 2]: of places, begin and end
+  ConstTensorView ranges;     // i32 [pieces, 2]: of `places`, begin and end; or a place and −1
   ConstTensorView places;     // i32
   ConstTensorView weights;    // f32, by place
   ConstTensorView of_groups;  // i32 [groups + 1]: of pieces

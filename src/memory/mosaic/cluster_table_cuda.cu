@@ -9,8 +9,8 @@ namespace {
 // One block per cluster; it reads pinned host memory.
 template <typename T>
 __global__ void put_cluster(StagedClusters staged, int64_t width, T* keys, T* values,
-                            int32_t* takers, float* lengths, int32_t* rows, int32_t* partitions,
-                            int32_t* middles) {
+                            int32_t* takers, float* lengths, float* spreads, int32_t* rows,
+                            int32_t* partitions, int32_t* middles) {
   const int64_t place = staged.places[blockIdx.x];
   const float* from = staged.means + blockIdx.x * 2 * width;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
@@ -20,6 +20,7 @@ __global__ void put_cluster(StagedClusters staged, int64_t width, T* keys, T* va
   if (threadIdx.x > 0) return;
   takers[place] = staged.takers[blockIdx.x];
   lengths[place] = staged.lengths[blockIdx.x];
+  spreads[place] = staged.spreads[blockIdx.x];
   rows[place] = staged.rows[blockIdx.x];
   partitions[place] = staged.partitions[blockIdx.x];
   middles[place] = staged.middles[blockIdx.x];
@@ -102,6 +103,11 @@ __global__ void sum_of_clusters(const int2* ranges, const int32_t* places, const
   if (column >= width) return;
   float key = 0, value = 0, total = 0;
   const int2 range = ranges[blockIdx.x];
+  if (range.y == ClusterGroups::alone) {
+    key = to_float(keys[range.x * width + column]);
+    value = to_float(values[range.x * width + column]);
+    total = 1;
+  }
 #pragma unroll 4
   for (int32_t i = range.x; i < range.y; ++i) {
     const int64_t place = places[i], at = place * width + column;
@@ -137,8 +143,9 @@ void put_clusters(const Context& context, const StagedClusters& staged, const Cl
   with_activation(to.keys.dtype(), [&]<typename T>(T) {
     launch(how, "put_clusters", put_cluster<T>, staged, to.keys.size(1), device_data<T>(to.keys),
            device_data<T>(to.values), device_data<int32_t>(to.takers),
-           device_data<float>(to.lengths), device_data<int32_t>(to.rows),
-           device_data<int32_t>(to.partitions), device_data<int32_t>(to.middles));
+           device_data<float>(to.lengths), device_data<float>(to.spreads),
+           device_data<int32_t>(to.rows), device_data<int32_t>(to.partitions),
+           device_data<int32_t>(to.middles));
   });
 }
 

@@ -60,9 +60,8 @@ class ClusterTables : public ::testing::TestWithParam<DType> {
     std::vector<const SemanticCluster*> clusters;
     for (size_t place = 0; place < list.count(); ++place) {
       if (list.rows[place] == 0) continue;
-      each.begins.push_back(static_cast<int32_t>(each.places.size()));
-      each.places.push_back(static_cast<int32_t>(place));
-      each.ends.push_back(static_cast<int32_t>(each.places.size()));
+      each.begins.push_back(static_cast<int32_t>(place));
+      each.ends.push_back(ClusterGroups::alone);
       clusters.push_back(list.clusters[place].get());
     }
     size_t all = 0;
@@ -179,6 +178,15 @@ TEST_P(ClusterTables, RankAsAttentionWould) {
                                 double{key[static_cast<size_t>(kv_head * head_size + k)]};
             row[i] += part;
             wrong[i] += 2 * u * std::abs(part);
+          }
+          if (softmax &&
+              weights[i] > 0) {  // and what keys that differ get beyond (attention_mass.h)
+            double squares = 0;
+            for (int64_t k = 0; k < head_size; ++k) squares += double{query[k]} * double{query[k]};
+            const double t = scale * std::sqrt(squares) * double{list.clusters[i]->spread()};
+            const double most = std::sqrt(2 * std::log(double{weights[i]}));
+            row[i] += t < most ? t * t / 2 : most * (t - most / 2);
+            wrong[i] += 2e-6 * (t * t + most * most);
           }
           worst = std::max(worst, wrong[i]);
           if (softmax) row[i] += std::log(double{weights[i]});
@@ -303,26 +311,28 @@ TEST_P(ClusterTables, AreBroughtIntoOrderAndRanked) {
       copy_bytes(there.view().raw(), Device::cuda(), queries.data(), Device::cpu(),
                  queries.size() * sizeof(float));
       const std::vector<double> scores = table.scores(context_, 0, there, logs, softmax);
-      auto ranking = table.rank(context_, 0, there, softmax, unread, searched);
-      std::vector<int32_t> found;
-      do {  // once at least: the order comes with the first ones
-        const int64_t wanted = 1 + random.below(100);
-        const auto more = ranking.next(context_, wanted);
-        ASSERT_FALSE(more.empty());
-        ASSERT_LE(std::ssize(more), wanted);
-        found.insert(found.end(), more.begin(), more.end());
-      } while (std::ssize(found) < counting);
-      found.resize(static_cast<size_t>(counting));
-      std::vector<bool> seen(list.count());
-      for (size_t i = 0; i < found.size(); ++i) {
-        const auto place = static_cast<size_t>(found[i]);
-        ASSERT_GT(logs[place], -INFINITY) << place;
-        ASSERT_FALSE(seen[place]) << place;
-        seen[place] = true;
-        if (i == 0) continue;
-        // Logarithms of a GPU differ in their last place.
-        const double before = scores[static_cast<size_t>(found[i - 1])], now = scores[place];
-        ASSERT_GE(before, now - 1e-5 * std::abs(now) - 1e-12) << i;
+      // One at least: the order comes with it. A block finds up to 1,024, a sort all.
+      const int64_t few = std::min<int64_t>(counting, 1 + random.below(1500));
+      for (const int64_t wanted : {std::max<int64_t>(1, few), std::max<int64_t>(1, counting)}) {
+        const auto best = table.best(context_, 0, there, softmax, unread, searched, wanted);
+        ASSERT_EQ(std::ssize(best), wanted);
+        std::vector<int32_t> found(best.begin(), best.end());
+        found.resize(static_cast<size_t>(std::min(wanted, counting)));
+        std::vector<bool> seen(list.count());
+        double last = INFINITY;
+        for (size_t i = 0; i < found.size(); ++i) {
+          const auto place = static_cast<size_t>(found[i]);
+          ASSERT_GT(logs[place], -INFINITY) << place;
+          ASSERT_FALSE(seen[place]) << place;
+          seen[place] = true;
+          // Logarithms of a GPU differ in their last place.
+          ASSERT_GE(last, scores[place] - 1e-5 * std::abs(scores[place]) - 1e-12) << i;
+          last = scores[place];
+        }
+        for (size_t place = 0; place < list.count(); ++place) {  // nor is a better one left out
+          if (seen[place] || !(logs[place] > -INFINITY)) continue;
+          ASSERT_GE(last, scores[place] - 1e-5 * std::abs(scores[place]) - 1e-12) << place;
+        }
       }
       const OwnClusterOrder expected(list);
       const ClusterOrder order = table.order(0);
@@ -346,40 +356,33 @@ TEST_P(ClusterTables, AddUpGroups) {
   const std::vector<float> query = testing::random_floats(random, 2 * head_size, 1.0);
   Tensor there(DType::f32, {1, 2, head_size}, Device::cuda());
   copy_bytes(there.view().raw(), Device::cuda(), query.data(), Device::cpu(), query.size() * 4);
-  table.rank(context_, 0, there, true, UnreadRows(list), {}).next(context_, 1);
+  table.best(context_, 0, there, true, UnreadRows(list), {}, 1);
   for (int round = 0; round < 6; ++round) {
     const UnreadRows unread = some_read(random, list, next_);
     ClusterGroups groups;
-    groups.ordered = round % 2 == 0;
     const ClusterOrder order = table.order(0);
     std::vector<std::vector<double>> expected;
     for (int g = 0; g < 13; ++g) {
       std::vector<double> sum(2 * width);
       double total = 0;
-      int64_t begin = std::ssize(groups.places), count = 1 + random.below(200);
-      if (groups.ordered) {
-        begin = random.below(std::ssize(order.places));
-        count = std::min(count, std::ssize(order.places) - begin);
-      }
-      for (int64_t i = 0; i < count; ++i) {
-        const auto place = groups.ordered
-                               ? static_cast<size_t>(order.places[static_cast<size_t>(begin + i)])
-                               : static_cast<size_t>(random.below(std::ssize(list.rows)));
-        if (!groups.ordered) groups.places.push_back(static_cast<int32_t>(place));
+      const int64_t begin = random.below(std::ssize(order.places));
+      const int64_t count = std::min(1 + random.below(200), std::ssize(order.places) - begin);
+      const bool alone = random.below(3) == 0;  // one cluster, whether it is read or not
+      for (int64_t i = 0; i < (alone ? 1 : count); ++i) {
+        const auto place = static_cast<size_t>(order.places[static_cast<size_t>(begin + i)]);
         const SemanticCluster& cluster = *list.clusters[place];
         const std::vector<float> key = cluster.key();
+        const double rows = alone ? 1 : double(unread[place]);
         for (size_t k = 0; k < key.size(); ++k) {
-          sum[k] += double(unread[place]) * double{key[k]};
-          sum[key.size() + k] += double(unread[place]) * double{cluster.value[k]};
+          sum[k] += rows * double{key[k]};
+          sum[key.size() + k] += rows * double{cluster.value[k]};
         }
-        total += double(unread[place]);
+        total += rows;
       }
-      if (total == 0) {  // of nothing there is no mean
-        if (!groups.ordered) groups.places.resize(static_cast<size_t>(begin));
-        continue;
-      }
-      groups.begins.push_back(static_cast<int32_t>(begin));
-      groups.ends.push_back(static_cast<int32_t>(begin + count));
+      if (total == 0) continue;  // of nothing there is no mean
+      groups.begins.push_back(alone ? order.places[static_cast<size_t>(begin)]
+                                    : static_cast<int32_t>(begin));
+      groups.ends.push_back(alone ? ClusterGroups::alone : static_cast<int32_t>(begin + count));
       for (double& x : sum) x /= total;
       expected.push_back(std::move(sum));
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
@@ -36,6 +37,11 @@ std::vector<float> SemanticCluster::key() const {
   std::vector<float> out = keys.mean;
   for (float& x : out) x = static_cast<float>(double{x} * length);
   return out;
+}
+
+float SemanticCluster::spread() const {
+  const auto width = static_cast<double>(keys.mean.size());
+  return static_cast<float>(length * std::sqrt(std::max(0.0, keys.variance) / width));
 }
 
 MosaicIndex::MosaicIndex(const MosaicRules& rules, int layers)

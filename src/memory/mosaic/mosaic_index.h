@@ -74,6 +74,7 @@ struct SemanticCluster {
   }
   void add(const MosaicRow& row, const UnitKey& key);
   std::vector<float> key() const;  // the mean direction with the mean length
+  float spread() const;            // standard deviation of a component of the keys, on average
 };
 
 // Gives the rows of tokens again: [tokens, width] each. False if they are not at hand; what is to

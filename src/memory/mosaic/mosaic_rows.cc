@@ -361,12 +361,11 @@ std::vector<double> MosaicRows::scores(const Context& context, int layer, Cluste
     const std::vector<float> key = list.clusters[i]->key();
     std::copy(key.begin(), key.end(), keys.data<float>() + static_cast<int64_t>(i) * width);
   }
-  return attention_mass(context, question, keys, layout_.kv_heads, logs, softmax);
+  return attention_mass(context, question, keys, layout_.kv_heads, logs, softmax, spreads_of(list));
 }
 
-std::vector<ReadCluster> MosaicRows::read_best_here(const Context& context, int layer,
-                                                    ConstTensorView question, UnreadRows& unread,
-                                                    int64_t room) const {
+BestClusters MosaicRows::read_best_here(const Context& context, int layer, ConstTensorView question,
+                                        UnreadRows& unread, int64_t room, int64_t more) const {
   const ClusterList& list = unread.list();
   const std::vector<int32_t> search = searched(context, layer, question, unread);
   std::vector<int32_t> rows(list.count()), order;
@@ -382,33 +381,27 @@ std::vector<ReadCluster> MosaicRows::read_best_here(const Context& context, int 
     return of_a > of_b || (of_a == of_b && a < b);
   };
   size_t given = 0;
-  return read_best(unread, room, [&] {  // most of a long list is never looked at
+  return read_best(unread, room, more, [&] {  // most of a long list is never looked at
     const size_t begin = std::exchange(given, sort_more(order, given, better));
     return std::span<const int32_t>(order).subspan(begin, given - begin);
   });
 }
 
-// Every cluster has a row or more, so that as many as there is room for are enough, unless some
-// are too large for what is left.
-std::vector<ReadCluster> MosaicRows::read_best_there(const Context& context, int layer,
-                                                     ConstTensorView question, UnreadRows& unread,
-                                                     int64_t room) const {
+BestClusters MosaicRows::read_best_there(const Context& context, int layer,
+                                         ConstTensorView question, UnreadRows& unread, int64_t room,
+                                         int64_t more) const {
   const std::vector<int32_t> search = searched(context, layer, question, unread);
   int64_t left = unread.clusters();
   if (!search.empty()) {
     const std::vector<int32_t> clusters = unread.clusters_by_partition();
     left = std::inner_product(clusters.begin(), clusters.end(), search.begin(), int64_t{0});
   }
-  ClusterTable::Ranking ranking =
-      table_->rank(context, layer, question, options_.rank == ClusterRank::mass, unread, search);
-  // At once, since stand-ins need what comes with it.
-  std::span<const int32_t> best = ranking.next(context, std::clamp<int64_t>(room, 1, left + 1));
-  return read_best(unread, room, [&] {
-    if (best.empty()) best = ranking.next(context, left);
-    best = best.first(std::min(best.size(), static_cast<size_t>(left)));
-    left -= std::ssize(best);
-    return std::exchange(best, {});
-  });
+  // One at least, since stand-ins need what comes with it. Those that do not count come last.
+  std::span<const int32_t> best =
+      table_->best(context, layer, question, options_.rank == ClusterRank::mass, unread, search,
+                   std::max<int64_t>(room + more, 1));
+  best = best.first(std::min(best.size(), static_cast<size_t>(left)));
+  return read_best(unread, room, more, [&] { return std::exchange(best, {}); });
 }
 
 // The clusters that the question looks at most, of those that are searched, as far as they fit.
@@ -434,8 +427,11 @@ std::shared_ptr<MosaicRows::Held> MosaicRows::select(const Context& context, int
   const int64_t room = budget - held->standing;
   PlaceSet chosen(rows.total());
   for (const int32_t row : newest) chosen.add(row);
-  for (const ReadCluster& read : table_ ? read_best_there(context, layer, question, unread, room)
-                                        : read_best_here(context, layer, question, unread, room)) {
+  BestClusters best = table_
+                          ? read_best_there(context, layer, question, unread, room, held->standing)
+                          : read_best_here(context, layer, question, unread, room, held->standing);
+  held->next = std::move(best.next);
+  for (const ReadCluster& read : best.read) {
     const auto place = static_cast<size_t>(read.place);
     const SemanticCluster& cluster = *list.clusters[place];
     for (size_t k = 0; k < static_cast<size_t>(read.rows); ++k) {
@@ -466,9 +462,7 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   question_ = plain_queries_there(context, rows.memory(), queries);
   const std::shared_ptr<Held> held = select(context, layer, rows, question_);
   FrameRows out{held->rows};
-  out.stand_ins = [this, &context, layer, held] {
-    return stand_for(context, layer, *held->unread, held->standing);
-  };
+  out.stand_ins = [this, &context, layer, held] { return stand_for(context, layer, *held); };
   if (table_) {
     for (const ClusterTable::Wanted& wanted : held->loose) table_->want_split(layer, wanted);
   } else if (!held->loose.empty()) {
@@ -481,12 +475,12 @@ FrameRows MosaicRows::choose(const Context& context, int layer, const StoredRows
   return out;
 }
 
-StandIns MosaicRows::stand_for(const Context& context, int layer, const UnreadRows& unread,
-                               int64_t most) {
+StandIns MosaicRows::stand_for(const Context& context, int layer, Held& held) const {
+  UnreadRows& unread = *held.unread;
   std::optional<OwnClusterOrder> own;
-  if (!table_ && unread.clusters() > most) own.emplace(unread.list());
+  if (!table_ && unread.clusters() > held.standing) own.emplace(unread.list());
   const ClusterOrder order = table_ ? table_->order(layer) : own ? own->view() : ClusterOrder();
-  const StandInPlan plan = plan_stand_ins(unread, order, most);
+  const StandInPlan plan = plan_stand_ins(unread, held.next, order, held.standing);
   StandIns out{plan.tokens, {}, {}, plan.weights};
   const ClusterGroups& groups = plan.groups;
   if (groups.count() == 0) return out;
@@ -494,22 +488,27 @@ StandIns MosaicRows::stand_for(const Context& context, int layer, const UnreadRo
     std::tie(out.keys, out.values) = table_->means(context, layer, groups, unread);
     return out;
   }
-  const std::span<const int32_t> places = groups.ordered ? order.places : groups.places;
   const Shape shape{static_cast<int64_t>(groups.count()), layout_.kv_heads, layout_.head_size};
   out.keys = Tensor(DType::f32, shape);
   out.values = Tensor(DType::f32, shape);
   const auto width = static_cast<size_t>(layout_.kv_heads * layout_.head_size);
   for (size_t g = 0; g < groups.count(); ++g) {
     std::vector<double> key(width), value(width);
-    for (auto i = static_cast<size_t>(groups.begins[g]); i < static_cast<size_t>(groups.ends[g]);
-         ++i) {
-      const auto place = static_cast<size_t>(places[i]);
-      if (unread[place] == 0) continue;
+    const auto add = [&](size_t place, double rows) {
       const SemanticCluster& cluster = *unread.list().clusters[place];
       const std::vector<float> mean = cluster.key();
       for (size_t k = 0; k < width; ++k) {
-        key[k] += double(unread[place]) * double{mean[k]};
-        value[k] += double(unread[place]) * double{cluster.value[k]};
+        key[k] += rows * double{mean[k]};
+        value[k] += rows * double{cluster.value[k]};
+      }
+    };
+    const auto begin = static_cast<size_t>(groups.begins[g]);
+    if (groups.ends[g] == ClusterGroups::alone) {
+      add(begin, double{plan.weights[g]});
+    } else {
+      for (size_t i = begin; i < static_cast<size_t>(groups.ends[g]); ++i) {
+        const auto place = static_cast<size_t>(order.places[i]);
+        if (unread[place] > 0) add(place, double(unread[place]));
       }
     }
     const double rows = double{plan.weights[g]};

@@ -100,18 +100,17 @@ class MosaicRows final : public RowChooser {
     ClusterList clusters;               // where there is no table
     std::optional<UnreadRows> unread;
     std::vector<int32_t> rows;  // that are read, increasing
+    std::vector<int32_t> next;  // the best clusters that are not
     std::vector<ClusterTable::Wanted> loose;
     int64_t standing = 0;  // rows that stand for others, at most
   };
   std::shared_ptr<Held> select(const Context& context, int layer, const StoredRows& rows,
                                ConstTensorView question) const;
-  std::vector<ReadCluster> read_best_here(const Context& context, int layer,
-                                          ConstTensorView question, UnreadRows& unread,
-                                          int64_t room) const;
-  std::vector<ReadCluster> read_best_there(const Context& context, int layer,
-                                           ConstTensorView question, UnreadRows& unread,
-                                           int64_t room) const;
-  StandIns stand_for(const Context& context, int layer, const UnreadRows& unread, int64_t most);
+  BestClusters read_best_here(const Context& context, int layer, ConstTensorView question,
+                              UnreadRows& unread, int64_t room, int64_t more) const;
+  BestClusters read_best_there(const Context& context, int layer, ConstTensorView question,
+                               UnreadRows& unread, int64_t room, int64_t more) const;
+  StandIns stand_for(const Context& context, int layer, Held& held) const;
 
   MosaicOptions options_;
   RowLayout layout_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/gpu.h"
 
 namespace kinora {
 namespace {
@@ -38,9 +39,14 @@ Tensor joined(const Tensor& first, const Tensor& second) {
   return out;
 }
 
-Tensor placed(std::span<const float> values, const Shape& shape, Device device) {
-  Tensor out(DType::f32, shape, device);
-  copy_bytes(out.view().raw(), device, values.data(), Device::cpu(), values.size_bytes());
+// Pageable memory is read before the call returns.
+Tensor placed(const Context& context, std::span<const float> values, const Shape& shape) {
+  Tensor out(DType::f32, shape, context.device);
+  if (context.device.is_cpu()) {
+    std::copy(values.begin(), values.end(), out.data<float>());
+  } else {
+    copy_async(context, out.view().raw(), values.data(), values.size_bytes());
+  }
   return out;
 }
 
@@ -279,7 +285,7 @@ std::shared_ptr<const PartialMemory::Fetched> PartialMemory::fetch(const Context
   turn_by(context, layout(), places, keys);
   out->stand_ins.keys = stored(keys);
   out->stand_ins.values = stored(stand_ins.values);
-  out->stand_ins.weights = placed(stand_ins.weights, Shape{count}, device());
+  out->stand_ins.weights = placed(context, stand_ins.weights, Shape{count});
   out->stand_ins.describe(stand_ins.tokens, of_stand_ins);
   return out;
 }

@@ -15,22 +15,39 @@ namespace kinora {
 // weight of −∞ leaves a row out. Without `softmax` the plain Σ q · k. On a GPU this waits.
 //   queries f32 [tokens, heads, head size]; keys f32, or bf16 on a GPU, [rows, kv heads × head
 //   size], whose rows may lie apart; both on the context's device; log_weights [rows]
+//
+// A row may be the mean of w keys that differ: those that suit a query get more of its attention
+// than the others lose, so that together they get more than w times what their mean would get.
+// Where the keys' components differ by s (their standard deviation), products differ by t = s |q| /
+// √d, and of w normal products
+//   ln mean e^x = t² / 2          while t ≤ τ = √(2 ln w): many of them matter
+//               = τ (t − τ / 2)   beyond: the largest does, and w of them reach no further
+// is added to the score. `spreads` s [rows]; empty: 0.
 std::vector<double> attention_mass(const Context& context, ConstTensorView queries,
                                    ConstTensorView keys, int64_t kv_heads,
-                                   std::span<const float> log_weights, bool softmax = true);
+                                   std::span<const float> log_weights, bool softmax = true,
+                                   std::span<const float> spreads = {});
 
-// The same on a GPU for what goes on there: log weights f32 [rows] lie on it, and so does what
-// comes back, f32 [rows]. Only starts the work.
+// The same on a GPU for what goes on there: log weights and spreads f32 [rows] lie on it, and so
+// does what comes back, f32 [rows]. Only starts the work.
 Tensor attention_mass_there(const Context& context, ConstTensorView queries, ConstTensorView keys,
-                            int64_t kv_heads, ConstTensorView log_weights, bool softmax = true);
+                            int64_t kv_heads, ConstTensorView log_weights, bool softmax = true,
+                            ConstTensorView spreads = {});
 
 namespace cuda {
-// out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size]
-void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out);
-// mass [rows] += what scores [queries, rows] give, with the log weight of its row added to each; or
-// their plain sums.
-void add_attention_mass(const Context& context, ConstTensorView scores, ConstTensorView log_weights,
-                        bool softmax, TensorView mass);
+// out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size];
+// lengths f32 [kv heads × tokens × shared heads] of these.
+void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out,
+                     TensorView lengths);
+// What is added to scores: log weights f32 [rows], and what spreads f32 [rows], where there are
+// any, make of lengths f32 [queries].
+struct MassTerms {
+  ConstTensorView log_weights, spreads, lengths;
+};
+// mass [rows] += what scores [queries, rows] give, with the terms of its row added to each; or
+// their plain sums. `statistics` f32 [queries, 2] is room to work in.
+void add_attention_mass(const Context& context, ConstTensorView scores, const MassTerms& terms,
+                        bool softmax, TensorView statistics, TensorView mass);
 }  // namespace cuda
 
 }  // namespace kinora

@@ -14,7 +14,18 @@ namespace {
 struct Case {
   int64_t tokens, heads, kv_heads, size, rows;
   bool softmax;
+  bool spread = false;
 };
+
+// What w numbers with a standard deviation of t add; and by how much that changes with both at
+// most, for factors of 1 + u: its slopes are t² or less and τ t or less.
+double gain(double t, double log_weight, double u, double& wrong) {
+  if (!(log_weight > 0)) return 0;
+  const double most = std::sqrt(2 * log_weight);
+  const double out = t < most ? t * t / 2 : most * (t - most / 2);
+  wrong += 2 * u * (t * std::min(t, most) + most * std::max(t, most));
+  return out;
+}
 
 // In double precision, and by how much it may be wrong: factors are rounded by u at most, sums of
 // n products by n more, and e^s is wrong by the factor that s is wrong by.
@@ -28,14 +39,17 @@ void check(const Context& context, const Case& c, Random& random) {
   for (float& log : logs) {
     log = random.below(4) == 0 ? -INFINITY : std::log(static_cast<float>(1 + random.below(9)));
   }
+  std::vector<float> spreads(c.spread ? count : 0);
+  for (float& spread : spreads) spread = static_cast<float>(random.below(4)) * 0.3f;
   const auto placed = [&](const std::vector<float>& values, const Shape& shape) {
     Tensor out(DType::f32, shape, context.device);
     copy_bytes(out.view().raw(), context.device, values.data(), Device::cpu(),
                values.size() * sizeof(float));
     return out;
   };
-  const auto found = attention_mass(context, placed(queries, {c.tokens, c.heads, c.size}),
-                                    placed(keys, {c.rows, width}), c.kv_heads, logs, c.softmax);
+  const auto found =
+      attention_mass(context, placed(queries, {c.tokens, c.heads, c.size}),
+                     placed(keys, {c.rows, width}), c.kv_heads, logs, c.softmax, spreads);
   ASSERT_EQ(found.size(), count);
 
   const double u = static_cast<double>(c.size + 4) * 6e-8;
@@ -44,7 +58,8 @@ void check(const Context& context, const Case& c, Random& random) {
     const float* query = queries.data() + pair * c.size;
     const int64_t column = pair % c.heads / (c.heads / c.kv_heads) * c.size;
     std::vector<double> scores(count), wrong(count);
-    double largest = -INFINITY, worst = 0, sum = 0;
+    double largest = -INFINITY, worst = 0, sum = 0, squares = 0;
+    for (int64_t i = 0; i < c.size; ++i) squares += double{query[i]} * double{query[i]};
     for (size_t row = 0; row < count; ++row) {
       const float* key = keys.data() + static_cast<int64_t>(row) * width + column;
       const double scale = c.softmax ? 1 / std::sqrt(static_cast<double>(c.size)) : 1;
@@ -55,6 +70,10 @@ void check(const Context& context, const Case& c, Random& random) {
       }
       if (c.softmax) {
         scores[row] += double{logs[row]};
+        if (c.spread) {
+          const double t = scale * std::sqrt(squares) * double{spreads[row]};
+          scores[row] += gain(t, double{logs[row]}, u, wrong[row]);
+        }
         if (logs[row] > -INFINITY) wrong[row] += u * std::abs(scores[row]);
       }
       if (logs[row] == -INFINITY) continue;
@@ -89,6 +108,9 @@ TEST(AttentionMass, EqualsItsDefinition) {
       check(context, {65, 4, 4, 32, 129, softmax}, random);
       check(context, {129, 8, 2, 64, 63, softmax}, random);
       check(context, {7, 28, 4, 128, 1001, softmax}, random);
+      check(context, {1, 1, 1, 4, 1, softmax, true}, random);
+      check(context, {65, 6, 2, 64, 129, softmax, true}, random);
+      check(context, {7, 28, 4, 128, 1001, softmax, true}, random);
     }
   });
 }
