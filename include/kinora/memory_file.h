@@ -26,7 +26,7 @@ struct MemoryFileInput {
   int64_t frames = 0;
   double from = 0;  // seconds: the first and the last frame that was looked at
   double until = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // that reached the decoder
 };
 
 // What a saved memory says of itself.
@@ -45,6 +45,7 @@ struct MemoryFile {
   std::string system;           // SessionOptions, as far as they shape what is in memory
   std::string row_type;
   std::string memory;
+  std::string token_choice = "all";  // SessionOptions::tokens
   std::string retain;
   std::string attention;
   std::vector<MemoryFileInput> inputs;

@@ -16,6 +16,7 @@ struct Quality {
   std::string name;
   std::string summary;  // what it gives up, one line
   std::string attention;
+  std::string tokens;  // visual ones that reach the decoder
   std::string retain;
   std::string rows;  // type of keys and values
   double frame_share = 1;

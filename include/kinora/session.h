@@ -28,8 +28,10 @@ struct SessionOptions {
   // What attention multiplies in while prefilling on a GPU: bf16, or fp8 (keys, values and weights
   // in e4m3), which is faster and rounds more; Hopper GPUs only. docs/methods/attention.md
   std::string attention_dtype = "bf16";
-  bool dense_on_gpu = false;           // instead of refusing a sparse policy that runs on CPUs only
-  std::optional<int64_t> dense_below;  // rows under which a sparse policy runs densely; 0: never
+  bool dense_on_gpu = false;  // instead of refusing a sparse policy that runs on CPUs only
+  // Rows under which a sparse policy runs densely, as it does on a GPU where that is faster; 0:
+  // never.
+  std::optional<int64_t> dense_below;
   // What a group of frames leaves in memory: all, or the best share of its rows by some rule
   // ("key-norm:0.5"; docs/policies.md). A rule that chooses by the question (attention-score)
   // serves one: a second question needs clear() or a session of its own.

@@ -213,6 +213,7 @@ CatalogueEntry entry_of(const MemoryFile& file) {
   entry.model = file.model;
   entry.model_key = file.model_key;
   entry.policies = file.memory;
+  if (file.token_choice != "all") entry.policies += ", tokens " + file.token_choice;
   if (file.retain != "all") entry.policies += ", " + file.retain;
   if (file.attention != "dense") entry.policies += ", " + file.attention;
   entry.policies += ", " + file.row_type + " rows";

@@ -120,6 +120,9 @@ void SessionFlags::follow_memory(const std::vector<std::string>& sources) {
   if (session.memory != SessionOptions().memory && session.memory != file.memory) {
     refuse("--memory", "--memory " + file.memory);
   }
+  if (!tokens_.empty() && tokens_ != file.token_choice) {
+    refuse("--tokens", "--tokens " + file.token_choice);
+  }
   if (!retain_.empty() && retain_ != file.retain) refuse("--retain", "--retain " + file.retain);
   if (!session.system.empty() && session.system != file.system) {
     refuse("--system", "another system prompt");
@@ -216,7 +219,8 @@ void SessionFlags::add_attention(CLI::App& command) {
       ->capture_default_str()
       ->check(one_of(attention_dtype_names()));
   option(policies, "--dense-below", session.dense_below,
-         "Rows under which a sparse policy runs densely; 0: never")
+         "Rows under which a sparse policy runs densely, as it does on a GPU where that is faster; "
+         "0: never")
       ->check(whole(0));
 }
 
@@ -224,8 +228,7 @@ void SessionFlags::add_memory(CLI::App& command) {
   const auto option = options_of(command);
   option(policies, "--tokens", tokens_,
          "Which visual tokens reach the decoder: " + policy_names(tokens_point()) +
-             "; all but the first with a ratio, such as evs:0.25")
-      ->capture_default_str();
+             "; all but the first with a ratio, such as evs:0.25");
   option(policies, "--retain", retain_,
          "What a group of frames leaves in memory: " + policy_names(retention_point()) +
              "; all but the first with a ratio, such as key-norm:0.5");
@@ -292,8 +295,10 @@ void SessionFlags::resolve() {
     check_policy("--retain", retention_point(), retain_);
     session.retain = retain_;
   }
-  check_policy("--tokens", tokens_point(), tokens_);
-  session.tokens = tokens_;
+  if (!tokens_.empty()) {
+    check_policy("--tokens", tokens_point(), tokens_);
+    session.tokens = tokens_;
+  }
   if (!rows_.empty()) session.row_type = rows_;
   check_policy("--memory", memory_point(), session.memory);
   check_policy("--draft", draft_point(), session.draft);

@@ -59,7 +59,7 @@ struct SessionFlags {
   std::string memory_budget_;
   std::string attention_;
   std::string retain_;
-  std::string tokens_ = "all";
+  std::string tokens_;
   std::string rows_;
   bool native_bf16_ = false;
   bool sequential_ = false;

@@ -9,15 +9,14 @@ namespace kinora {
 
 const std::vector<Quality>& qualities() {
   static const std::vector<Quality> known = {
-      {"exact", "nothing is approximated; keys and values stay as computed", "dense", "all",
+      {"exact", "nothing is approximated; keys and values stay as computed", "dense", "all", "all",
        "exact", 1, 1, 0, false},
       {"balanced",
        "long prompts read keys sparsely (momo); products in bf16 where the CPU has them", "momo",
-       "all", "auto", 1, 1, 0, true},
+       "all", "all", "auto", 1, 1, 0, true},
       {"fast",
-       "the same, three of four frames, cheap ones to decode; a fifth of every group's rows given "
-       "up",
-       "momo", "value-norm:0.8", "auto", 0.75, 1, 0.5, true},
+       "the same; frames that are cheap to decode, a third of their tokens: what is new in them",
+       "momo", "novel:0.35", "all", "auto", 1, 1, 0.5, true},
   };
   return known;
 }
@@ -37,6 +36,7 @@ void apply_quality(const Quality& quality, EngineOptions& engine, SessionOptions
   engine.native_bf16 = quality.native_bf16;
   session.attention = quality.attention;
   session.dense_on_gpu = true;
+  session.tokens = quality.tokens;
   session.retain = quality.retain;
   session.row_type = quality.rows;
   session.frame_share = quality.frame_share;

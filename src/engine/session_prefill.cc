@@ -59,7 +59,17 @@ std::vector<TokenInfo> SessionState::place(size_t number, const TokenGroup& grou
   const int64_t unit = input.plan.tokens_per_unit;
   std::vector<TokenInfo> all, tokens;
   positions_->visual(input.plan, group.first, group.count, group.times, group.last, all);
+  if (!group.kept.empty() && group.kept.back() >= std::ssize(all)) {  // of a file, that is
+    throw Error(ErrorKind::bad_input, fmt::format("there is room for {} tokens and not {}",
+                                                  all.size(), group.kept.back() + 1));
+  }
   input.unit_tokens.resize(static_cast<size_t>(group.first));
+  if (tokens_.prunes()) {
+    const int64_t before = group.first * unit;
+    std::vector<int32_t>& kept = input.kept;
+    kept.erase(std::lower_bound(kept.begin(), kept.end(), before), kept.end());
+    for (const int32_t token : group.kept) kept.push_back(static_cast<int32_t>(before + token));
+  }
   auto next = group.kept.begin();
   for (int64_t i = 0; i < group.count; ++i) {
     const auto end = std::lower_bound(next, group.kept.end(), (i + 1) * unit);

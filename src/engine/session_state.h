@@ -155,7 +155,9 @@ class SessionState {
   Place last_read(const Prompt& prompt) const;
   // Walks along the first `items` of the prompt as if they were read: positions, transcript and
   // places of frames come to be what they were. Memory has the tokens already.
-  void replay(const Prompt& prompt, size_t items, bool closed);
+  void replay(const Prompt& prompt, size_t items, const SavedAbout& about);
+  // A visual part of it as the ingest gave it, with the tokens that memory has from `ordinal` on.
+  TokenGroup group_of(const VisualSegment& segment, const SavedAbout& about, int64_t ordinal) const;
   SavedAbout about() const;
 
   // How many pictures there are decides how some models look at each. Plans one that is about to be

@@ -256,8 +256,8 @@ TEST(EvalPolicies, PresetsReachTheEngineAndCanBeOverruled) {
   EngineOptions engine;
   const EvalPolicy fast = parse_eval_policy("quality=fast", engine);
   EXPECT_TRUE(engine.native_bf16);
-  EXPECT_NE(fast.session.retain, "all");
-  EXPECT_EQ(parsed("quality=fast;retain=all").session.retain, "all");
+  EXPECT_NE(fast.session.tokens, "all");
+  EXPECT_EQ(parsed("quality=fast;tokens=all").session.tokens, "all");
   EngineOptions exact;
   parse_eval_policy("quality=exact", exact);
   EXPECT_FALSE(exact.native_bf16);

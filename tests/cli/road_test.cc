@@ -198,9 +198,12 @@ TEST_F(Road, PresetsAreCombinationsThatCanBeOverruled) {
   const auto fast = ask_json({"--quality", "fast"});
   EXPECT_LT(fast.at("row_bytes").get<int64_t>(), exact.at("row_bytes").get<int64_t>());
   EXPECT_EQ(exact.at("frames"), 40);
-  EXPECT_EQ(fast.at("frames"), 30);
+  EXPECT_EQ(fast.at("frames"), 40);
+  EXPECT_LT(fast.at("tokens").at("visual").get<int64_t>(),
+            exact.at("tokens").at("visual").get<int64_t>() / 2);
+  EXPECT_EQ(fast.at("expected").at("tokens"), fast.at("tokens").at("prompt"));
   const auto overruled =
-      ask_json({"--quality", "fast", "--retain", "all", "--fps", "2", "--rows", "f32"});
+      ask_json({"--quality", "fast", "--tokens", "all", "--fps", "2", "--rows", "f32"});
   EXPECT_EQ(overruled.at("frames"), 40);
   EXPECT_EQ(overruled.at("expected").at("row_bytes"),
             ask_json({"--rows", "f32"}).at("expected").at("row_bytes"));

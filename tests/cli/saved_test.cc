@@ -69,6 +69,24 @@ TEST_F(Saved, IsIndexedOnceAndAskedAnyTime) {
   EXPECT_EQ(shell("$KINORA library --json").out, "[]\n");
 }
 
+TEST_F(Saved, APresetsFileIsReadAsItWasMade) {
+  ASSERT_EQ(shell("$KINORA index clip.mp4 -o fast.kinora --quality fast -q -m " + model).code, 0);
+  const auto answer = [&](const std::string& question) {
+    const Finished asked = shell("$KINORA ask " + question + " --max-tokens 6 -q");
+    EXPECT_EQ(asked.code, 0) << asked.err;
+    return asked.out;
+  };
+  const std::string quick = answer("clip.mp4 'What is it?' --quality fast -m " + model);
+  EXPECT_EQ(answer("fast.kinora 'What is it?' --quality fast"), quick);
+  ASSERT_EQ(shell("$KINORA index clip.mp4 -o half.kinora --tokens novel:0.5 -q -m " + model).code,
+            0);
+  EXPECT_EQ(answer("half.kinora 'What is it?' --tokens novel:0.5"),
+            answer("clip.mp4 'What is it?' --tokens novel:0.5 -m " + model));
+  expect_error(shell("$KINORA ask half.kinora 'What is it?' --tokens all"), 2,
+               "was made with --tokens novel:0.5");
+  EXPECT_EQ(shell("$KINORA library --forget fast; $KINORA library --forget half").code, 0);
+}
+
 TEST_F(Saved, TheBenchOpensWhatItSaved) {
   const Finished run = shell(
       "$KINORA bench stream --random-weights --shape bundled --device cpu --side 56 --frames 16 "

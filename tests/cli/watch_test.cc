@@ -128,6 +128,22 @@ TEST_F(Watch, TakesAPipeAndSavesWhatItSaw) {
   EXPECT_EQ(nlohmann::json::parse(listed.out).size(), 1u) << listed.err;
 }
 
+TEST_F(Watch, APresetLeavesTokensOutOfAStreamToo) {
+  const auto rows = [&](const std::string& quality) {
+    const std::string saved = file(quality + ".kinora");
+    const Finished finished = kinora_shell(
+        data() + "$KINORA watch " + clip() + " -m " + model + " --speed max --save " + saved +
+        " --every 2s 'What is it?' --max-tokens 2 --json --quality " + quality + " < /dev/null");
+    EXPECT_EQ(finished.code, 0) << finished.err;
+    EXPECT_GE(count(lines_of(finished.out), "answer"), 1) << finished.out;
+    const Finished asked =
+        kinora({"ask", saved, "What is it?", "-m", model, "--max-tokens", "2", "--json"});
+    EXPECT_EQ(asked.code, 0) << asked.err;
+    return nlohmann::json::parse(asked.out).at("row_bytes").get<int64_t>();
+  };
+  EXPECT_LT(rows("fast"), rows("balanced"));
+}
+
 TEST_F(Watch, SurvivesAPipeThatBreaksInTheMiddle) {
   const Finished finished =
       kinora_shell("ffmpeg -nostdin -v error -i " + clip() +

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files/archive.h"
@@ -31,9 +32,14 @@ struct Saved {
                 .threads = 1}) {
     Random random(3);
     const std::string film = testing::write_film(folder.file("film"), random, 6);
-    for (const char* memory : {"flat", "mosaic", "frame-retrieval", "compact:rows=64"}) {
+    for (const auto& [memory, tokens] : {std::pair("flat", "all"),
+                                         {"flat", "novel:0.4"},
+                                         {"mosaic", "all"},
+                                         {"frame-retrieval", "all"},
+                                         {"compact:rows=64", "all"}}) {
       SessionOptions options;
       options.memory = memory;
+      options.tokens = tokens;
       options.decode_threads = 1;
       Session session(engine, options);
       InputOptions input;

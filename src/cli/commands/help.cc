@@ -23,9 +23,9 @@ namespace kinora::cli {
 namespace {
 
 std::string frame_policy(const Quality& quality) {
-  std::vector<std::string> parts;
+  std::vector<std::string> parts = {"frames by the model's own rule"};
   if (quality.frame_share < 1) {
-    parts.push_back(fmt::format("{:g} of that rule's frames", quality.frame_share));
+    parts = {fmt::format("{:g} of that rule's frames", quality.frame_share)};
   }
   if (quality.snap_share > 0) {
     parts.push_back(fmt::format("up to {:g} of their distance away", quality.snap_share));
@@ -33,8 +33,7 @@ std::string frame_policy(const Quality& quality) {
   if (quality.pixel_share < 1) {
     parts.push_back(fmt::format("{:g} of its pixels", quality.pixel_share));
   }
-  return parts.empty() ? "frames by the model's own rule"
-                       : fmt::format("{}", fmt::join(parts, ", "));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::string quality_help() {
@@ -43,10 +42,10 @@ std::string quality_help() {
       "it.\n\n";
   for (const Quality& quality : qualities()) {
     text += entry(2, quality.name, 12, quality.summary);
-    text += entry(
-        0, "", 12,
-        fmt::format("--attention {} --retain {} --rows {}{}; {}", quality.attention, quality.retain,
-                    quality.rows, quality.native_bf16 ? " --bf16" : "", frame_policy(quality)));
+    text += entry(0, "", 12,
+                  fmt::format("--attention {} --tokens {} --retain {} --rows {}{}; {}",
+                              quality.attention, quality.tokens, quality.retain, quality.rows,
+                              quality.native_bf16 ? " --bf16" : "", frame_policy(quality)));
   }
   text += fmt::format("\nThe bundled model, measured on {} (docs/results/ has the rest):\n\n",
                       fmt::join(quality_dates(), " and "));

@@ -73,9 +73,11 @@ void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool
   int64_t frames = 0;
   for (const MemoryFileInput& input : file.inputs) frames += input.frames;
   if (flags.json) {
-    nlohmann::json out = {{"path", file.path},     {"key", file.key},       {"bytes", file.bytes},
-                          {"frames", frames},      {"tokens", file.tokens}, {"model", file.model},
-                          {"memory", file.memory}, {"retain", file.retain}, {"fresh", fresh},
+    nlohmann::json out = {{"path", file.path},     {"key", file.key},
+                          {"bytes", file.bytes},   {"frames", frames},
+                          {"tokens", file.tokens}, {"model", file.model},
+                          {"memory", file.memory}, {"token_choice", file.token_choice},
+                          {"retain", file.retain}, {"fresh", fresh},
                           {"seconds", seconds},    {"warnings", warnings}};
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
@@ -93,10 +95,6 @@ void print(const IndexFlags& flags, const MemoryFile& file, double seconds, bool
 int index(IndexFlags& index_flags, const CancelToken& cancel) {
   SessionFlags& flags = index_flags.flags;
   flags.resolve();
-  if (flags.session.tokens != SessionOptions().tokens) {
-    throw Error(ErrorKind::unsupported,
-                "what is read with --tokens cannot be saved yet: leave the flag out");
-  }
   const std::string out =
       index_flags.out.empty() ? default_place(index_flags.sources.front()) : index_flags.out;
   for (const std::string& source : index_flags.sources) {

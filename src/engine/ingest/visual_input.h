@@ -59,6 +59,8 @@ struct VisualInput : VisualLook {
   Coming coming;
   // Of each unit that was read: its tokens that reached the decoder.
   std::vector<int64_t> unit_tokens;
+  // Where a rule leaves tokens out: which of all its tokens these are, increasing.
+  std::vector<int32_t> kept;
   std::string shortfall;  // what a truncated file lacks; empty: nothing
   bool read = false;      // its rows are, or were, in memory: it stays as it is
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files/byte_stream.h"
@@ -92,6 +94,17 @@ void unpack_frames(ByteReader in, SavedInput& input) {
 }
 
 std::string frames_section(size_t input) { return fmt::format("input/{}", input); }
+std::string kept_section(size_t input) { return fmt::format("input/{}/kept", input); }
+
+bool leaves_tokens_out(const SavedAbout& about) { return about.token_choice != "all"; }
+
+bool increases_below(std::span<const int32_t> places, int64_t end) {
+  int64_t before = -1;
+  for (const int32_t place : places) {
+    if (place <= std::exchange(before, place)) return false;
+  }
+  return before < end;
+}
 
 // A file that passed its checksums can still have been written to mislead.
 void check(const Archive& in, const SavedAbout& about) {
@@ -101,12 +114,13 @@ void check(const Archive& in, const SavedAbout& about) {
     const auto within = [&](int64_t value, int64_t least) {
       return value >= least && value < most;
     };
-    const bool makes_sense =
-        within(plan.units, 1) && within(plan.tokens_per_unit, 1) &&
-        within(plan.trailing_tokens, 0) && within(plan.frames_per_unit, 1) &&
-        plan.units <= most / plan.tokens_per_unit && within(plan.grid.width, 0) &&
-        within(plan.grid.height, 0) && within(plan.source.frames, 0) &&
-        std::ssize(input.samples) <= plan.units * plan.frames_per_unit && !input.samples.empty();
+    const bool makes_sense = within(plan.units, 1) && within(plan.tokens_per_unit, 1) &&
+                             within(plan.trailing_tokens, 0) && within(plan.frames_per_unit, 1) &&
+                             plan.units <= most / plan.tokens_per_unit &&
+                             within(plan.grid.width, 0) && within(plan.grid.height, 0) &&
+                             within(plan.source.frames, 0) &&
+                             std::ssize(input.samples) <= plan.units * plan.frames_per_unit &&
+                             !input.samples.empty() && increases_below(input.kept, plan.tokens());
     if (!makes_sense) in.refuse("says of its inputs what cannot be: make it again");
   }
 }
@@ -119,6 +133,8 @@ std::string SavedAbout::key() const {
   for (const std::string& text : {model_key, system, row_type, memory, retain, attention}) {
     add(text);
   }
+  // Files without the choice were made when there was none.
+  if (leaves_tokens_out(*this)) add(token_choice);
   key.add(frames_per_group);
   key.add(max_group_tokens);
   for (const SavedInput& input : inputs) {
@@ -144,6 +160,7 @@ MemoryFile SavedAbout::describe(const std::string& path, int64_t bytes) const {
   file.system = system;
   file.row_type = row_type;
   file.memory = memory;
+  file.token_choice = token_choice;
   file.retain = retain;
   file.attention = attention;
   for (const SavedInput& input : inputs) {
@@ -151,7 +168,8 @@ MemoryFile SavedAbout::describe(const std::string& path, int64_t bytes) const {
     file.inputs.push_back({input.source, input.content,
                            std::string(modality_name(plan.source.modality)), plan.frame_size.width,
                            plan.frame_size.height, std::ssize(input.samples),
-                           input.samples.front().time, input.samples.back().time, plan.tokens()});
+                           input.samples.front().time, input.samples.back().time,
+                           leaves_tokens_out(*this) ? std::ssize(input.kept) : plan.tokens()});
   }
   return file;
 }
@@ -163,6 +181,10 @@ void write_about(ArchiveWriter& out, const SavedAbout& about) {
     inputs.push_back(
         {{"source", input.source}, {"content", input.content}, {"look", plan_json(input.plan)}});
     out.add(frames_section(i), pack_frames(input));
+    if (!leaves_tokens_out(about)) continue;
+    ByteWriter kept;
+    kept.put_all(input.kept);
+    out.add(kept_section(i), kept.bytes());
   }
   const Json json = {{"written", about.written},
                      {"model",
@@ -172,6 +194,7 @@ void write_about(ArchiveWriter& out, const SavedAbout& about) {
                        {"directory", about.directory}}},
                      {"policies",
                       {{"memory", about.memory},
+                       {"tokens", about.token_choice},
                        {"retain", about.retain},
                        {"row_type", about.row_type},
                        {"attention", about.attention},
@@ -199,6 +222,7 @@ SavedAbout read_about(const Archive& in) {
     about.directory = model.at("directory").get<std::string>();
     const auto& policies = json.at("policies");
     about.memory = policies.at("memory").get<std::string>();
+    about.token_choice = policies.value("tokens", "all");
     about.retain = policies.at("retain").get<std::string>();
     about.row_type = policies.at("row_type").get<std::string>();
     about.attention = policies.at("attention").get<std::string>();
@@ -216,6 +240,12 @@ SavedAbout read_about(const Archive& in) {
       input.plan = plan_of(inputs[i].at("look"));
       const std::string frames = in.read(frames_section(i));
       unpack_frames(ByteReader(frames, in.path()), input);
+      if (leaves_tokens_out(about)) {
+        const std::string bytes = in.read(kept_section(i));
+        ByteReader kept(bytes, in.path());
+        input.kept = kept.all<int32_t>();
+        kept.end();
+      }
       about.inputs.push_back(std::move(input));
     }
   } catch (const nlohmann::json::exception&) {

@@ -19,11 +19,12 @@ struct SavedInput : VisualLook {
   std::string source;
   std::string content;
   std::vector<Subtitle> subtitles;
+  std::vector<int32_t> kept;  // of its tokens, where a rule leaves some out
 };
 
 struct SavedAbout {
   std::string model, family, model_key, directory;
-  std::string system, row_type, memory, retain, attention;
+  std::string system, row_type, memory, token_choice, retain, attention;
   int64_t frames_per_group = 0;
   int64_t max_group_tokens = 0;
   bool closed = true;     // the first video has come to its end

@@ -85,12 +85,15 @@ TEST_P(SavedSession, AnswersAsBeforeWithoutTheVideo) {
   for (const std::string memory :
        {"flat", "sliding:rows=20", "uniform:rows=24", "frame-retrieval:rows=24", "compact:rows=24",
         "mosaic:rows=24,cluster=4"}) {
-    for (const std::string retain : {"all", "key-norm:0.5"}) {
-      SCOPED_TRACE(memory + " " + retain);
+    for (const auto& [tokens, retain] : {std::pair<std::string, std::string>("all", "all"),
+                                         {"all", "key-norm:0.5"},
+                                         {"novel:0.3", "all"}}) {
+      SCOPED_TRACE(memory + " " + tokens + " " + retain);
       std::filesystem::remove_all(directory_.file("film"));
       const std::string path = film(random, 10);
       SessionOptions options;
       options.memory = memory;
+      options.tokens = tokens;
       options.retain = retain;
       options.system = random.below(2) == 0 ? "" : "Be brief.";
       options.frames_per_group = 4;
@@ -107,6 +110,8 @@ TEST_P(SavedSession, AnswersAsBeforeWithoutTheVideo) {
       const MemoryFile described = describe_memory(file());
       EXPECT_EQ(described.key, key);
       EXPECT_EQ(described.memory, memory);
+      EXPECT_EQ(described.token_choice, tokens);
+      EXPECT_EQ(described.inputs.at(0).tokens, session.inputs().at(0).tokens);
       EXPECT_EQ(described.inputs.at(0).frames, 10);
       EXPECT_EQ(described.inputs[0].source, path);
       Session again = Session::reopen(engine_, file());
@@ -184,9 +189,15 @@ class SavedFile : public ::testing::Test {
 TEST_F(SavedFile, ASourceThatIsTakenInIsSavedAsFarAsItCame) {
   KINORA_FRESH_RANDOM(random);
   const std::string film = testing::write_film(directory_.file("film"), random, 12);
-  for (const char* model : {"qwen2_5_vl_tied_new", "llava_onevision_new"}) {
+  for (const auto& [model, tokens] : {std::pair("qwen2_5_vl_tied_new", "all"),
+                                      {"qwen2_5_vl_tied_new", "novel:0.4"},
+                                      {"llava_onevision_new", "all"},
+                                      {"llava_onevision_new", "evs:0.4"},
+                                      {"qwen3_vl_tied", "novel:0.2"}}) {
+    SCOPED_TRACE(std::string(model) + " " + tokens);
     const Engine engine({.model = fixture(model), .device = "cpu"});
     SessionOptions options;
+    options.tokens = tokens;
     // All rows fit: with fewer, two clusters of nearly the same score may change places when keys
     // are turned back and again, and the evidence with them.
     options.memory = "mosaic:rows=4096,cluster=8";
@@ -267,9 +278,10 @@ TEST_F(SavedFile, KeysTellApartWhatAnswersDifferently) {
     session.add(film, input);
     return session.memory_key();
   };
-  SessionOptions system, memory, retain, type;
+  SessionOptions system, memory, tokens, retain, type;
   system.system = "Be brief.";
   memory.memory = "mosaic";
+  tokens.tokens = "novel:0.5";
   retain.retain = "key-norm:0.5";
   type.row_type = engine_.describe().weight_type == "f32" ? "bf16" : "f32";
   InputOptions fewer = every_frame();
@@ -277,7 +289,7 @@ TEST_F(SavedFile, KeysTellApartWhatAnswersDifferently) {
   keys.push_back(key({}, every_frame()));
   EXPECT_EQ(key({}, every_frame()), keys[0]);
   EXPECT_EQ(keys[0].size(), 32u);
-  for (const SessionOptions& options : {system, memory, retain, type}) {
+  for (const SessionOptions& options : {system, memory, tokens, retain, type}) {
     keys.push_back(key(options, every_frame()));
   }
   keys.push_back(key({}, fewer));

@@ -3,13 +3,16 @@
 // is opened, by walking along the prompt, and compared with what was written.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files/byte_stream.h"
 #include "engine/attention_choice.h"
+#include "engine/ingest/ingest.h"
 #include "engine/saved/saved_about.h"
 #include "engine/session_state.h"
 #include "engine/session_stream.h"
@@ -66,6 +69,7 @@ SavedAbout SessionState::about() const {
   about.system = options_.system;
   about.row_type = row_type_name(memory_->layout().dtype);
   about.memory = options_.memory;
+  about.token_choice = options_.tokens;
   about.retain = options_.retain;
   about.attention = options_.attention;
   about.frames_per_group = options_.frames_per_group;
@@ -74,10 +78,13 @@ SavedAbout SessionState::about() const {
   about.closed = source_ == nullptr || source_->closed;
   about.written = std::time(nullptr);
   for (const VisualInput& input : inputs_) {
+    // Some more, where what came next could not be read.
+    const auto end = std::lower_bound(input.kept.begin(), input.kept.end(), input.plan.tokens());
     about.inputs.push_back({{input.samples, input.plan},
                             input.source,
                             input.video == nullptr ? input.content : key_of_source(input.source),
-                            input.subtitles});
+                            input.subtitles,
+                            {input.kept.begin(), end}});
   }
   return about;
 }
@@ -92,10 +99,6 @@ MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel
     throw Error(ErrorKind::unsupported,
                 "attention-score keeps only what one question needs, which is not worth saving; "
                 "keep rows by key-norm");
-  }
-  if (options_.tokens != SessionOptions().tokens) {
-    throw Error(ErrorKind::unsupported,
-                "what was read with visual tokens left out cannot be saved yet; read all of them");
   }
   if (source_ == nullptr || !source_->as_it_came) prepare(cancel);
   const Prompt prompt = first_prompt();
@@ -119,7 +122,40 @@ MemoryFile SessionState::save(const std::string& path, const CancelToken& cancel
   return about.describe(path, out.bytes());
 }
 
-void SessionState::replay(const Prompt& prompt, size_t items, bool closed) {
+TokenGroup SessionState::group_of(const VisualSegment& segment, const SavedAbout& about,
+                                  int64_t ordinal) const {
+  const SavedInput& input = about.inputs[segment.input];
+  const VisualPlan& plan = input.plan;
+  const int64_t unit = plan.tokens_per_unit, begin = segment.first * unit;
+  TokenGroup group;
+  group.first = segment.first;
+  group.count = segment.count;
+  group.last = about.closed && segment.first + segment.count == plan.units;
+  const int64_t all = segment.count * unit + (group.last ? plan.trailing_tokens : 0);
+  if (tokens_.prunes()) {
+    const auto from = std::lower_bound(input.kept.begin(), input.kept.end(), begin);
+    for (auto place = from; place != input.kept.end() && *place < begin + all; ++place) {
+      group.kept.push_back(static_cast<int32_t>(*place - begin));
+    }
+  } else {
+    if (all > memory_->token_count() - ordinal) {
+      throw Error(ErrorKind::bad_input, fmt::format("it has {} tokens and not {}",
+                                                    memory_->token_count(), ordinal + all));
+    }
+    group.kept.resize(static_cast<size_t>(all));
+    std::iota(group.kept.begin(), group.kept.end(), 0);
+  }
+  // A unit of which nothing stayed has no token to give a time to.
+  group.times.assign(static_cast<size_t>(segment.count), 0);
+  for (const int32_t place : group.kept) {
+    if (ordinal >= memory_->token_count()) break;
+    const double time = memory_->token(ordinal++).time;
+    if (place < segment.count * unit) group.times[static_cast<size_t>(place / unit)] = time;
+  }
+  return group;
+}
+
+void SessionState::replay(const Prompt& prompt, size_t items, const SavedAbout& about) {
   std::vector<TokenInfo> tokens;
   for (const PromptRun& run : prompt.runs) {
     if (items == 0) break;
@@ -132,18 +168,10 @@ void SessionState::replay(const Prompt& prompt, size_t items, bool closed) {
       continue;
     }
     const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
-    const VisualPlan& plan = inputs_[segment.input].plan;
-    const auto first = std::ssize(tokens);
-    std::vector<double> times;
-    for (int64_t unit = 0; unit < segment.count; ++unit) {
-      const int64_t ordinal = first + unit * plan.tokens_per_unit;
-      if (ordinal >= memory_->token_count()) break;
-      times.push_back(memory_->token(ordinal).time);
-    }
-    const bool last = segment.first + segment.count == plan.units;
-    positions_->visual(plan, segment.first, segment.count, times, last && closed, tokens);
-    visual_rows_.push_back(
-        {segment.input, first, std::ssize(tokens) - first, segment.first, plan.tokens_per_unit});
+    const int64_t ordinal = std::ssize(tokens);
+    const std::vector<TokenInfo> placed =
+        place(segment.input, group_of(segment, about, ordinal), ordinal);
+    tokens.insert(tokens.end(), placed.begin(), placed.end());
     transcript_.add(run);
     --items;
   }
@@ -172,9 +200,7 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
     input.source = saved.source;
     input.content = saved.content;
     input.subtitles = saved.subtitles;
-    // All of them were read: see save().
-    input.unit_tokens.assign(static_cast<size_t>(input.plan.units), input.plan.tokens_per_unit);
-    input.read = true;
+    input.read = true;  // all of it: see save()
     inputs_.push_back(std::move(input));
   }
   const Prompt prompt = first_prompt();
@@ -195,7 +221,7 @@ void SessionState::load(const std::shared_ptr<const Archive>& file) {
         file->path() + " needs more than the memory budget: raise it, or end other sessions");
   }
   try {
-    replay(prompt, items.size(), about.closed);
+    replay(prompt, items.size(), about);
   } catch (const Error& error) {
     file->refuse(std::string("was written by another version: ") + error.what() +
                  "; make it again");
@@ -231,6 +257,7 @@ std::unique_ptr<SessionState> reopen_session(std::shared_ptr<const EngineState> 
   as_saved.system = about.system;
   as_saved.row_type = about.row_type;
   as_saved.memory = about.memory;
+  as_saved.tokens = about.token_choice;
   as_saved.retain = about.retain;
   as_saved.attention = about.attention;
   as_saved.dense_on_gpu = true;  // rows are there; only what is added is prefilled
