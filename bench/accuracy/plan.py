@@ -16,9 +16,26 @@ SETS = {
     "crowd-4096": ("text-crowd", 4096, 14, 30), "crowd-16384": ("text-crowd", 16384, 14, 30), "crowd-24576": ("text-crowd", 24576, 14, 30),
     "crowd-33792": ("text-crowd", 33792, 14, 30), "mixed-crowd-1024": ("mixed-crowd", 1024, 14, 30), "sequence-4096": ("sequence", 4096, 14, 30), "sequence-8192": ("sequence", 8192, 14, 30),
     "retain-256": ("skills", 256, 10, 44), "ask-256": ("skills", 256, 10, 10),
+    # the preset `fast` is chosen on these …
+    "choose-64": ("skills", 64, 8, 66), "choose-steps-128": ("skills", 128, 5, 66), "choose-1024": ("skills", 1024, 2, 66), "choose-4096": ("needle", 4096, 2, 0),
+    # … and shown on these, on which nothing was chosen; "steps": the file has eight frames for each that is looked at
+    "presets-64": ("skills", 64, 12, 66), "presets-steps-128": ("skills", 128, 8, 66), "presets-256": ("skills", 256, 10, 66), "presets-1024": ("skills", 1024, 6, 66),
+    "presets-4096": ("needle", 4096, 4, 0),
 }
+# how they are made besides
+MORE = {name: (*(("--steps", "8") if "steps" in name else ()), "--seed", f"presets/{'choose' if name.startswith('choose') else 'fresh'}")
+        for name in SETS if name.startswith(("choose", "presets"))}
+
+
+def set_title(name):
+    """What a set is, in words."""
+    kind, length, *_ = SETS[name]
+    title = f"{'needles' if kind == 'needle' else 'every skill'}, {length:,} frames"
+    return title + (", one in eight of the file" if "steps" in name else "")
+
+
 # in how many wordings a set's questions are asked, because a prefill costs far more than a question
-WORDINGS = {"long-4096": 2, "mixed-1024": 2, "text-10240": 3}
+WORDINGS = {"long-4096": 2, "choose-4096": 2, "presets-4096": 2, "mixed-1024": 2, "text-10240": 3}
 # the table of the heads is searched on these, which no row asks about
 CALIBRATION = {"calibration": ("mixed-needle", 1024, 4, 4)}
 SEED, CALIBRATION_SEED = "accuracy", "calibration"
@@ -140,6 +157,23 @@ FEWER = {f"{r:g} of the frames": f"frames={r:g}" for r in KEPT}
 PRESETS = {name: f"quality={name}" for name in ("exact", "balanced", "fast")}
 
 
+def quickly(*settings, attention="momo"):
+    return ";".join((attention, "rows=auto", *settings))
+
+
+# what `fast` could be; the first is what it was
+EARLIER_FAST = {"fast before": quickly("retain=value-norm:0.8", "frames=0.75", "snap=0.5")}
+SHARES = {f"tokens {r:g}, snapped": quickly(f"tokens=novel:{r:g}", "snap=0.5") for r in (0.5, 0.35, 0.25)}  # the second is `fast`
+CANDIDATES = EARLIER_FAST | {
+    "balanced": quickly(), "balanced, ranked by mass": quickly(attention="momo:rank=mass"),
+    **{f"{name}{', snapped' if snap else ''}": quickly(*settings, *(("snap=0.5",) if snap else ())) for snap in (False, True) for name, settings in {
+        "tokens 0.5": ("tokens=novel:0.5",), "tokens 0.35": ("tokens=novel:0.35",), "tokens 0.25": ("tokens=novel:0.25",),
+        "3 of 4 frames, tokens 0.5": ("tokens=novel:0.5", "frames=0.75"), "3 of 4 frames, tokens 0.33": ("tokens=novel:0.33", "frames=0.75")}.items()},
+    "tokens 0.25, ranked by mass": quickly("tokens=novel:0.25", attention="momo:rank=mass"),
+    "tokens 0.5, ranked by mass": quickly("tokens=novel:0.5", attention="momo:rank=mass"),
+}
+
+
 def reads_everything(policy):
     """Whether attention itself is dense."""
     return policy in (DENSE, PRESETS["exact"]) or policy.startswith(("retain=", "tokens=", "group=", "frames=", "pixels="))
@@ -197,7 +231,11 @@ def rows():
     # fresh-64: no rule was chosen on it
     add("tokens", ("fresh-64", "skills-128", "skills-1024", "skills-256", "skills-64"), dense | BEFORE | AFTER | FEWER)
     add("by question", ("ask-256",), dense | BY_QUESTION)
-    add("presets", ("retain-256", "long-4096", "needle-1024"), PRESETS)
+    add("presets", ("presets-256", "presets-4096", "presets-64", "presets-1024", "presets-steps-128"), PRESETS | EARLIER_FAST | SHARES)
+    for name in ("choose-4096", "choose-64", "choose-steps-128", "choose-1024", "fresh-64"):  # below 8,192 rows all is dense
+        add("candidates", (name,), {k: v for k, v in ({"exact": DENSE} | CANDIDATES).items()
+                                    if ("steps" in name or not k.endswith("snapped")) and ("4096" in name or "mass" not in k)
+                                    and (name != "fresh-64" or k in ("exact", "fast before", "tokens 0.5", "tokens 0.35", "tokens 0.25"))})
     add("momo", ("mixed-1024", "needle-1024"), MOMO_SETTINGS | MOMO_TILES | MOMO_TRIM)
     add("momo k", ("long-4096", "mixed-1024", "needle-1024"), WIDER)
     add("tight", ("needle-1024", "long-4096", "text-10240", "needle-4096"), both_ways(TIGHT))

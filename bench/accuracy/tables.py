@@ -21,6 +21,7 @@ SPARSE_TABLES = ("attention", "harder", "small budget", "sparse questions", "pub
 # tables whose rows are also compared with one of them, not only with dense attention
 VERSUS = {"attention": "MMInference", "small budget": "MMInference"}
 BY_PROMPT = ("harder",)  # tables whose intervals are by prompt
+TOGETHER = "together"  # ends the name of a file with the answers of several policies
 
 
 def slug(text):
@@ -58,16 +59,17 @@ class Answers:
 
     def __init__(self, out, sets, row):
         name, control = slug(row.policy), "-wrong" if row.wrong_video else ""
-        ending = re.compile(rf"part-[0-9a-f]{{8}}-\d+-\d+{control}-{re.escape(name)}\.jsonl")
+        ending = re.compile(rf"part-[0-9a-f]{{8}}-\d+-\d+{control}-({re.escape(name)}|{TOGETHER})\.jsonl")
         self.by_id = {}
-        for path in (out / "answers" / row.set).glob(f"part-*{control}-{name}.jsonl"):
+        for path in (out / "answers" / row.set).glob("part-*.jsonl"):
             if not ending.fullmatch(path.name) or (not control and "-wrong-" in path.name):
                 continue
             for line in open(path):
                 if not line.endswith("\n"):  # still being written
                     continue
                 record = json.loads(line)
-                if "id" in record:  # the first line names the format
+                of_others = path.stem.endswith(f"-{TOGETHER}") and record.get("policy") != row.policy
+                if "id" in record and not of_others:  # the first line names the format
                     self.by_id[record["id"]] = record
         self.videos = video_of(sets / row.set / "DATA.jsonl")
         self.complete = self.by_id.keys() == self.videos.keys()
@@ -212,7 +214,7 @@ def kind_table(read, table, set_name, names, sets):
 
 def policy_table(read, table, set_name, names, recalls):
     """A line per policy: accuracy, pairs lost and won against dense (and against MMInference), cost."""
-    dense = read("attention", set_name) or read("harder", set_name) or read("retention", set_name) or read("presets", set_name, plan.PRESETS["exact"])
+    dense = read("attention", set_name) or read("harder", set_name) or read("retention", set_name)
     other = read(table, set_name, names[VERSUS[table]]) if table in VERSUS else None
     by_video = table != "attention"
     rows = []
@@ -280,6 +282,21 @@ def tokens_table(read, set_name):
         "policy", "answers", "right, %", "of all tokens' right answers, %", "lost / won", "p", "tokens", "rows, MiB", "prefill, s"], rows)
 
 
+def presets_table(read, table, sets, names):
+    """What combinations of policies cost in answers and what they save, of every set a row each; the first is what the others are compared with."""
+    rows = []
+    for set_name in sets:
+        exact = read(table, set_name, next(iter(names.values())))
+        for name, policy in names.items() if exact else ():
+            if not (found := read(table, set_name, policy)):
+                continue
+            first = [r for r in found.of() if r.get("prefill")]
+            rows.append([name, plan.set_title(set_name), str(len(found.by_id)), cell(found.of()), kept_of_accuracy(found, exact),
+                         *Comparison().add(found, exact).cells(), f"{statistics.mean(r['tokens'] for r in first):,.0f}",
+                         f"{100 * statistics.mean(r['share'] for r in first):.0f}", f"{statistics.mean(r['row_bytes'] for r in first) / 2**20:.2f}"])
+    return named(table, table, ["preset", "set", "answers", "right, %", "of exact's right answers, %", "lost / won", "p", "tokens", "attention FLOPs, %", "rows, MiB"], rows)
+
+
 def read_recalls(out):
     """(set, policy) -> (recall, output error, FLOPs, time, time of the index), from the reports of kinora eval --recall."""
     found = {}
@@ -325,7 +342,7 @@ def report(out, sets, rows):
                          ("published sizes", {"dense": plan.DENSE} | plan.both_ways(plan.PUBLISHED)), ("tight", plan.both_ways(plan.TIGHT)), ("momo", plan.MOMO_SETTINGS | plan.MOMO_TILES | plan.MOMO_TRIM),
                          ("momo k", plan.WIDER),
                          ("retention", {"all": plan.DENSE} | plan.RETENTION), ("by question", {"all": plan.DENSE} | plan.BY_QUESTION), ("groups", plan.GROUPS),
-                         ("frames", {"all": plan.DENSE} | plan.LESS), ("presets", plan.PRESETS)):
+                         ("frames", {"all": plan.DENSE} | plan.LESS)):
         for set_name in dict.fromkeys(r.set for r in rows if r.table == table):
             parts.append(policy_table(read, table, set_name, names, recalls))
             parts.append(kind_table(read, table, set_name, names, sets) if table in VERSUS else None)
@@ -333,6 +350,8 @@ def report(out, sets, rows):
             complete = [s for s in dict.fromkeys(r.set for r in rows if r.table == table) if read(table, s, names[VERSUS[table]])]
             parts.append(all_sets_table(read, table, complete, names))
     parts += [tokens_table(read, s) for s in dict.fromkeys(r.set for r in rows if r.table == "tokens")]
+    for table, names in (("presets", plan.PRESETS | plan.EARLIER_FAST | plan.SHARES), ("candidates", {"exact": plan.DENSE} | plan.CANDIDATES)):
+        parts.append(presets_table(read, table, dict.fromkeys(r.set for r in rows if r.table == table), names))
     parts += [recall_table(out, name) for name in plan.SETS]
     return dict(p for p in parts if p)
 

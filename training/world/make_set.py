@@ -33,9 +33,9 @@ def _renderer(device):
 
 def _draw(job, device):
     """Writes one file."""
-    path, world, height, width, steps, quality = job
+    path, world, height, width, steps, quality, codec = job
     partial = path.with_suffix(".partial.mp4")
-    video_file.write(partial, world, _renderer(device), height, width, steps, quality)
+    video_file.write(partial, world, _renderer(device), height, width, steps, quality, codec=codec)
     partial.rename(path)
 
 
@@ -71,7 +71,7 @@ class Writer:
     def video(self, name, world, steps=None, scale=1):
         path = self.out / f"{name}.mp4"
         steps = steps or self.a.steps
-        self.jobs[path] = (path, world, scale * self.a.height, scale * self.a.width, steps, self.a.quality)
+        self.jobs[path] = (path, world, scale * self.a.height, scale * self.a.width, steps, self.a.quality, self.a.codec)
         return path.name
 
     def add(self, item, world, where, **more):
@@ -370,7 +370,8 @@ def arguments(words=None):
     parser.add_argument("--width", type=int, default=112)
     parser.add_argument("--fps", type=float, default=2.0)
     parser.add_argument("--steps", type=int, default=1, help="frames of the file for each that is looked at")
-    parser.add_argument("--quality", type=int, default=20, help="H.264 rate factor; smaller is better")
+    parser.add_argument("--codec", choices=list(video_file.CODECS), default="libx264", help="mpeg4 where ffmpeg has no libx264")
+    parser.add_argument("--quality", type=int, default=20, help="H.264 rate factor, or quantiser of MPEG-4; smaller is better")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=1, help="that draw and encode at the same time")

@@ -18,16 +18,19 @@ def _run(command, **options):
     return done.stdout
 
 
-def write(path, world, renderer, height, width, steps=1, quality=20, chunk=256, worn=False):
+CODECS = {"libx264": lambda quality: ["-preset", "veryfast", "-crf", str(quality)], "mpeg4": lambda quality: ["-q:v", str(quality)]}
+
+
+def write(path, world, renderer, height, width, steps=1, quality=20, chunk=256, worn=False, codec="libx264"):
     """Encodes a world at its own frame rate; steps > 1: that many drawn frames per sampled frame, for smooth motion."""
     command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{world.fps * steps:g}",
-               "-i", "-", "-c:v", "libx264", "-preset", "veryfast", "-crf", str(quality), "-g", "48", "-threads", "1", "-pix_fmt", "yuv420p",
+               "-i", "-", "-c:v", codec, *CODECS[codec](quality), "-g", "48", "-threads", "1", "-pix_fmt", "yuv420p",
                "-color_primaries", "bt709", "-color_trc", "bt709", "-colorspace", "bt709",
                "-vf", "scale=out_color_matrix=bt709:out_range=tv:flags=accurate_rnd+full_chroma_int", "-movflags", "+faststart", str(path)]
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     except FileNotFoundError:
-        raise SystemExit("ffmpeg is not installed: it writes the H.264 files") from None
+        raise SystemExit("ffmpeg is not installed: it writes the files") from None
     rows = torch.from_numpy(scene.parameters(world, steps)).to(renderer.device)
     try:
         for part in rows.split(chunk):
