@@ -69,7 +69,7 @@ def rate(server, video, conversations, tokens):
 
 def share(values, part):
     values = sorted(values)
-    return values[min(len(values) - 1, int(part * len(values)))] if values else float("nan")
+    return values[min(len(values) - 1, int(part * len(values)))] if values else float("nan")  # nobody was answered, which is a failure
 
 
 def eight_over_one(server, video, tokens):
@@ -126,17 +126,17 @@ if arguments.seconds > 0 and not statuses[200]:
     failures.append("nobody was answered")
 if after > middle * (1 + arguments.growth / 100):
     failures.append(f"memory grew from {middle:.0f} to {after:.0f} MiB, by more than {arguments.growth} %")
-result = {
-    "clients": arguments.clients, "videos": arguments.videos, "seconds": arguments.seconds, "model": arguments.model,
-    "answers": statuses[200], "refused": {str(key): value for key, value in statuses.items() if key != 200},
-    "first_token_p50": round(share(firsts, 0.5), 3), "first_token_p99": round(share(firsts, 0.99), 3),
-    "p99_over_p50": round(share(firsts, 0.99) / share(firsts, 0.5), 2),
-    "sessions": sessions,
-    "batch_mean": round(batch, 2), "batch_largest": round(largest),
-    "memory_after_half_mib": round(middle), "memory_after_all_mib": round(after),
-    "answers_of_the_slowest_client": min((answered[i] for i in range(arguments.clients)), default=0),
-    "answers_of_the_fastest_client": max(answered.values(), default=0),
-    "failures": len(failures), "exit": code}
+result = {"clients": arguments.clients, "videos": arguments.videos, "seconds": arguments.seconds, "model": arguments.model}
+if arguments.seconds > 0:
+    result |= {
+        "answers": statuses[200], "refused": {str(key): value for key, value in statuses.items() if key != 200},
+        "first_token_p50": round(share(firsts, 0.5), 3), "first_token_p99": round(share(firsts, 0.99), 3),
+        "p99_over_p50": round(share(firsts, 0.99) / share(firsts, 0.5), 2),
+        "batch_mean": round(batch, 2), "batch_largest": round(largest),
+        "memory_after_half_mib": round(middle), "memory_after_all_mib": round(after),
+        "answers_of_the_slowest_client": min((answered[i] for i in range(arguments.clients)), default=0),
+        "answers_of_the_fastest_client": max(answered.values(), default=0)}
+result |= {"sessions": sessions, "failures": len(failures), "exit": code}
 for name, value in result.items():
     if name != "sessions":
         print(f"{name:32} {value}")

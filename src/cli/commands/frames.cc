@@ -26,6 +26,7 @@
 #include "engine/ingest/visual_input.h"
 #include "model/families/qwen2_5_vl/frames.h"
 #include "ops/resize.h"
+#include "video/empty_part.h"
 #include "video/shortfall.h"
 #include "video/video.h"
 
@@ -219,8 +220,7 @@ int frames(const FramesFlags& flags, const CancelToken& cancel) {
   const std::unique_ptr<Video> video = open_video(input_or_demo(flags.source), open);
   const VideoInfo& info = video->info();
   std::vector<SampledFrame> samples = video->sample(choose_frames(flags, *video));
-  if (samples.empty())
-    throw Error(ErrorKind::bad_input, flags.source + " has no frame in the part asked for");
+  if (samples.empty()) refuse_empty_part(flags.source, video->times());
 
   nlohmann::json out = {{"source", flags.source},
                         {"rule", rule_name(flags)},

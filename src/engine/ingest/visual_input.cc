@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "video/empty_part.h"
 #include "video/shortfall.h"
 
 namespace kinora {
@@ -155,9 +156,7 @@ VisualInput open_visual(const Model& model, const VisualRequest& request, OpenOp
     source.frames = static_cast<int64_t>(input.samples.size());
     source.sampled_fps = sampled_rate(choice, input.samples, part, info.fps);
   }
-  if (input.samples.empty()) {
-    throw Error(ErrorKind::bad_input, request.source + " has no frame in the part asked for");
-  }
+  if (input.samples.empty()) refuse_empty_part(request.source, input.video->times());
   input.plan = model.plan_visual(source, request.limits);
   if (!request.subtitles.empty()) {
     if (info.still) {
