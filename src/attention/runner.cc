@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "attention/cpu/runner_cpu.h"
 #include "attention/cuda/runner_cuda.h"
@@ -18,9 +20,11 @@
 namespace kinora {
 namespace {
 
+using attention_cpu::Bundle;
 using attention_cpu::Job;
 using attention_cpu::job_block;
 using attention_cpu::job_rows;
+using attention_cpu::rows_in_bundle;
 
 constexpr int64_t max_head_size = 1024;
 // Where there are so few jobs that cores would idle, lists are split into about this many parts.
@@ -55,6 +59,76 @@ std::vector<Job> cut_jobs(const Plan& plan, int32_t pass) {
     }
   }
   return jobs;
+}
+
+// Runs of jobs, [first, last), each a whole tile, that fit into one job of `rows` rows.
+std::vector<std::pair<size_t, size_t>> fitting_jobs(const Plan& plan, std::span<const Job> jobs,
+                                                    int64_t rows) {
+  const int32_t group = plan.heads / plan.kv_heads;
+  const auto tile_of = [&](size_t i) -> const Tile& {
+    return plan.tiles[static_cast<size_t>(jobs[i].tile)];
+  };
+  std::vector<std::pair<size_t, size_t>> runs;
+  for (size_t first = 0; first < jobs.size();) {
+    size_t last = first;
+    int64_t taken = 0;
+    for (; last < jobs.size(); ++last) {
+      const Tile& tile = tile_of(last);
+      taken += rows_in_bundle(tile);
+      const bool follows = jobs[last].tile == jobs[first].tile + static_cast<int64_t>(last - first);
+      if (taken > rows || !follows || tile.head / group != tile_of(first).head / group) break;
+    }
+    last = std::max(last, first + 1);
+    if (last > first + 1) runs.emplace_back(first, last);
+    first = last;
+  }
+  return runs;
+}
+
+// Replaces jobs whose tiles read much the same keys by jobs of bundles, which are appended to
+// `bundles`. Fewer than `few_jobs` are never left.
+void bundle_jobs(const Context& context, const Plan& plan, std::vector<Job>& jobs,
+                 std::vector<Bundle>& bundles) {
+  std::vector<std::pair<size_t, size_t>> runs;
+  for (int64_t rows = job_rows;; rows /= 2) {
+    if (rows < 2 * attention_cpu::bundle_rows) return;
+    runs = fitting_jobs(plan, jobs, rows);
+    size_t gone = 0;
+    for (const auto& [first, last] : runs) gone += last - first - 1;
+    if (jobs.size() - gone >= few_jobs) break;
+  }
+  std::vector<std::optional<Bundle>> made(runs.size());
+  context.threads->parallel_for(std::ssize(runs), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const auto [first, last] = runs[i];
+      made[i] = attention_cpu::bundle_tiles(plan, jobs[first].tile, jobs[last - 1].tile + 1);
+    }
+  });
+  bundles.reserve(runs.size());
+  std::vector<Job> left;
+  size_t next = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto [first, last] = runs[i];
+    left.insert(left.end(), jobs.begin() + static_cast<int64_t>(next),
+                jobs.begin() + static_cast<int64_t>(made[i] ? first : last));
+    next = last;
+    if (!made[i]) continue;
+    bundles.push_back(std::move(*made[i]));
+    left.push_back({jobs[first].tile, 0, 0, 0, 0, -1, &bundles.back()});
+  }
+  left.insert(left.end(), jobs.begin() + static_cast<int64_t>(next), jobs.end());
+  jobs = std::move(left);
+}
+
+// Products of rows with keys.
+int64_t work_of(const Plan& plan, const Job& job) {
+  if (job.bundle == nullptr) return (job.row_end - job.row_begin) * job.key_end;
+  int64_t work = 0;
+  for (const Bundle::Member& member : job.bundle->members) {
+    const Tile& tile = plan.tiles[static_cast<size_t>(member.tile)];
+    work += tile.queries() * tile.heads * member.keys;
+  }
+  return work;
 }
 
 // Appends the parts of a job with a long list, or the job itself; `partial_rows` counts the rows of
@@ -139,7 +213,20 @@ void run_timed(const Context& context, const attention_cpu::Run& run, std::span<
   double* tile_seconds = run.options.tile_seconds;
   std::vector<double> seconds(tile_seconds != nullptr ? jobs.size() : 0);
   attention_cpu::run_jobs(context, run, jobs, seconds);
-  for (size_t i = 0; i < seconds.size(); ++i) tile_seconds[jobs[i].tile] += seconds[i];
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const Job& job = jobs[i];
+    if (job.bundle == nullptr) {
+      tile_seconds[job.tile] += seconds[i];
+      continue;
+    }
+    // A tile's part is its part of the products.
+    const auto all = static_cast<double>(work_of(run.plan, job));
+    for (const Bundle::Member& member : job.bundle->members) {
+      const Tile& tile = run.plan.tiles[static_cast<size_t>(member.tile)];
+      const auto own = static_cast<double>(tile.queries() * tile.heads * member.keys);
+      tile_seconds[member.tile] += seconds[i] * own / all;
+    }
+  }
 }
 
 // Jobs in parts, merged after every few of them: partial results of all would be many times the
@@ -169,9 +256,11 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
   if (jobs.size() < few_jobs && run.options.observer == nullptr) {
     return run_split(context, run, jobs);
   }
+  std::vector<Bundle> bundles;
+  if (run.options.observer == nullptr) bundle_jobs(context, run.plan, jobs, bundles);
   // Longest first, so that no core is left alone with a long job at the end.
-  std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) {
-    return (a.row_end - a.row_begin) * a.key_end > (b.row_end - b.row_begin) * b.key_end;
+  std::stable_sort(jobs.begin(), jobs.end(), [&](const Job& a, const Job& b) {
+    return work_of(run.plan, a) > work_of(run.plan, b);
   });
   run_timed(context, run, jobs);
 }

@@ -283,12 +283,13 @@ HWY_INLINE void add_panel(const float* HWY_RESTRICT weights, const float* HWY_RE
   });
 }
 
-// All panels of the strip's first `rows` queries. out: [strip][out_stride]
+// All panels of the strip's first `rows` queries, with `keys` keys of the block from place `first`
+// on. out: [strip][out_stride]
 inline HWY_NOINLINE void add_values(const float* weights, const float* values, const Panel* panels,
-                                    int panel_count, int64_t keys, int64_t rows,
+                                    int panel_count, int64_t first, int64_t keys, int64_t rows,
                                     const float* correction, float* out, int64_t out_stride) {
   for (int i = 0; i < panel_count; ++i) {
-    const float* panel = values + panels[i].column * block_keys;
+    const float* panel = values + panels[i].column * block_keys + first * panels[i].vectors * lanes;
     for (int64_t r = 0; r < rows; r += value_rows) {
       float* to = out + r * out_stride + panels[i].column;
       if (panels[i].vectors == 3) {

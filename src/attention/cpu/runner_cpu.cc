@@ -20,7 +20,7 @@
 
 #include "attention/cpu/few_rows-inl.h"
 #include "attention/cpu/kernels-inl.h"
-#include "ops/packed_rows-inl.h"
+#include "attention/cpu/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kinora::attention_cpu {
@@ -31,11 +31,10 @@ constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
 constexpr int max_panels = 512;
 constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
 
-// Walks the rows of a tile's list from any place.
+// Walks the rows of a list from any place.
 class KeyCursor {
  public:
-  KeyCursor(const Plan& plan, const Tile& tile, int64_t place)
-      : plan_(plan), segment_(plan.segments.data() + tile.segment_begin) {
+  KeyCursor(const Plan& plan, const Segment* first, int64_t place) : plan_(plan), segment_(first) {
     while (place > 0 && place >= segment_->count) place -= (segment_++)->count;
     at_ = place;
   }
@@ -65,7 +64,7 @@ class Worker {
         head_size_(run.queries.queries.size(2)),
         depth_(round_up(head_size_, 4)),
         width_(round_up(head_size_, lanes)),
-        rows_(round_up(job_rows, strip)),
+        rows_(round_up(job_rows, std::max(strip, bundle_rows))),
         lease_(static_cast<size_t>(scratch_floats()) * sizeof(float)) {
     panel_count_ = cut_panels(width_ / lanes, panels_);
     float* at = lease_.as<float>();
@@ -89,14 +88,21 @@ class Worker {
 
   void work(const Job& job) {
     start(job);
-    KeyCursor cursor(run_.plan, run_.plan.tiles[static_cast<size_t>(job.tile)], job.key_begin);
-    with_row_type(run_.rows.keys.dtype(), [&]<typename T>(T) { work_on<T>(job, cursor); });
+    with_row_type(run_.rows.keys.dtype(), [&]<typename T>(T) {
+      if (job.bundle != nullptr) {
+        work_together<T>(*job.bundle);
+      } else {
+        work_alone<T>(job);
+      }
+    });
     finish(job);
   }
 
  private:
   template <typename T>
-  void work_on(const Job& job, KeyCursor& cursor) {
+  void work_alone(const Job& job) {
+    const Tile& tile = run_.plan.tiles[static_cast<size_t>(job.tile)];
+    KeyCursor cursor(run_.plan, run_.plan.segments.data() + tile.segment_begin, job.key_begin);
     const int64_t step = run_.few_rows ? few_block : block_keys;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
       const int64_t keys = std::min(step, job.key_end - begin);
@@ -106,9 +112,42 @@ class Worker {
         continue;
       }
       load_block<T>(keys);
-      for (int64_t at = 0; at < row_count_; at += strip) run_strip(at, keys);
+      for (int64_t at = 0; at < row_count_; at += strip) run_strip(at, 0, keys, masked_);
       if (run_.options.observer != nullptr) observe(begin, keys);
     }
+  }
+
+  // Every block is loaded once; each tile takes its own keys of it.
+  template <typename T>
+  void work_together(const Bundle& bundle) {
+    KeyCursor cursor(run_.plan, bundle.list.data(), 0);
+    size_t next[job_rows / bundle_rows] = {};  // stretch of each tile
+    for (int64_t begin = 0; begin < bundle.length; begin += block_keys) {
+      const int64_t keys = std::min(block_keys, bundle.length - begin);
+      find_block(cursor, keys);
+      if (bundle.masked) see_ordinals(keys);
+      load_block<T>(keys);
+      int64_t row = 0;
+      for (size_t m = 0; m < bundle.members.size(); ++m) {
+        const Bundle::Member& member = bundle.members[m];
+        const int64_t end = row + member_rows(member);
+        for (; next[m] < member.stretches.size(); ++next[m]) {
+          const Bundle::Stretch& stretch = member.stretches[next[m]];
+          const int64_t from = std::max<int64_t>(stretch.begin - begin, 0);
+          const int64_t to = std::min(stretch.end - begin, keys);
+          for (int64_t at = row; from < to && at < end; at += strip) {
+            run_strip(at, from, to, stretch.masked);
+          }
+          if (stretch.end - begin > keys) break;
+        }
+        row = end;
+      }
+    }
+  }
+
+  // Rows of the buffers that a tile of a bundle takes.
+  int64_t member_rows(const Bundle::Member& member) const {
+    return round_up(rows_in_bundle(run_.plan.tiles[static_cast<size_t>(member.tile)]), strip);
   }
 
   int64_t scratch_floats() const {
@@ -117,37 +156,60 @@ class Worker {
   }
 
   void start(const Job& job) {
-    const Tile& tile = run_.plan.tiles[static_cast<size_t>(job.tile)];
-    const ConstTensorView& queries = run_.queries.queries;
-    kv_head_ = tile.head / (run_.plan.heads / run_.plan.kv_heads);
-    row_count_ = job.row_end - job.row_begin;
-    const int64_t padded = round_up(row_count_, strip);
-    const float factor = run_.scale * std::numbers::log2e_v<float>;
-    const auto* base = queries.data<float>();
-    const bool has_ordinals = !run_.queries.ordinals.empty();
-    // Packed: [strips][depth][strip]. Few rows: [rows][width].
-    const int64_t step = run_.few_rows ? 1 : strip;
-    const int64_t size = run_.few_rows ? width_ : depth_;
-    for (int64_t i = 0; i < padded; ++i) {
-      float* to = queries_ + (run_.few_rows ? i * width_ : i / strip * strip * depth_ + i % strip);
-      if (i >= row_count_) {
-        for (int64_t c = 0; c < size; ++c) to[c * step] = 0;
-        // Earlier than any key: padding never makes a strip look further.
-        ordinals_[i] = std::numeric_limits<int32_t>::min();
-        continue;
+    row_count_ = 0;
+    kv_head_ = run_.plan.tiles[static_cast<size_t>(job.tile)].head /
+               (run_.plan.heads / run_.plan.kv_heads);
+    if (job.bundle == nullptr) {
+      add_rows(run_.plan.tiles[static_cast<size_t>(job.tile)], job.row_begin, job.row_end);
+    } else {
+      for (const Bundle::Member& member : job.bundle->members) {
+        const Tile& tile = run_.plan.tiles[static_cast<size_t>(member.tile)];
+        const int64_t end = row_count_ + member_rows(member);
+        add_rows(tile, 0, tile.queries() * tile.heads);
+        add_padding(end);
       }
-      const int64_t row = job.row_begin + i;
+    }
+    const int64_t count = row_count_;
+    add_padding(round_up(row_count_, strip));
+    std::fill_n(max_, row_count_, no_score);
+    std::fill_n(sum_, row_count_, 0.0f);
+    std::fill_n(out_, row_count_ * width_, 0.0f);
+    row_count_ = count;
+  }
+
+  // Packed: [strips][depth][strip]. Few rows: [rows][width].
+  void add_rows(const Tile& tile, int64_t begin, int64_t end) {
+    const ConstTensorView& queries = run_.queries.queries;
+    const float factor = run_.scale * std::numbers::log2e_v<float>;
+    const bool has_ordinals = !run_.queries.ordinals.empty();
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t i = row_count_++;
       query_[i] = run_.plan.query_rows[static_cast<size_t>(tile.query_begin + row / tile.heads)];
       head_[i] = tile.head + static_cast<int32_t>(row % tile.heads);
       ordinals_[i] =
           has_ordinals ? run_.queries.ordinals[static_cast<size_t>(query_[i])] : seen_by_all;
-      const float* from = base + query_[i] * queries.stride(0) + head_[i] * queries.stride(1);
+      const float* from =
+          queries.data<float>() + query_[i] * queries.stride(0) + head_[i] * queries.stride(1);
+      float* to = packed_row(i);
+      const int64_t step = run_.few_rows ? 1 : strip, size = run_.few_rows ? width_ : depth_;
       for (int64_t c = 0; c < head_size_; ++c) to[c * step] = from[c] * factor;
       for (int64_t c = head_size_; c < size; ++c) to[c * step] = 0;
     }
-    std::fill_n(max_, padded, no_score);
-    std::fill_n(sum_, padded, 0.0f);
-    std::fill_n(out_, padded * width_, 0.0f);
+  }
+
+  void add_padding(int64_t end) {
+    for (; row_count_ < end; ++row_count_) {
+      float* to = packed_row(row_count_);
+      const int64_t step = run_.few_rows ? 1 : strip, size = run_.few_rows ? width_ : depth_;
+      for (int64_t c = 0; c < size; ++c) to[c * step] = 0;
+      query_[row_count_] = -1;
+      // Earlier than any key: padding never makes a strip look further.
+      ordinals_[row_count_] = std::numeric_limits<int32_t>::min();
+    }
+  }
+
+  float* packed_row(int64_t i) const {
+    return queries_ + (run_.few_rows ? i * width_ : i / strip * strip * depth_ + i % strip);
   }
 
   // Which rows the next keys are, and who may see them.
@@ -163,6 +225,13 @@ class Worker {
     if (!run_.rows.weighted()) return;
     const auto* weights = run_.rows.weights.data<float>();
     for (int64_t i = 0; i < keys; ++i) bias_[i] = std::log2(weights[block_rows_[i]]);
+  }
+
+  // Ordinals of all keys of the block: tiles of a bundle do not agree which of them are masked.
+  void see_ordinals(int64_t keys) {
+    for (int64_t i = 0; i < keys; ++i) {
+      key_ordinals_[i] = run_.rows.ordinals[static_cast<size_t>(block_rows_[i])];
+    }
   }
 
   template <typename T>
@@ -188,14 +257,7 @@ class Worker {
           fetch_row(value_row<T>(i + ahead), head_size_);
         }
       }
-      float* to = keys_ + at / key_group * key_group * depth_ + at % key_group;
-      if constexpr (is_code<T>) {
-        const float* wide[4] = {};
-        for (int64_t i = at; i < end; ++i) wide[i - at] = widened(four[i - at], i - at);
-        pack_keys(wide, head_size_, to);
-      } else {
-        pack_keys(four, head_size_, to);
-      }
+      pack_four(four, at, head_size_, depth_, width_, wide_, keys_);
       for (int64_t i = at; i < end; ++i) {
         if constexpr (is_code<T>) {
           pack_value(widened(value_row<T>(i), 0), head_size_, i, panels_, panel_count_, values_);
@@ -252,23 +314,28 @@ class Worker {
     add_few_rows(scores_, value_list, keys, row_count_, head_size_, correction_, out_, width_);
   }
 
-  void run_strip(int64_t at, int64_t keys) {
+  // The strip's queries with keys [begin, end) of the block.
+  void run_strip(int64_t at, int64_t begin, int64_t end, bool masked) {
     const int64_t unit = run_.options.observer ? run_.options.observer->block_size() : 0;
     float* units = units_ + at * block_keys;
-    if (masked_) {
+    if (masked) {
       // Keys after the last one that any of these queries may see are not worth computing.
       const int32_t latest = *std::max_element(ordinals_ + at, ordinals_ + at + strip);
-      const int64_t all = keys;
-      while (keys > 0 && key_ordinals_[keys - 1] > latest) --keys;
-      if (unit > 0 && keys < all) std::fill_n(units, round_up(all, unit) / unit * strip, 0.0f);
-      if (keys == 0) return;
+      const int64_t all = end;
+      while (end > begin && key_ordinals_[end - 1] > latest) --end;
+      if (unit > 0 && end < all) std::fill_n(units, round_up(all, unit) / unit * strip, 0.0f);
+      if (end == begin) return;
     }
-    score_strip(queries_ + at * depth_, keys_, (keys + key_group - 1) / key_group, depth_, scores_);
-    if (run_.rows.weighted()) add_bias(bias_, keys, scores_);
-    if (masked_) mask_strip(ordinals_ + at, key_ordinals_, keys, scores_);
-    weigh_strip(keys, scores_, max_ + at, sum_ + at, correction_ + at, unit, units);
-    add_values(scores_, values_, panels_, panel_count_, keys, std::min(strip, row_count_ - at),
-               correction_ + at, out_ + at * width_, width_);
+    const int64_t group = begin / key_group, keys = end - begin;
+    score_strip(queries_ + at * depth_, keys_ + group * key_group * depth_,
+                (end + key_group - 1) / key_group - group, depth_,
+                scores_ + group * key_group * strip);
+    float* scores = scores_ + begin * strip;
+    if (run_.rows.weighted()) add_bias(bias_ + begin, keys, scores);
+    if (masked) mask_strip(ordinals_ + at, key_ordinals_ + begin, keys, scores);
+    weigh_strip(keys, scores, max_ + at, sum_ + at, correction_ + at, unit, units);
+    add_values(scores, values_, panels_, panel_count_, begin, keys,
+               std::min(strip, row_count_ - at), correction_ + at, out_ + at * width_, width_);
   }
 
   void observe(int64_t begin, int64_t keys) {
@@ -287,6 +354,7 @@ class Worker {
     const TensorView& out = run_.out;
     const SoftmaxState& state = run_.options.state;
     for (int64_t i = 0; i < row_count_; ++i) {
+      if (query_[i] < 0) continue;
       const float sum = sum_[i];
       const float max = max_[i] * std::numbers::ln2_v<float>;
       const float factor = sum > 0 ? 1.0f / sum : 0.0f;
@@ -336,8 +404,8 @@ class Worker {
   float* correction_ = nullptr;  // [rows]
   float* units_ = nullptr;       // [strips][units][strip]: weight of every observed block
   float* wide_ = nullptr;        // [2 · few_block][width]: heads of 8 bits as floats
-  int32_t query_[job_rows];
-  int32_t head_[job_rows];
+  int32_t query_[job_rows + strip];
+  int32_t head_[job_rows + strip];
   int32_t ordinals_[job_rows + strip];
   int32_t key_ordinals_[block_keys];
   int64_t block_rows_[block_keys];

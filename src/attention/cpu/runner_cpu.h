@@ -5,18 +5,20 @@
 #include <cstdint>
 #include <span>
 
+#include "attention/cpu/bundle.h"
 #include "attention/runner.h"
 
 namespace kinora::attention_cpu {
 
-// Some (query, head) rows of a tile and a stretch of its key list.
+// Some (query, head) rows of a tile and a stretch of its key list, or all of a bundle.
 struct Job {
-  int64_t tile = 0;
+  int64_t tile = 0;       // of a bundle, the first
   int64_t row_begin = 0;  // rows of a tile run over its queries, heads innermost
   int64_t row_end = 0;
   int64_t key_begin = 0;  // along the tile's list
   int64_t key_end = 0;
   int64_t partial = -1;  // first row in the partial results, or −1: straight to the output
+  const Bundle* bundle = nullptr;
 };
 
 // Results of jobs whose key list was split; merged afterwards.
@@ -39,8 +41,6 @@ struct Run {
   bool few_rows = false;  // no job has more than few_job_rows rows
 };
 
-// Most rows that one job may have.
-constexpr int64_t job_rows = 256;
 // With at most this many rows (no strip is narrower) keys are not packed.
 constexpr int64_t few_job_rows = 8;
 // Keys are worked on in blocks of this many; splits of a list fall on multiples of it.

@@ -112,7 +112,6 @@ TileReads reads_of(const Region& region, const LineIndex& index,
     }
     begin = end;
   }
-  reads.columns = index.columns;
   if (!index.vertical.empty() || !index.slash.empty()) {
     reads.stride = index.stride;
     reads.phases = key_phases(index, coordinate(0));
@@ -149,19 +148,21 @@ void add_line_tiles(PlanBuilder& builder, const Region& region, const LineIndex&
   check_index(index);
   if (region.rows.empty()) return;
   const std::vector<TileReads::Range> slashes = slash_runs(index);
+  const Columns columns = keep_columns(builder, region, index.columns), none;
   for (const std::vector<int32_t>& tile : group_queries(region, index, slash_queries)) {
     builder.begin_queries();
     for (const int32_t place : tile) builder.add_query(region.queries[static_cast<size_t>(place)]);
     builder.begin_segments();
     const int64_t last = region.query_reach[static_cast<size_t>(tile.back())];
     TileReads reads;
-    if (reads_everything(region, index, static_cast<size_t>(tile.front()))) {
+    const bool everything = reads_everything(region, index, static_cast<size_t>(tile.front()));
+    if (everything) {
       reads.ranges.push_back({region.row_coordinates.front(), last + 1});
       reads.end = last + 1;
     } else {
       reads = reads_of(region, index, slashes, tile);
     }
-    add_reads(builder, region, reads);
+    add_reads(builder, region, reads, everything ? none : columns);
     builder.add_tile(head, heads, region.pass);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "attention/cuda/device_test_support.h"
 #include "attention/policies/dense.h"
 #include "attention/runner.h"
 #include "attention/test_support.h"
@@ -324,6 +325,45 @@ TEST(LinePlan, SelectingEverythingIsDenseToTheLastBit) {
       const auto out = run(builder.take());
       EXPECT_LT(testing::relative_error(std::span<const float>(out), std::span<const float>(dense)),
                 2e-6);
+    }
+  }
+}
+
+// Columns and slashes of every head by themselves, as vertical-slash finds them, in all regions.
+TEST(LinePlan, HeadsWithLinesOfTheirOwnMatchTheDefinition) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const Boundary boundary : boundaries) {
+    for (const int64_t queries : {65, 331}) {
+      Problem problem = make_problem(random, {.queries = queries,
+                                              .earlier = 600,
+                                              .heads = 12,
+                                              .kv_heads = 4,
+                                              .head_size = 1 + random.below(20),
+                                              .gaps = random.below(2) * 0.2});
+      testing::mix_modalities(random, problem, 2, 300);
+      PlanBuilder builder(problem.queries(), problem.memory());
+      for (const Region& region : cut_regions(boundary, problem.queries(), problem.memory())) {
+        for (int head = 0; head < 12; ++head) {
+          LineIndex index = random_index(random, problem.rows());
+          for (int32_t i = 0; i < 900; ++i) {
+            if (random.below(2) == 0) index.columns.push_back(i);
+          }
+          std::sort(index.columns.begin(), index.columns.end());
+          const auto end = std::unique(index.columns.begin(), index.columns.end());
+          index.columns.erase(end, index.columns.end());
+          add_line_tiles(builder, region, index, head);
+        }
+      }
+      const Plan plan = builder.take();
+      const auto expected = testing::reference_of(problem, plan);
+      std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()));
+      run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
+               TensorView::of(out.data(), problem.out_shape()));
+      EXPECT_LE(testing::relative_error(std::span<const float>(out),
+                                        std::span<const double>(expected.out)),
+                testing::f32_tolerance(expected))
+          << boundary_name(boundary) << " " << queries;
     }
   }
 }

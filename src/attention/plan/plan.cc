@@ -65,6 +65,30 @@ void check_segment(const Plan& plan, size_t index) {
   }
 }
 
+std::span<const int32_t> tile_queries(const Plan& plan, const Tile& tile) {
+  return {plan.query_rows.data() + tile.query_begin, static_cast<size_t>(tile.queries())};
+}
+
+// No query of a head of this kv head may be in two tiles of a pass.
+void check_coverage(const Plan& plan, int32_t kv_head) {
+  const int32_t group = plan.heads / plan.kv_heads;
+  std::vector<uint8_t> seen(static_cast<size_t>(plan.query_count * group));
+  for (const Tile& tile : plan.tiles) {
+    if (tile.head / group != kv_head) continue;
+    const auto bit = static_cast<uint8_t>(1u << tile.pass);
+    for (const int32_t query : tile_queries(plan, tile)) {
+      for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
+        uint8_t& passes = seen[static_cast<size_t>(int64_t{query} * group + head % group)];
+        if (passes & bit) {
+          refuse(fmt::format("query row {} of head {} is in two tiles of pass {}", query, head,
+                             tile.pass));
+        }
+        passes |= bit;
+      }
+    }
+  }
+}
+
 // Calls visit(row) for the rows of a segment, in order.
 template <typename Visit>
 void for_rows(const Plan& plan, const Segment& segment, Visit&& visit) {
@@ -72,10 +96,6 @@ void for_rows(const Plan& plan, const Segment& segment, Visit&& visit) {
     visit(segment.gathered() ? int64_t{plan.gathered[static_cast<size_t>(segment.begin + i)]}
                              : segment.begin + i * segment.stride);
   }
-}
-
-std::span<const int32_t> tile_queries(const Plan& plan, const Tile& tile) {
-  return {plan.query_rows.data() + tile.query_begin, static_cast<size_t>(tile.queries())};
 }
 
 std::span<const Segment> tile_segments(const Plan& plan, const Tile& tile) {
@@ -159,24 +179,22 @@ void validate(const Plan& plan, const QueryView& queries, const RowSet& rows,
       }
     }
   });
-  std::vector<uint8_t> seen(static_cast<size_t>(plan.query_count * plan.heads));
-  bool masked = false;
-  for (size_t i = 0; i < plan.tiles.size(); ++i) {
-    check_tile(plan, i, plan.heads / plan.kv_heads);
-    const Tile& tile = plan.tiles[i];
-    for (const int32_t query : tile_queries(plan, tile)) {
-      for (int32_t head = tile.head; head < tile.head + tile.heads; ++head) {
-        uint8_t& passes = seen[static_cast<size_t>(int64_t{query} * plan.heads + head)];
-        const auto bit = static_cast<uint8_t>(1u << tile.pass);
-        if (passes & bit) {
-          refuse(fmt::format("query row {} of head {} is in two tiles of pass {}", query, head,
-                             tile.pass));
-        }
-        passes |= bit;
-      }
+  std::atomic<bool> masked = false;
+  share(threads, plan.segments.size(), 1 << 12, [&](size_t begin, size_t end) {
+    const auto first = plan.segments.begin() + static_cast<int64_t>(begin);
+    const auto last = plan.segments.begin() + static_cast<int64_t>(end);
+    if (std::any_of(first, last, [](const Segment& segment) { return segment.masked; })) {
+      masked = true;
     }
-    for (const Segment& segment : tile_segments(plan, tile)) masked |= segment.masked;
-  }
+  });
+  const int32_t group = plan.heads / plan.kv_heads;
+  for (size_t i = 0; i < plan.tiles.size(); ++i) check_tile(plan, i, group);
+  // Tiles of different kv heads have nothing in common.
+  share(threads, static_cast<size_t>(plan.kv_heads), 1, [&](size_t begin, size_t end) {
+    for (size_t kv_head = begin; kv_head < end; ++kv_head) {
+      check_coverage(plan, static_cast<int32_t>(kv_head));
+    }
+  });
   if (masked && (queries.ordinals.size() != static_cast<size_t>(plan.query_count) ||
                  rows.ordinals.size() != static_cast<size_t>(plan.row_count))) {
     refuse("masked segments need the ordinals of every query and row");
@@ -352,13 +370,24 @@ void PlanBuilder::add_rows(int64_t begin, int64_t count, int32_t stride) {
 }
 
 void PlanBuilder::add_gathered(std::span<const int32_t> rows) {
+  const auto seen = std::lower_bound(rows.begin(), rows.end(), visible_to_any_) - rows.begin();
+  add_kept(keep_rows(rows.first(static_cast<size_t>(seen))), seen);
+}
+
+int64_t PlanBuilder::keep_rows(std::span<const int32_t> rows) {
+  const auto begin = static_cast<int64_t>(plan_.gathered.size());
+  plan_.gathered.insert(plan_.gathered.end(), rows.begin(), rows.end());
+  return begin;
+}
+
+void PlanBuilder::add_kept(int64_t begin, int64_t count) {
+  const auto rows =
+      std::span(plan_.gathered).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const auto before = [&](int64_t end) {
     return std::lower_bound(rows.begin(), rows.end(), end) - rows.begin();
   };
   const int64_t full = before(visible_to_all_);
   const int64_t any = before(visible_to_any_);
-  const auto begin = static_cast<int64_t>(plan_.gathered.size());
-  plan_.gathered.insert(plan_.gathered.end(), rows.begin(), rows.begin() + any);
   add_segment(begin, full, 0, false);
   add_segment(begin + full, any - full, 0, true);
 }

@@ -98,6 +98,10 @@ class PlanBuilder {
   void add_rows(int64_t begin, int64_t count, int32_t stride = 1);
   // Increasing rows, treated the same way.
   void add_gathered(std::span<const int32_t> rows);
+  // Keeps increasing rows for any lists to come; returns their place.
+  int64_t keep_rows(std::span<const int32_t> rows);
+  // Kept rows [begin, begin + count), by place, treated the same way.
+  void add_kept(int64_t begin, int64_t count);
 
   // A tile over the current lists. Without rows it is legal and reads nothing.
   void add_tile(int head, int heads = 1, int pass = 0);

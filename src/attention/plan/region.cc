@@ -157,20 +157,32 @@ void add_lines(PlanBuilder& builder, const Region& region, const TileReads& read
   builder.add_gathered(gathered);
 }
 
-void add_columns(PlanBuilder& builder, const Region& region, const TileReads& reads) {
-  std::vector<int32_t> gathered;
-  size_t next = 0;
-  for (const int32_t column : reads.columns) {
-    if (column >= reads.end) break;
-    while (next < reads.ranges.size() && reads.ranges[next].end <= column) ++next;
-    if (next < reads.ranges.size() && reads.ranges[next].begin <= column) continue;
-    if (on_line(reads, column)) continue;
-    const int64_t at = region.place_of(column);
-    if (at < region.row_count() && region.row_coordinates[static_cast<size_t>(at)] == column) {
-      gathered.push_back(region.rows[static_cast<size_t>(at)]);
+// Columns [first, last), by place, without those that are on a line.
+void add_column_run(PlanBuilder& builder, const TileReads& reads, const Columns& columns,
+                    int64_t first, int64_t last) {
+  if (reads.stride != 0) {
+    for (int64_t i = first; i < last; ++i) {
+      if (!on_line(reads, columns.coordinates[static_cast<size_t>(i)])) continue;
+      if (first < i) builder.add_kept(columns.kept + first, i - first);
+      first = i + 1;
     }
   }
-  builder.add_gathered(gathered);
+  if (first < last) builder.add_kept(columns.kept + first, last - first);
+}
+
+// Columns between the ranges.
+void add_columns(PlanBuilder& builder, const TileReads& reads, const Columns& columns) {
+  const auto& all = columns.coordinates;
+  const auto place_of = [&](int64_t coordinate) {
+    return std::lower_bound(all.begin(), all.end(), coordinate) - all.begin();
+  };
+  const int64_t end = place_of(reads.end);
+  int64_t next = 0;
+  for (const TileReads::Range& range : reads.ranges) {
+    add_column_run(builder, reads, columns, next, std::min(end, place_of(range.begin)));
+    next = place_of(range.end);
+  }
+  add_column_run(builder, reads, columns, next, end);
 }
 
 }  // namespace
@@ -204,6 +216,20 @@ int64_t Region::place_of(int64_t coordinate) const {
          row_coordinates.begin();
 }
 
+Columns keep_columns(PlanBuilder& builder, const Region& region,
+                     std::span<const int32_t> coordinates) {
+  Columns columns;
+  std::vector<int32_t> rows;
+  for (const int32_t coordinate : coordinates) {
+    const auto at = static_cast<size_t>(region.place_of(coordinate));
+    if (at >= region.rows.size() || region.row_coordinates[at] != coordinate) continue;
+    columns.coordinates.push_back(coordinate);
+    rows.push_back(region.rows[at]);
+  }
+  columns.kept = builder.keep_rows(rows);
+  return columns;
+}
+
 std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, const RowSet& rows) {
   const bool by_key = boundary == Boundary::key || boundary == Boundary::both;
   const bool by_query = boundary == Boundary::query || boundary == Boundary::both;
@@ -235,7 +261,8 @@ std::vector<Region> cut_regions(Boundary boundary, const QueryView& queries, con
   return regions;
 }
 
-void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads) {
+void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads,
+               const Columns& columns) {
   if (region.row_coordinates.empty()) return;
   const int64_t begin = region.row_coordinates.front();
   const int64_t end = std::min<int64_t>(reads.end, int64_t{region.row_coordinates.back()} + 1);
@@ -247,7 +274,7 @@ void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads) {
     at = range.end;
   }
   add_lines(builder, region, reads, at, end);
-  if (!reads.columns.empty()) add_columns(builder, region, reads);
+  add_columns(builder, reads, columns);
 }
 
 }  // namespace kinora

@@ -54,15 +54,27 @@ struct TileReads {
     int64_t begin = 0;
     int64_t end = 0;
   };
-  std::vector<Range> ranges;         // any order, may overlap
-  int32_t stride = 0;                // lines: coordinates ≡ a phase modulo stride
-  std::vector<int32_t> phases;       // each in [0, stride)
-  std::span<const int32_t> columns;  // single coordinates, increasing
-  int64_t end = 0;                   // nothing from here on is read
+  std::vector<Range> ranges;    // any order, may overlap
+  int32_t stride = 0;           // lines: coordinates ≡ a phase modulo stride
+  std::vector<int32_t> phases;  // each in [0, stride)
+  int64_t end = 0;              // nothing from here on is read
 };
 
-// Adds every key of `reads` once to the builder's list of segments: ranges and lines as affine
-// segments where rows are adjacent, everything else gathered. Sorts and merges `reads.ranges`.
-void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads);
+// Single keys that all tiles of a region read. Their rows are kept in the plan once, so that tiles
+// which run together find them to be the same.
+struct Columns {
+  std::vector<int32_t> coordinates;  // of those that exist, increasing
+  int64_t kept = 0;                  // where their rows stand in the builder's plan
+};
+
+// Coordinates may name keys that do not exist.
+Columns keep_columns(PlanBuilder& builder, const Region& region,
+                     std::span<const int32_t> coordinates);
+
+// Adds every key of `reads` and every column once to the builder's list of segments: ranges and
+// lines as affine segments where rows are adjacent, everything else gathered. Sorts and merges
+// `reads.ranges`.
+void add_reads(PlanBuilder& builder, const Region& region, TileReads& reads,
+               const Columns& columns = {});
 
 }  // namespace kinora

@@ -80,15 +80,33 @@ double listed_keys(const cuda_attention::LineHead& head, int64_t rows) {
   return std::min(keys, all);
 }
 
-LineIndex resolve_region(const Context& context, const HeadChoice& choice, const Region& region,
-                         const QueryView& queries, const RowSet& rows, int head, float scale,
-                         int64_t length, ProbeOf of) {
-  const PatternSpec spec = scaled(pattern_for(choice, region), length);
-  Probe probe;
-  if (spec.kind->needs_probe) {
-    probe = probe_region(context, queries, rows, region, head, scale, of);
+// A head in one of its regions, with the pattern that it has there.
+struct HeadRegion {
+  int head = 0;
+  const Region* region = nullptr;
+  PatternSpec spec{};
+  LineIndex index{};
+};
+
+// Finds the index of each; what has to be looked at is looked at together.
+void resolve_all(const Context& context, const QueryView& queries, const RowSet& rows, float scale,
+                 ProbeOf of, std::vector<HeadRegion>& all) {
+  std::vector<ProbeRequest> requests;
+  std::vector<size_t> request_of(all.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].spec.kind->needs_probe) continue;
+    request_of[i] = requests.size();
+    requests.push_back({all[i].region, all[i].head, of});
   }
-  return resolve(spec, region, probe);
+  const std::vector<Probe> probes = probe_regions(context, queries, rows, scale, requests);
+  const Probe none;
+  const auto count = static_cast<int64_t>(all.size());
+  context.threads->parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const bool probed = request_of[i] < probes.size();
+      all[i].index = resolve(all[i].spec, *all[i].region, probed ? probes[request_of[i]] : none);
+    }
+  });
 }
 
 }  // namespace
@@ -96,11 +114,13 @@ LineIndex resolve_region(const Context& context, const HeadChoice& choice, const
 std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
                                     const std::vector<Region>& regions, const QueryView& queries,
                                     const RowSet& rows, int head, float scale, int64_t length) {
-  std::vector<LineIndex> indexes;
+  std::vector<HeadRegion> all;
   for (const Region& region : regions) {
-    indexes.push_back(resolve_region(context, choice, region, queries, rows, head, scale, length,
-                                     ProbeOf::each_modality));
+    all.push_back({head, &region, scaled(pattern_for(choice, region), length)});
   }
+  resolve_all(context, queries, rows, scale, ProbeOf::each_modality, all);
+  std::vector<LineIndex> indexes;
+  for (HeadRegion& one : all) indexes.push_back(std::move(one.index));
   return indexes;
 }
 
@@ -285,21 +305,29 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
     auto& [boundary, cut] = *std::next(regions.begin(), static_cast<int64_t>(i));
     cut = cut_regions(boundary, queries, rows);
   });
-  std::vector<std::vector<LineIndex>> indexes(static_cast<size_t>(heads));
-  std::vector<std::pair<int, size_t>> places;  // (head, region)
+  std::vector<HeadRegion> all;
+  std::vector<size_t> first_of(static_cast<size_t>(heads));  // region of each head, in `all`
   for (int head = 0; head < heads; ++head) {
-    const size_t count = regions.at(choice(layer, head).boundary).size();
-    indexes[static_cast<size_t>(head)].resize(count);
-    for (size_t i = 0; i < count; ++i) places.emplace_back(head, i);
-  }
-  for_each(places.size(), [&](size_t i) {
-    const auto [head, region] = places[i];
     const HeadChoice& chosen = choice(layer, head);
-    // A single pattern is as published, which looks at the last queries whatever they are.
-    indexes[static_cast<size_t>(head)][region] =
-        resolve_region(context, chosen, regions.at(chosen.boundary)[region], queries, rows, head,
-                       scale, length(rows), table_ ? ProbeOf::each_modality : ProbeOf::region);
-  });
+    first_of[static_cast<size_t>(head)] = all.size();
+    for (const Region& region : regions.at(chosen.boundary)) {
+      all.push_back({head, &region, scaled(pattern_for(chosen, region), length(rows))});
+    }
+  }
+  // A single pattern is as published, which looks at the last queries whatever they are.
+  resolve_all(context, queries, rows, scale, table_ ? ProbeOf::each_modality : ProbeOf::region,
+              all);
+  const auto index_of = [&](int head, size_t region) -> const LineIndex& {
+    return all[first_of[static_cast<size_t>(head)] + region].index;
+  };
+  const auto alike = [&](int a, int b) {
+    const HeadChoice &one = choice(layer, a), &other = choice(layer, b);
+    if (one.boundary != other.boundary || label_of(one) != label_of(other)) return false;
+    for (size_t i = 0; i < regions.at(one.boundary).size(); ++i) {
+      if (index_of(a, i) != index_of(b, i)) return false;
+    }
+    return true;
+  };
 
   // Siblings with equal indexes share tiles, so that keys are read once for all of them.
   struct Part {
@@ -311,12 +339,7 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
   for (int head = 0; head < heads;) {
     const HeadChoice& chosen = choice(layer, head);
     int end = head + 1;
-    while (end < heads && end / group == head / group &&
-           choice(layer, end).boundary == chosen.boundary &&
-           label_of(choice(layer, end)) == label_of(chosen) &&
-           indexes[static_cast<size_t>(end)] == indexes[static_cast<size_t>(head)]) {
-      ++end;
-    }
+    while (end < heads && end / group == head / group && alike(head, end)) ++end;
     for (size_t i = 0; i < regions.at(chosen.boundary).size(); ++i) parts.push_back({head, end, i});
     head = end;
   }
@@ -324,8 +347,7 @@ std::vector<LabelledPlan> PatternAttention::sparse_plans(const Context& context,
     Part& part = parts[i];
     PlanBuilder builder(queries, rows);
     add_line_tiles(builder, regions.at(choice(layer, part.head).boundary)[part.region],
-                   indexes[static_cast<size_t>(part.head)][part.region], part.head,
-                   part.end - part.head);
+                   index_of(part.head, part.region), part.head, part.end - part.head);
     part.plan = builder.take();
   });
   std::map<std::string, std::vector<Plan>> plans;

@@ -17,59 +17,87 @@ namespace {
 using testing::make_problem;
 using testing::Problem;
 
+// Sums of one head by the definition.
+void check_probe(const Problem& problem, const Region& region, const ProbeRequest& request,
+                 const Probe& probe) {
+  const int64_t size = problem.shape.head_size, heads = problem.shape.heads;
+  const int64_t kv_heads = problem.shape.kv_heads, kv = request.head / (heads / kv_heads);
+  std::vector<double> columns(region.rows.size()), diagonals(probe.diagonals.size());
+  int64_t taken = 0;
+  std::map<Modality, int64_t> seen;
+  for (size_t i = region.queries.size(); i > 0; --i) {
+    const int32_t query = region.queries[i - 1];
+    const Modality modality = problem.query_modalities[static_cast<size_t>(query)];
+    if ((request.of == ProbeOf::region ? taken : seen[modality]) >= request.count) continue;
+    const int64_t c = region.query_coordinates[i - 1];
+    std::vector<double> weights;
+    for (const int32_t row : region.rows) {
+      if (!testing::causal(problem, query, row)) break;
+      double score = 0;
+      for (int64_t at = 0; at < size; ++at) {
+        score += double{problem.query_data[static_cast<size_t>(
+                     (query * heads + request.head) * size + at)]} *
+                 double{problem.key_data[static_cast<size_t>((row * kv_heads + kv) * size + at)]};
+      }
+      weights.push_back(std::exp(score * double{problem.scale}));
+    }
+    if (weights.empty()) continue;
+    ++taken;
+    ++seen[modality];
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (size_t k = 0; k < weights.size(); ++k) {
+      columns[k] += weights[k] / sum;
+      diagonals[static_cast<size_t>(c - region.row_coordinates[k])] += weights[k] / sum;
+    }
+  }
+  EXPECT_EQ(probe.queries, taken);
+  EXPECT_LT(testing::relative_error(std::span<const float>(probe.columns),
+                                    std::span<const double>(columns)),
+            1e-5);
+  EXPECT_LT(testing::relative_error(std::span<const float>(probe.diagonals),
+                                    std::span<const double>(diagonals)),
+            1e-5);
+}
+
+// Heads and regions that are looked at together, in blocks of rows and lanes of queries that are
+// not filled, with neighbours that are adjacent and not.
 TEST(Probe, SumsExactAttentionOfTheLastQueries) {
   KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(2);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    Problem problem = make_problem(random, {.queries = 90,
-                                            .earlier = 50,
-                                            .heads = 4,
-                                            .kv_heads = 2,
-                                            .head_size = 16,
-                                            .dtype = dtype,
-                                            .gaps = 0.3});
-    testing::mix_modalities(random, problem, 3, 20);
-    for (const Boundary boundary : {Boundary::none, Boundary::query, Boundary::both}) {
-      for (const Region& region : cut_regions(boundary, problem.queries(), problem.memory())) {
-        const int head = 3;
-        const ProbeOf of = random.below(2) ? ProbeOf::region : ProbeOf::each_modality;
-        const Probe probe = probe_region(Context(pool), problem.queries(), problem.memory(), region,
-                                         head, problem.scale, of, 20);
-        std::vector<double> columns(region.rows.size()), diagonals(probe.diagonals.size());
-        int64_t taken = 0;
-        std::map<Modality, int> seen;
-        for (size_t i = region.queries.size(); i > 0; --i) {
-          const int32_t query = region.queries[i - 1];
-          const Modality modality = problem.query_modalities[static_cast<size_t>(query)];
-          if ((of == ProbeOf::region ? taken : seen[modality]) >= 20) continue;
-          const int64_t c = region.query_coordinates[i - 1];
-          std::vector<double> weights;
-          for (size_t k = 0; k < region.rows.size(); ++k) {
-            if (!testing::causal(problem, query, region.rows[k])) break;
-            double score = 0;
-            for (int64_t at = 0; at < 16; ++at) {
-              score +=
-                  double{problem.query_data[static_cast<size_t>((query * 4 + head) * 16 + at)]} *
-                  double{problem.key_data[static_cast<size_t>((region.rows[k] * 2 + 1) * 16 + at)]};
-            }
-            weights.push_back(std::exp(score * double{problem.scale}));
-          }
-          if (weights.empty()) continue;
-          ++taken;
-          ++seen[modality];
-          const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-          for (size_t k = 0; k < weights.size(); ++k) {
-            columns[k] += weights[k] / sum;
-            diagonals[static_cast<size_t>(c - region.row_coordinates[k])] += weights[k] / sum;
+  const ThreadPool one(1), three(3);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::u8}) {
+    for (const int64_t queries : {1, 63, 90, 129}) {
+      for (const int64_t earlier : {0, 50, 3071}) {
+        if (earlier > 1000 && queries != 90) continue;
+        Problem problem = make_problem(random, {.queries = queries,
+                                                .earlier = earlier,
+                                                .heads = 6,
+                                                .kv_heads = 2,
+                                                .head_size = 1 + random.below(20),
+                                                .dtype = dtype,
+                                                .gaps = random.below(2) * 0.3});
+        testing::mix_modalities(random, problem, 1 + static_cast<int>(random.below(3)), 40);
+        const int64_t count = 1 + random.below(70);
+        std::vector<ProbeRequest> requests;
+        std::vector<std::vector<Region>> regions;
+        for (const Boundary boundary : {Boundary::none, Boundary::query, Boundary::both}) {
+          regions.push_back(cut_regions(boundary, problem.queries(), problem.memory()));
+        }
+        for (const auto& cut : regions) {
+          for (const Region& region : cut) {
+            const ProbeOf of = random.below(2) ? ProbeOf::region : ProbeOf::each_modality;
+            for (const int head : {0, 2, 3}) requests.push_back({&region, head, of, count});
           }
         }
-        EXPECT_EQ(probe.queries, taken);
-        EXPECT_LT(testing::relative_error(std::span<const float>(probe.columns),
-                                          std::span<const double>(columns)),
-                  1e-5);
-        EXPECT_LT(testing::relative_error(std::span<const float>(probe.diagonals),
-                                          std::span<const double>(diagonals)),
-                  1e-5);
+        const auto probes = probe_regions(Context(three), problem.queries(), problem.memory(),
+                                          problem.scale, requests);
+        const auto again = probe_regions(Context(one), problem.queries(), problem.memory(),
+                                         problem.scale, requests);
+        ASSERT_EQ(probes.size(), requests.size());
+        for (size_t i = 0; i < probes.size(); ++i) {
+          check_probe(problem, *requests[i].region, requests[i], probes[i]);
+          EXPECT_EQ(probes[i].columns, again[i].columns);
+          EXPECT_EQ(probes[i].diagonals, again[i].diagonals);
+        }
       }
     }
   }
@@ -174,7 +202,9 @@ TEST(Pattern, VerticalSlashKeepsTheStrongestAndTheForced) {
     probe.queries = 64;
     for (int64_t i = 0; i < rows; ++i) {  // few distinct values, so that ties abound
       probe.columns.push_back(static_cast<float>(random.below(5)));
-      probe.diagonals.push_back(static_cast<float>(random.below(5)));
+      const bool near = random.below(2) == 0;  // far from each other, or too close for the eye
+      probe.diagonals.push_back(near ? 1 + 0x1p-20f * static_cast<float>(random.below(9))
+                                     : static_cast<float>(std::exp(random.uniform(-30.0, 3.0))));
     }
     const auto verticals = static_cast<int32_t>(random.below(450));
     const auto slashes = static_cast<int32_t>(random.below(450));

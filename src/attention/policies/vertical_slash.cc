@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <numeric>
 
 #include "attention/policies/pattern_policy.h"
@@ -23,18 +25,33 @@ std::vector<int32_t> strongest(std::span<const float> weights, int64_t count, in
   const auto size = static_cast<int64_t>(weights.size());
   forced = std::min(forced, size);
   count = std::clamp(count, forced, size);
-  std::vector<int32_t> order(weights.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto stronger = [&](int32_t a, int32_t b) {
-    const float x = weights[static_cast<size_t>(a)];
-    const float y = weights[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.begin() + forced, 0);
+  if (count == forced) return order;
+  // Weights are not negative, so that their bits are in their order. The first bits say where the
+  // last one that is taken lies; only weights that share them are put in order.
+  constexpr int dropped_bits = 20;
+  const auto bits = [&](int64_t i) {
+    return std::bit_cast<uint32_t>(weights[static_cast<size_t>(i)] + 0.0f);  // no −0
   };
-  if (count > forced && count < size) {
-    std::nth_element(order.begin() + forced, order.begin() + count, order.end(), stronger);
+  std::vector<int32_t> held(size_t{1} << (32 - dropped_bits));
+  for (int64_t i = forced; i < size; ++i) ++held[bits(i) >> dropped_bits];
+  int64_t wanted = count - forced;
+  size_t bucket = held.size() - 1;
+  for (; held[bucket] < wanted; --bucket) wanted -= held[bucket];
+  std::vector<uint32_t> close;
+  for (int64_t i = forced; i < size; ++i) {
+    if (bits(i) >> dropped_bits == bucket) close.push_back(bits(i));
   }
-  order.resize(static_cast<size_t>(count));
-  std::sort(order.begin(), order.end());
+  const auto last = close.begin() + wanted - 1;
+  std::nth_element(close.begin(), last, close.end(), std::greater<>());
+  const uint32_t least = *last;
+  // Of those that equal the last one, only as many as places are left.
+  wanted -= std::count_if(close.begin(), last, [&](uint32_t other) { return other > least; });
+  auto to = order.begin() + forced;
+  for (int64_t i = forced; i < size; ++i) {
+    if (bits(i) > least || (bits(i) == least && wanted-- > 0)) *to++ = static_cast<int32_t>(i);
+  }
   return order;
 }
 

@@ -2,84 +2,70 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <tuple>
 
-#include "ops/matmul.h"
-#include "ops/packed_rows.h"
-#include "ops/softmax.h"
+#include "attention/cpu/probe_cpu.h"
 
 namespace kinora {
 namespace {
 
-// Keys of one kv head as a matrix [rows, head size]; those of 8 bits are widened into `room`.
-ConstTensorView keys_of(const Context& context, const RowSet& rows, int64_t kv_head, Tensor& room) {
-  const ConstTensorView& keys = rows.keys;
-  const ConstTensorView head(keys.raw() + kv_head * keys.stride(1) * dtype_size(keys.dtype()),
-                             keys.dtype(), {keys.size(0), 1, keys.size(2)},
-                             {keys.stride(0), keys.stride(1), 1}, keys.device());
-  const ConstTensorView plain = plain_rows(context, head, room);
-  return {plain.raw(),
-          plain.dtype(),
-          {plain.size(0), plain.size(2)},
-          {plain.stride(0), 1},
-          plain.device()};
-}
-
-}  // namespace
-
-Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
-                   const Region& region, int head, float scale, ProbeOf of, int64_t count) {
-  Probe probe;
-  probe.columns.assign(region.rows.size(), 0.0f);
-  std::vector<size_t> chosen;
+// Places of the queries that are looked through, increasing.
+std::vector<int32_t> last_places(const QueryView& queries, const ProbeRequest& request) {
+  const Region& region = *request.region;
+  std::vector<int32_t> places;
   std::array<int64_t, 4> taken{};  // by modality
   for (size_t i = region.queries.size(); i > 0; --i) {
     if (region.query_reach[i - 1] < region.row_coordinates.front()) break;
     const auto query = static_cast<size_t>(region.queries[i - 1]);
     const auto modality =
-        of == ProbeOf::region ? size_t{0} : static_cast<size_t>(queries.modalities[query]);
-    if (taken[modality]++ < count) chosen.push_back(i - 1);
+        request.of == ProbeOf::region ? size_t{0} : static_cast<size_t>(queries.modalities[query]);
+    if (taken[modality]++ < request.count) places.push_back(static_cast<int32_t>(i - 1));
   }
-  if (chosen.empty()) return probe;
-  probe.queries = static_cast<int64_t>(chosen.size());
-  probe.diagonals.assign(static_cast<size_t>(region.query_coordinates[chosen.front()]) + 1, 0.0f);
+  std::reverse(places.begin(), places.end());
+  return places;
+}
 
-  const ConstTensorView& q = queries.queries;
-  const int64_t head_size = q.size(2);
-  Tensor picked(DType::f32, {probe.queries, head_size});
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    const float* from = q.row<float>(region.queries[chosen[i]]) + head * q.stride(1);
-    float* to = picked.data<float>() + static_cast<int64_t>(i) * head_size;
-    for (int64_t c = 0; c < head_size; ++c) to[c] = from[c] * scale;
-  }
-  const int64_t kv_head = head / (q.size(1) / rows.keys.size(1));
-  Tensor scores(DType::f32, {probe.queries, rows.count()});
-  Tensor room;
-  matmul(context, picked, keys_of(context, rows, kv_head, room), scores);
+}  // namespace
 
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    float* score = scores.data<float>() + static_cast<int64_t>(i) * rows.count();
-    const int64_t coordinate = region.query_coordinates[chosen[i]];
-    const auto seen =
-        static_cast<size_t>(region.place_of(int64_t{region.query_reach[chosen[i]]} + 1));
-    // The k-th row of a region is never before row k, so that its scores move to the front in
-    // place.
-    if (region.rows.back() + 1 != region.row_count()) {
-      for (size_t k = 0; k < seen; ++k) score[k] = score[region.rows[k]];
+std::vector<Probe> probe_regions(const Context& context, const QueryView& queries,
+                                 const RowSet& rows, float scale,
+                                 std::span<const ProbeRequest> requests) {
+  std::vector<Probe> probes(requests.size());
+  const int64_t group = queries.queries.size(1) / rows.keys.size(1);
+  std::map<std::tuple<const Region*, int64_t, ProbeOf, int64_t>, attention_cpu::Look> together;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const ProbeRequest& request = requests[i];
+    const Region& region = *request.region;
+    const int64_t kv_head = request.head / group;
+    const auto [at, fresh] = together.try_emplace({&region, kv_head, request.of, request.count});
+    attention_cpu::Look& look = at->second;
+    if (fresh) {
+      look.region = &region;
+      look.kv_head = kv_head;
+      look.places = last_places(queries, request);
     }
-    const auto weights = TensorView::of(score, {1, static_cast<int64_t>(seen)});
-    softmax(context, weights, weights);
-    for (size_t k = 0; k < seen; ++k) probe.columns[k] += score[k];
-    if (region.unbroken) {
-      float* diagonal =
-          &probe.diagonals[static_cast<size_t>(coordinate - region.row_coordinates[0])];
-      for (size_t k = 0; k < seen; ++k) *diagonal-- += score[k];
-    } else {
-      for (size_t k = 0; k < seen; ++k) {
-        probe.diagonals[static_cast<size_t>(coordinate - region.row_coordinates[k])] += score[k];
-      }
-    }
+    Probe& probe = probes[i];
+    probe.columns.assign(region.rows.size(), 0.0f);
+    probe.queries = std::ssize(look.places);
+    if (look.places.empty()) continue;
+    const auto last = static_cast<size_t>(look.places.back());
+    probe.diagonals.assign(static_cast<size_t>(region.query_coordinates[last]) + 1, 0.0f);
+    look.heads.push_back(request.head);
+    look.probes.push_back(&probe);
   }
-  return probe;
+  std::vector<attention_cpu::Look> looks;
+  for (auto& [key, look] : together) {
+    if (!look.heads.empty()) looks.push_back(std::move(look));
+  }
+  attention_cpu::run_looks(context, queries, rows, scale, looks);
+  return probes;
+}
+
+Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
+                   const Region& region, int head, float scale, ProbeOf of, int64_t count) {
+  const ProbeRequest request{&region, head, of, count};
+  return std::move(probe_regions(context, queries, rows, scale, std::span(&request, 1)).front());
 }
 
 }  // namespace kinora

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "attention/attention.h"
@@ -23,7 +24,21 @@ struct Probe {
 // Whose last queries are looked at in a region that several modalities share.
 enum class ProbeOf : uint8_t { region, each_modality };
 
-// The last `count` queries of the region, or of each modality in it, that see any of its rows.
+// A head and a region that it looks at, through the last `count` queries of the region, or of each
+// modality in it, that see any of its rows.
+struct ProbeRequest {
+  const Region* region = nullptr;
+  int head = 0;
+  ProbeOf of = ProbeOf::region;
+  int64_t count = 64;
+};
+
+// One probe for each request. Heads that look at the same rows read them together, and all threads
+// share the work. `context` is of the CPU.
+std::vector<Probe> probe_regions(const Context& context, const QueryView& queries,
+                                 const RowSet& rows, float scale,
+                                 std::span<const ProbeRequest> requests);
+
 Probe probe_region(const Context& context, const QueryView& queries, const RowSet& rows,
                    const Region& region, int head, float scale, ProbeOf of = ProbeOf::region,
                    int64_t count = 64);
