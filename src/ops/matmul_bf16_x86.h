@@ -1,5 +1,5 @@
 // How x86-64 multiplies bf16, whichever instructions do it: what is packed, and which tiles run
-// where. Used only by matmul_bf16_*_cpu.cc and packed_amx_cpu.cc.
+// where. Used only by matmul_bf16_*_cpu.cc and packed_amx*_cpu.cc.
 //
 // Weights are the left factor. A tile of them is 32 values of 16 rows as they lie in the matrix, so
 // that packing is copying, and few rows of `a` need not even that. `a`, which is packed once for

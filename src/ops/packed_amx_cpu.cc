@@ -3,9 +3,9 @@
 #include "ops/packed_matmul.h"
 #include "ops/x86_intrinsics.h"
 
-// Whole-number weights by AMX's products of bf16, which holds every code less its zero exactly:
-// sums of one group are multiplied by its scales and added up in f32. Nothing here may run before
-// packed_amx_available() has said yes.
+// Whole-number weights times rows as exact as f32 by AMX's products of bf16, which holds every code
+// less its zero exactly, and a third of a row's bits: sums of one group are multiplied by its
+// scales and added up in f32. Nothing here may run before packed_amx_available() has said yes.
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -18,6 +18,7 @@ constexpr int64_t panel = bf16_panel;
 constexpr int64_t panel_rows = PackedMatrix::panel_rows;
 constexpr int64_t matrix_panels = panel / panel_rows;  // of the matrix in one of ours
 constexpr int64_t unit_bytes = 64;                     // see packed_matrix.h
+constexpr int parts = 3;                               // of bf16 in a row
 
 // Eight columns of eight rows each: 32 columns of a panel of the matrix.
 struct Units {
@@ -125,7 +126,7 @@ KINORA_AVX512_TARGET void add_scaled(const PackedMatrix& matrix, int64_t row, in
   }
 }
 
-void run_task(const PackedWork& product, const Bf16Kernel& kernel, int parts, const BlockTask& task,
+void run_task(const PackedWork& product, const Bf16Kernel& kernel, const BlockTask& task,
               const std::byte* packed_a, std::byte* packed_w) {
   constexpr auto value_bytes = static_cast<int64_t>(sizeof(bf16));
   const MatmulWork& work = product.work;
@@ -179,8 +180,11 @@ void run_task(const PackedWork& product, const Bf16Kernel& kernel, int parts, co
   kernel.end();
 }
 
-template <int parts>
-void run(const Context& context, const PackedWork& product, const Bf16Kernel& kernel) {
+}  // namespace
+
+bool packed_amx_available() { return amx_bf16_kernel() != nullptr; }
+
+void packed_amx(const Context& context, const PackedWork& product) {
   const MatmulWork& work = product.work;
   run_blocks<Bf16Parts<parts>>(
       context, work, bf16_blocks,
@@ -189,18 +193,9 @@ void run(const Context& context, const PackedWork& product, const Bf16Kernel& ke
                        reinterpret_cast<std::byte*>(to));
       },
       [&](const BlockTask& task, const Bf16Parts<parts>* packed_a, Bf16Parts<parts>* scratch) {
-        run_task(product, kernel, parts, task, reinterpret_cast<const std::byte*>(packed_a),
+        run_task(product, *amx_bf16_kernel(), task, reinterpret_cast<const std::byte*>(packed_a),
                  reinterpret_cast<std::byte*>(scratch));
       });
-}
-
-}  // namespace
-
-bool packed_amx_available() { return amx_bf16_kernel() != nullptr; }
-
-void packed_amx(const Context& context, const PackedWork& product, bool exact) {
-  const Bf16Kernel& kernel = *amx_bf16_kernel();
-  exact ? run<3>(context, product, kernel) : run<1>(context, product, kernel);
 }
 
 }  // namespace kinora::cpu
@@ -210,7 +205,7 @@ void packed_amx(const Context& context, const PackedWork& product, bool exact) {
 namespace kinora::cpu {
 
 bool packed_amx_available() { return false; }
-void packed_amx(const Context&, const PackedWork&, bool) {}
+void packed_amx(const Context&, const PackedWork&) {}
 
 }  // namespace kinora::cpu
 

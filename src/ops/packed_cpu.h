@@ -32,6 +32,9 @@ struct PanelWeights {
   int64_t blocks = 0;       // of 32 columns
   int64_t span_blocks = 0;  // in one span of the rows; the last span may be shorter
   int64_t group_spans = 0;  // spans that share scales
+  // From one panel to the next, for kernels that take several.
+  int64_t code_stride = 0;   // bytes
+  int64_t scale_stride = 0;  // elements of scales and of zeros
 };
 
 // result[rows][8] = the products of a tile's rows with the panel's rows.
@@ -39,8 +42,12 @@ using PanelKernel = void (*)(const DigitTile& tile, const PanelWeights& panel, f
 
 // By the rows of the tile; null where a set has no kernel for that many.
 struct PanelKernels {
-  std::array<PanelKernel, most_tile_rows + 1> int4{};
-  std::array<PanelKernel, most_tile_rows + 1> int8{};
+  using ByRows = std::array<PanelKernel, most_tile_rows + 1>;
+  ByRows int4{}, int8{};
+  // So many panels side by side, result[panel][rows][8]: a core reads several places of memory
+  // faster than one.
+  static constexpr int64_t several = 4;
+  ByRows several_int4{}, several_int8{};
 };
 
 // Those for instructions that not every CPU has; null where this one lacks them.

@@ -19,8 +19,7 @@ constexpr int64_t strip_bytes = 256 * 1024;  // of weights that stay in cache wh
 constexpr int64_t fp8_rows = 8;              // up to here fp8 can be widened in registers
 constexpr int64_t exact_fp8_rows = 4;        // and to here where rows count as f32
 constexpr int64_t plain_few_rows = 20;       // up to here widened ones go to matmul_rows
-constexpr int64_t amx_rows = 96;             // from here AMX is faster than dot products
-constexpr int64_t exact_amx_rows = 21;       // the same where rows count as f32; few are as one is
+constexpr int64_t amx_rows = 21;             // from here AMX is faster; few rows are as one is
 // Of weights widened at once, for each thread: rows are packed anew for every such strip.
 constexpr int64_t widened_bytes = 1 << 22;
 constexpr float digit = 127, next_digit = 254;
@@ -178,7 +177,9 @@ PanelWeights panel_of(const PackedMatrix& matrix, int64_t index) {
           matrix.zero(),
           matrix.padded_columns() / block,
           span,
-          divide_up(matrix.group() / block, span)};
+          divide_up(matrix.group() / block, span),
+          matrix.panel_bytes(),
+          matrix.groups() * panel_rows};
 }
 
 // Calls body(product, first panel, last panel) over all panels, in parallel.
@@ -231,27 +232,33 @@ void whole_numbers(const Context& context, std::span<const PackedWork> products,
                                                  tiles + static_cast<size_t>(tile) * space.bytes());
                                     }
                                   });
-    for_panels(context, products, count == 1,
-               [&](const PackedWork& product, int64_t begin, int64_t end) {
-                 const PackedMatrix& matrix = *product.matrix;
-                 const PanelKernel kernel =
-                     (matrix.kind() == PackedKind::int4 ? kernels.int4
-                                                        : kernels.int8)[size_t(tiling.rows)];
-                 const int64_t strip = std::max<int64_t>(1, strip_bytes / matrix.panel_bytes());
-                 for (int64_t column = begin; column < end; column += strip) {
-                   for (int64_t tile = 0; tile < count; ++tile) {
-                     const DigitTile digits_of =
-                         space.view(tiles + static_cast<size_t>(tile) * space.bytes());
-                     const int64_t row = tile * tiling.own;
-                     for (int64_t panel = column; panel < std::min(end, column + strip); ++panel) {
-                       alignas(64) float result[most_tile_rows * panel_rows];
-                       kernel(digits_of, panel_of(matrix, panel), result);
-                       write_result(product, top + row, std::min(tiling.own, rows - row), panel,
-                                    result, digits);
-                     }
-                   }
-                 }
-               });
+    for_panels(
+        context, products, count == 1, [&](const PackedWork& product, int64_t begin, int64_t end) {
+          const PackedMatrix& matrix = *product.matrix;
+          const bool four_bits = matrix.kind() == PackedKind::int4;
+          const auto rows_at = static_cast<size_t>(tiling.rows);
+          const PanelKernel one = (four_bits ? kernels.int4 : kernels.int8)[rows_at];
+          const PanelKernel several =
+              (four_bits ? kernels.several_int4 : kernels.several_int8)[rows_at];
+          const int64_t strip = std::max<int64_t>(1, strip_bytes / matrix.panel_bytes());
+          for (int64_t column = begin; column < end; column += strip) {
+            for (int64_t tile = 0; tile < count; ++tile) {
+              const DigitTile digits_of =
+                  space.view(tiles + static_cast<size_t>(tile) * space.bytes());
+              const int64_t row = tile * tiling.own, last = std::min(end, column + strip);
+              for (int64_t panel = column; panel < last;) {
+                const bool more = several && last - panel >= PanelKernels::several;
+                const int64_t taken = more ? PanelKernels::several : 1;
+                alignas(64) float result[PanelKernels::several * most_tile_rows * panel_rows];
+                (more ? several : one)(digits_of, panel_of(matrix, panel), result);
+                for (int64_t i = 0; i < taken; ++i, ++panel) {
+                  write_result(product, top + row, std::min(tiling.own, rows - row), panel,
+                               result + i * tiling.rows * panel_rows, digits);
+                }
+              }
+            }
+          }
+        });
   }
 }
 
@@ -370,6 +377,11 @@ bool alike(const PackedMatrix& a, const PackedMatrix& b) {
          a.columns() == b.columns();
 }
 
+bool tiles_pay(const MatmulWork& work, bool eight_bits) {
+  return work.m >= amx_rows && work.k > 0 &&
+         (eight_bits ? packed_amx_int8_available() : packed_amx_available());
+}
+
 }  // namespace
 
 void packed_matmul(const Context& context, std::span<const PackedWork> products, bool eight_bits,
@@ -381,9 +393,10 @@ void packed_matmul(const Context& context, std::span<const PackedWork> products,
     begin = end;
     const MatmulWork& work = same[0].work;
     const bool whole = same[0].matrix->kind() != PackedKind::fp8;
-    if (whole && kernels == nullptr && work.m >= (eight_bits ? amx_rows : exact_amx_rows) &&
-        work.k > 0 && packed_amx_available()) {
-      for (const PackedWork& product : same) packed_amx(context, product, !eight_bits);
+    if (whole && kernels == nullptr && tiles_pay(work, eight_bits)) {
+      for (const PackedWork& product : same) {
+        (eight_bits ? packed_amx_int8 : packed_amx)(context, product);
+      }
     } else if (whole) {
       whole_numbers(context, same, eight_bits ? 1 : 3, kernels ? *kernels : best_kernels());
     } else if (work.m <= (eight_bits ? fp8_rows : exact_fp8_rows)) {

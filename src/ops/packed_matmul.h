@@ -18,14 +18,15 @@ struct PackedWork {
 };
 
 // Products of the same rows. With `eight_bits` whole-number weights meet rows rounded to 8 bits per
-// block of 32 (many rows: to bf16 where the CPU has AMX), and fp8 weights meet bf16 where the CPU
-// has it; else the rows count as f32.
+// block of up to 128, and fp8 weights meet bf16 where the CPU has it; else the rows count as f32.
 // `kernels` null means the best of this CPU; tests give others.
 void packed_matmul(const Context& context, std::span<const PackedWork> products, bool eight_bits,
                    const PanelKernels* kernels = nullptr);
 
-// Many rows of whole-number weights by AMX: rows in f32, or rounded to bf16.
+// Many rows of whole-number weights by AMX: rows as exact as f32, or rounded to 8 bits.
 bool packed_amx_available();
-void packed_amx(const Context& context, const PackedWork& product, bool exact);
+void packed_amx(const Context& context, const PackedWork& product);
+bool packed_amx_int8_available();
+void packed_amx_int8(const Context& context, const PackedWork& product);
 
 }  // namespace kinora::cpu

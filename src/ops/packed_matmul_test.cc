@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -194,6 +195,21 @@ TEST(PackedMatrix, WidensToWhatItStandsFor) {
   }
 }
 
+// Where there are so many codes that they get pages of their own.
+TEST(PackedMatrix, MayBeLarge) {
+  KINORA_FRESH_RANDOM(random);
+  const int64_t n = 1101, k = 2048;
+  const PackedWeights weights = random_packed(random, PackedKind::int8, n, k, 128, true);
+  Tensor out(DType::f32, {1, k});
+  for (const int64_t row : {int64_t{0}, n / 2, n - 1}) {
+    weights.packed->widen(row, 1, out);
+    for (int64_t i = 0; i < k; ++i) {
+      const double expected = weights.values[static_cast<size_t>(row * k + i)];
+      ASSERT_NEAR(out.data<float>()[i], expected, 1e-6 * (1 + std::abs(expected))) << i;
+    }
+  }
+}
+
 TEST(PackedMatrix, HoldsLittleMoreThanItsBits) {
   KINORA_FRESH_RANDOM(random);
   EXPECT_EQ(random_packed(random, PackedKind::int4, 64, 512, 128, false).packed->bytes(),
@@ -234,10 +250,10 @@ TEST(PackedMatmul, ManyRowsEqualTheReference) {
   KINORA_FRESH_RANDOM(random);
   for (const PackedKind kind : packed_kinds) {
     for (const bool eight_bits : {false, true}) {
-      for (const int64_t m : {21, 33, 97}) {
+      for (const int64_t m : {21, 33, 50, 97}) {
         for (const int64_t n : {1, 8, 31, 33, 65}) {
           for (const int64_t k : {1, 31, 33, 127, 257}) {
-            const int64_t group = (n + k) % 3 == 0 ? 32 : (n + k) % 3 == 1 ? 128 : k;
+            const int64_t group = std::array<int64_t, 6>{32, 64, 96, 128, 256, k}[random.below(6)];
             check(random, {m, n, k, group, n % 2 == 0, k % 4 == 1, m % 2 == 0, n % 3}, kind,
                   eight_bits);
           }
@@ -247,6 +263,9 @@ TEST(PackedMatmul, ManyRowsEqualTheReference) {
       check(random, {99, 40, 2081, 96, true, true}, kind, eight_bits);
       check(random, {99, 40, 3000, 2048, true, true}, kind, eight_bits);
       check(random, {99, 40, 3000, 3000, false, false, true}, kind, eight_bits);
+      // Several blocks of rows of the weights.
+      check(random, {70, 300, 300, 64, true, true}, kind, eight_bits);
+      check(random, {129, 270, 140, 128, false, false, true, 1}, kind, eight_bits);
     }
   }
 }

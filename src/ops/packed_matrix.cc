@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
+#include "base/system/host_range.h"
 
 namespace kinora {
 namespace {
@@ -17,6 +19,14 @@ constexpr int64_t unit_bytes = 64;
 constexpr int64_t rows_at_once = 64;
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+
+// Where every token reads all of them, in pages of 2 MiB where there are many.
+Tensor room_for_codes(const Shape& shape) {
+  const auto bytes = static_cast<size_t>(shape.elements());
+  if (bytes < large_page) return {DType::u8, shape};
+  const auto range = std::make_shared<HostRange>(bytes);
+  return {Buffer::borrow(range->data(), bytes, range), 0, DType::u8, shape};
+}
 
 const std::array<float, 256>& e4m3_table() {
   static const std::array<float, 256> table = [] {
@@ -72,7 +82,7 @@ PackedMatrix::PackedMatrix(const ThreadPool& threads, const Source& source)
   }
   group_ = std::min(group_, padded_);
   groups_ = (padded_ + group_ - 1) / group_;
-  codes_ = Tensor(DType::u8, {panels(), panel_bytes()});
+  codes_ = room_for_codes({panels(), panel_bytes()});
   scales_ = Tensor::zeros(DType::f32, {panels(), groups_, panel_rows});
   if (source.zero_of) zeros_ = Tensor::zeros(DType::f32, {panels(), groups_, panel_rows});
   const int64_t chunks = (rows_ + rows_at_once - 1) / rows_at_once;

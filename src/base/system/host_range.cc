@@ -125,18 +125,21 @@ size_t PagePool::pages() const {
   return pages_.size();
 }
 
-HostRange::HostRange(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  capacity_ = std::max(round_up(bytes.size(), unit), PagePool::largest + unit);
+HostRange::HostRange(size_t bytes) {
+  if (bytes == 0) return;
+  capacity_ = std::max(round_up(bytes, unit), PagePool::largest + unit);
   void* const data = map_aligned(capacity_);
   if (data == MAP_FAILED) {
     throw Error(ErrorKind::resource,
-                "out of memory: could not allocate " + std::to_string(bytes.size()) + " bytes");
+                "out of memory: could not allocate " + std::to_string(bytes) + " bytes");
   }
   data_ = static_cast<std::byte*>(data);
   large_ = capacity_ / large_page * large_page;
   ask_for_large_pages(data_, large_);
-  std::memcpy(data_, bytes.data(), bytes.size());
+}
+
+HostRange::HostRange(std::span<const std::byte> bytes) : HostRange(bytes.size()) {
+  if (!bytes.empty()) std::memcpy(data_, bytes.data(), bytes.size());
 }
 
 HostRange::~HostRange() {

@@ -1,9 +1,9 @@
 // Host memory that grows, for what is read end to end again and again: the rows of a memory, the
-// weights of a small model. With pages of 4 KiB a core spends up to a quarter of the time of such
-// reads on finding the pages, more so in a virtual machine; so this memory lies in pages of 2 MiB
-// where the system has them. Blocks of less than a page share one (a block has up to twice the
-// bytes that are used); longer ones get a large page for every stretch that is full, so that it
-// costs no memory.
+// weights of a small model and those in 4 and 8 bits. With pages of 4 KiB a core spends up to a
+// quarter of the time of such reads on finding the pages, more so in a virtual machine; so this
+// memory lies in pages of 2 MiB where the system has them. Blocks of less than a page share one (a
+// block has up to twice the bytes that are used); longer ones get a large page for every stretch
+// that is full, so that it costs no memory.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,9 @@ class PagePool {
 class HostRange {
  public:
   HostRange() = default;
-  // A copy of these bytes. Throws a resource error when there is no memory.
+  // So many bytes, 0 at first, that will be full. Throws a resource error when there is no memory.
+  explicit HostRange(size_t bytes);
+  // A copy of these bytes.
   explicit HostRange(std::span<const std::byte> bytes);
   ~HostRange();
   HostRange(HostRange&& other) noexcept

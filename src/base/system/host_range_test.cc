@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/error.h"
 #include "support/random_data.h"
 
 namespace kinora {
@@ -106,7 +107,11 @@ TEST(HostRange, CopiesBytes) {
     const std::vector<std::byte> bytes = random_bytes(random, size);
     const HostRange copy(bytes);
     EXPECT_EQ(std::memcmp(copy.data(), bytes.data(), size), 0) << size;
+    const HostRange empty(size);
+    EXPECT_EQ(std::count(empty.data(), empty.data() + size, std::byte{0}),
+              static_cast<std::ptrdiff_t>(size));
   }
+  EXPECT_THROW(HostRange(size_t{1} << 60), Error);
 }
 
 TEST(HostRange, SaysWhenThereIsNoMemory) {

@@ -99,7 +99,8 @@ void add_quantize(CommandLine& line) {
       "  kinora quantize Qwen/Qwen2.5-VL-3B-Instruct -o qwen-int4 --int4 --sample text.txt\n"
       "  kinora quantize DIR -o DIR-int8 --int8\n\n"
       "The result is a directory as any other (-m), in the format of compressed-tensors, which "
-      "transformers\nand vLLM read too. Vision towers, embeddings and heads stay as they are.");
+      "transformers\nand vLLM read too. Vision towers and embeddings stay as they are, heads "
+      "without --head.");
   command->callback([flags, &line] {
     line.action = [flags, &line] { return run_quantize(*flags, line.interrupts.token()); };
   });
