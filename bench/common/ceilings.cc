@@ -21,15 +21,18 @@ constexpr int64_t size = 2048;
 constexpr double flops = 2.0 * size * size * size;
 constexpr size_t read_bytes = size_t{512} << 20;
 
-// Sixteen sums, so that adding never waits for the addition before it.
-uint64_t sum_of(const uint64_t* values, int64_t count) {
-  uint64_t sums[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    for (int64_t j = 0; j < 16; ++j) sums[j] += values[i + j];
+// A line from each of several places in turn, with a sum for each word of a line: adding never
+// waits for the addition before it.
+uint64_t sum_of(const uint64_t* values, int64_t lines) {
+  constexpr int64_t line = 8, places = 8;
+  uint64_t sums[line] = {};
+  const int64_t part = lines / places * line;
+  for (int64_t i = 0; i < part; i += line) {
+    for (int64_t place = 0; place < places; ++place) {
+      for (int64_t j = 0; j < line; ++j) sums[j] += values[place * part + i + j];
+    }
   }
-  const uint64_t rest = std::accumulate(values + i, values + count, uint64_t{0});
-  return std::accumulate(std::begin(sums), std::end(sums), rest);
+  return std::accumulate(std::begin(sums), std::end(sums), uint64_t{0});
 }
 
 // Runs one library; does nothing when the name is not one of those compiled in.
@@ -99,19 +102,27 @@ std::string MatmulCeiling::library() const {
   return std::max_element(libraries_.begin(), libraries_.end(), better)->name;
 }
 
-ReadCeiling::ReadCeiling(const ThreadPool& threads)
-    : threads_(threads), buffer_(read_bytes / sizeof(uint64_t), 1) {}
+ReadCeiling::ReadCeiling(const ThreadPool& threads) : threads_(threads), buffer_(read_bytes) {
+  auto* words = reinterpret_cast<uint64_t*>(buffer_.data());
+  std::fill(words, words + read_bytes / sizeof(uint64_t), uint64_t{1});
+}
+
+double ReadCeiling::gigabytes() const { return static_cast<double>(read_bytes) / 1e9; }
 
 void ReadCeiling::sample() {
+  constexpr int64_t line_bytes = 64, piece = (int64_t{8} << 20) / line_bytes;  // lines
+  constexpr auto pieces = static_cast<int64_t>(read_bytes) / line_bytes / piece;
   std::atomic<uint64_t> total = 0;
-  const auto count = static_cast<int64_t>(buffer_.size());
   const double seconds = seconds_of([&] {
-    threads_.parallel_for(count, 1 << 17, [&](int64_t begin, int64_t end) {
-      total += sum_of(buffer_.data() + begin, end - begin);
+    threads_.parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        total += sum_of(reinterpret_cast<const uint64_t*>(buffer_.data() + i * piece * line_bytes),
+                        piece);
+      }
     });
   });
   // The sum is looked at, so that the reading cannot be left out.
-  speed_.add(total == static_cast<uint64_t>(count) ? read_bytes / seconds / 1e9 : 0);
+  speed_.add(total == read_bytes / sizeof(uint64_t) ? read_bytes / seconds / 1e9 : 0);
 }
 
 }  // namespace kinora::bench

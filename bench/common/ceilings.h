@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/host_range.h"
 #include "base/threads.h"
 #include "common/samples.h"
 
@@ -31,18 +32,20 @@ class MatmulCeiling {
   Samples best_;
 };
 
-// Reading a buffer much larger than any cache, once, on all threads of the pool.
+// Reading a buffer much larger than any cache, once, on all threads of the pool. It lies in large
+// pages where the system has them, and a thread reads several places of it at a time: one after the
+// other, a core waits for memory more than it must.
 class ReadCeiling {
  public:
   explicit ReadCeiling(const ThreadPool& threads);
   void sample();
   const Samples& gigabytes_per_second() const { return speed_; }
   // What it holds in memory.
-  double gigabytes() const { return static_cast<double>(buffer_.size() * sizeof(uint64_t)) / 1e9; }
+  double gigabytes() const;
 
  private:
   const ThreadPool& threads_;
-  std::vector<uint64_t> buffer_;
+  HostRange buffer_;
   Samples speed_;
 };
 

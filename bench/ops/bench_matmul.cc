@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "base/random.h"
-#include "bf16_peak.h"
 #include "common/ceilings.h"
 #include "common/report.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/matmul_cpu.h"
+#include "product_peak.h"
 
 namespace kinora::bench {
 namespace {

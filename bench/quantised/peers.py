@@ -2,12 +2,15 @@
 """kinora and llama.cpp on the same published model in 8 and 4 bits, in turns: tokens a second of prefill and decoding, memory, perplexity.
 
     bench/quantised/peers.py --gguf PUBLISHED.gguf --int8 DIR --int4 DIR --text TEXT --work FOLDER [--threads 2] [--rounds 5] [--tokens 2048]
+        [--int8-head DIR] [--int4-head DIR]
 
-`kinora quantize` makes the directories from the weights of the same GGUF file. llama.cpp is llama-cpp-python, which pip compiles for this CPU
-(half an hour on two cores); --python names the Python that has it, and LLAMA_CPP_LIB_PATH where its libraries are, if they are elsewhere. A
-Q8_0 file is made of the GGUF file by llama.cpp itself and stays in FOLDER. Every measurement is a process of its own. Prints one Markdown
-table: medians with the lowest and the highest of the rounds; shares are of the speed of reading memory, which kinora's side measures in the
-same run.
+`kinora quantize` makes the directories from the weights of the same GGUF file, those of the last two with --head. llama.cpp is
+llama-cpp-python, which pip compiles for this CPU (a quarter to half an hour on two cores); --python names the Python that has it and gguf, and
+LLAMA_CPP_LIB_PATH where its libraries are, if they are elsewhere. A Q8_0 file is made of the GGUF file by llama.cpp itself and stays in FOLDER.
+Both sides read the whole prompt in one batch, have read some tokens of it before, and take the most probable token of each step. Every
+measurement is a process of its own, kept in FOLDER/measured.json: the same command goes on where it stopped, and --seconds stops it between two
+rounds. Prints two Markdown tables: medians with the lowest and the highest of the rounds, with shares of the speed of reading memory, which
+kinora's side measures in the same run; and kinora's speed over llama.cpp's, round by round, beside the targets.
 """
 import argparse
 import json
@@ -34,13 +37,20 @@ def peak_gigabytes():
     return 0.0
 
 
+def bytes_a_token(path):
+    """Of a GGUF file: what one token reads. Of embeddings that are not the head as well it is one row."""
+    import gguf
+    sizes = {tensor.name: int(tensor.n_bytes) for tensor in gguf.GGUFReader(path).tensors}
+    return sum(sizes.values()) - (sizes["token_embd.weight"] if "output.weight" in sizes else 0)
+
+
 def llama(a):
     """One round of llama.cpp, or its perplexity, as a line of JSON."""
+    import llama_cpp
     import numpy
-    from llama_cpp import Llama
     context = a.window if a.perplexity else a.prompt + a.decode + 8
-    engine = Llama(model_path=a.llama, n_threads=a.threads, n_threads_batch=a.threads, n_ctx=context, n_batch=512, n_ubatch=512,
-                   logits_all=a.perplexity, verbose=False)
+    engine = llama_cpp.Llama(model_path=a.llama, n_threads=a.threads, n_threads_batch=a.threads, n_ctx=context, n_batch=max(512, a.prompt),
+                             n_ubatch=max(512, a.prompt), logits_all=a.perplexity, verbose=False)
     ids = engine.tokenize(pathlib.Path(a.text).read_bytes(), add_bos=False)
     if a.perplexity:
         lost, count = 0.0, 0
@@ -56,16 +66,23 @@ def llama(a):
         print(json.dumps({"perplexity": float(numpy.exp(lost / count))}))
         return
     prompt = ids[: a.prompt]
+
+    def best():  # of the logits as llama.cpp has them, past its samplers
+        logits = llama_cpp.llama_get_logits_ith(engine.ctx, -1)
+        return int(numpy.ctypeslib.as_array(logits, shape=(engine.n_vocab(),)).argmax())
+
     engine.eval(prompt[:8])  # the first pass reads the file
+    best()
     engine.reset()
     begin = time.perf_counter()
     engine.eval(prompt)
+    token = best()
     middle = time.perf_counter()
     for _ in range(a.decode):
-        engine.eval([engine.sample(temp=0.0)])
+        engine.eval([token])
+        token = best()
     end = time.perf_counter()
-    print(json.dumps({"prefill": len(prompt) / (middle - begin), "decode": a.decode / (end - middle), "memory": peak_gigabytes(),
-                      "size": pathlib.Path(a.llama).stat().st_size / 1e9}))
+    print(json.dumps({"prefill": len(prompt) / (middle - begin), "decode": a.decode / (end - middle), "memory": peak_gigabytes()}))
 
 
 def shared(a):
@@ -93,11 +110,44 @@ def spread(values, form):
     return f"{statistics.median(values):{form}} ({min(values):{form}} … {max(values):{form}})"
 
 
+# kinora's column, whose speed it is over, and at least how many times.
+TARGETS = [("kinora, int8", "llama.cpp, Q8_0", "decode", 1.0), ("kinora, int8, head in 8 bits", "llama.cpp, Q8_0", "decode", 1.0),
+           ("kinora, int4", "llama.cpp, the published 4 bits", "decode", 1.5),
+           ("kinora, int4, head in 8 bits", "llama.cpp, the published 4 bits", "decode", 1.5),
+           *((f"kinora, {own}", f"llama.cpp, {other}", "prefill", 1.5)
+             for own in ("int8", "int4") for other in ("Q8_0", "the published 4 bits"))]
+
+
+def print_ratios(figures):
+    print("\n| | over | | ratio | target | |")
+    print("|---|---|---|---|---|---|")
+    for own, other, kind, least in TARGETS:
+        if own not in figures or other not in figures:
+            continue
+        ratios = [one[kind] / two[kind] for one, two in zip(figures[own], figures[other])]
+        met = "met" if statistics.median(ratios) >= least else "missed"
+        print(f"| {own} | {other} | {kind} | {spread(ratios, '.2f')} | {least} | {met} |")
+
+
+class Measured:
+    """What was measured with these settings, in a file: rounds of figures, perplexities, and the bytes that a token reads."""
+
+    def __init__(self, path, settings):
+        self.path, self.all = path, json.loads(path.read_text()) if path.exists() else {}
+        self.own = self.all.setdefault(settings, {"rounds": [], "perplexity": {}})
+        self.bytes = self.all.setdefault("bytes", {})  # by path
+
+    def keep(self):
+        self.path.write_text(json.dumps(self.all, indent=1))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gguf", help="the published file, in 4 bits")
     parser.add_argument("--int8")
+    parser.add_argument("--int8-head")
     parser.add_argument("--int4")
+    parser.add_argument("--int4-head")
     parser.add_argument("--text", required=True)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("."))
     parser.add_argument("--bench", default="build/release/bench/quantised/bench_quantised")
@@ -106,14 +156,18 @@ def main():
     parser.add_argument("--decode", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no new round begins")
     parser.add_argument("--tokens", type=int, default=2048, help="of the text for the perplexity; 0: none")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--llama", help=argparse.SUPPRESS)
     parser.add_argument("--make", help=argparse.SUPPRESS)
+    parser.add_argument("--bytes", help=argparse.SUPPRESS)
     parser.add_argument("--perplexity", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.make:
         return make_q8(a.gguf, a.make)
+    if a.bytes:
+        return print(bytes_a_token(a.bytes))
     if a.llama:
         return llama(a)
     names = []
@@ -122,27 +176,42 @@ def main():
         if not eight.exists():
             subprocess.run([a.python, __file__, "--gguf", a.gguf, "--make", str(eight), "--text", a.text], check=True)
         names.append(("llama.cpp, Q8_0", str(eight), run_llama))
-    if a.int8:
-        names.append(("kinora, int8", a.int8, run_kinora))
+    names += [(name, path, run_kinora) for name, path in (("kinora, int8", a.int8), ("kinora, int8, head in 8 bits", a.int8_head)) if path]
     if a.gguf:
         names.append(("llama.cpp, the published 4 bits", a.gguf, run_llama))
-    if a.int4:
-        names.append(("kinora, int4", a.int4, run_kinora))
-    figures = {name: [] for name, _, _ in names}
-    for _ in range(a.rounds):
-        for name, path, measure in names:
-            figures[name].append(measure(a, path, False))
+    names += [(name, path, run_kinora) for name, path in (("kinora, int4", a.int4), ("kinora, int4, head in 8 bits", a.int4_head)) if path]
+    a.work.mkdir(parents=True, exist_ok=True)
+    measured = Measured(a.work / "measured.json", f"prompt {a.prompt}, decode {a.decode}, threads {a.threads}, " + ", ".join(name for name, _, _ in names))
+    rounds, perplexities = measured.own["rounds"], measured.own["perplexity"]
+    for _, path, measure in names:
+        if measure is run_llama and path not in measured.bytes:
+            printed = subprocess.run([a.python, __file__, "--bytes", path, "--text", a.text], check=True, stdout=subprocess.PIPE, text=True).stdout
+            measured.bytes[path] = int(printed)
+            measured.keep()
+    begin = time.monotonic()
+    while len(rounds) < a.rounds and time.monotonic() - begin < a.seconds:
+        rounds.append({name: measure(a, path, False) for name, path, measure in names})
+        measured.keep()
+    for name, path, measure in names:
+        if a.tokens and name not in perplexities and time.monotonic() - begin < a.seconds:
+            perplexities[name] = measure(a, path, True)["perplexity"]
+            measured.keep()
+    if not rounds:
+        return None
+    figures = {name: [one[name] for one in rounds] for name, _, _ in names}
     limits = [figure["limit"] for rows in figures.values() for figure in rows if "limit" in figure]
     limit = statistics.median(limits) if limits else 0
-    print(f"Reading memory: {limit:.1f} GB/s, {a.threads} threads\n")
-    print("| engine | GB a token (llama.cpp: of the file) | memory, peak, GB | prefill, tokens/s | decode, tokens/s | share of memory's speed | perplexity |")
+    print(f"Reading memory: {limit:.1f} GB/s, {a.threads} threads; {len(rounds)} rounds\n")
+    print("| engine | GB a token | memory, peak, GB | prefill, tokens/s | decode, tokens/s | share of memory's speed | perplexity |")
     print("|---|---|---|---|---|---|---|")
-    for name, path, measure in names:
-        size, memory, prefill, decode = ([figure[key] for figure in figures[name]] for key in ("size", "memory", "prefill", "decode"))
-        share = f"{100 * statistics.median(decode) * size[0] / limit:.0f} %" if limit else "–"
-        perplexity = f"{measure(a, path, True)['perplexity']:.3f}" if a.tokens else "–"
-        print(f"| {name} | {size[0]:.2f} | {statistics.median(memory):.2f} | {spread(prefill, '.0f')} | {spread(decode, '.1f')} | {share} | {perplexity} |",
-              flush=True)
+    for name, path, _ in names:
+        memory, prefill, decode = ([figure[key] for figure in figures[name]] for key in ("memory", "prefill", "decode"))
+        size = measured.bytes[path] / 1e9 if path in measured.bytes else figures[name][0]["size"]
+        share = f"{100 * statistics.median(decode) * size / limit:.0f} %" if limit else "–"
+        perplexity = f"{perplexities[name]:.3f}" if name in perplexities else "–"
+        print(f"| {name} | {size:.2f} | {statistics.median(memory):.2f} | {spread(prefill, '.0f')} | {spread(decode, '.1f')} | {share} | {perplexity} |")
+    print_ratios(figures)
+    return None
 
 
 main()
