@@ -58,6 +58,7 @@ HeadTable tune(const Context& context, const Input& input, int64_t sample) {
   SearchOptions options;
   options.frame_stride = static_cast<int32_t>(shape.frame);
   options.boundaries = {Boundary::none};  // the sample's text lies outside its first tokens
+  options.unit = CostUnit::cpu;           // times are what is compared here
   PatternSearch search(table, options, [&](int, int head, const HeadChoice& choice) {
     fmt::print(stderr, "\rtune: head {} of {}: {}\x1b[K", head + 1, shape.heads, to_string(choice));
   });

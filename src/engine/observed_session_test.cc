@@ -137,9 +137,8 @@ TEST_F(ObservedSession, TheSearchFindsWhatItFindsDirectly) {
                         parse_pattern("grid:sink=64,stride=20,lines=h")};
   options.grow = false;
   options.spare = 0;
-  options.slack = 1e15;  // admit every candidate …
+  options.dense_share = 0.3;
   HeadTable fresh;
-  fresh.budget_seconds = 1e-12;  // … but dense
   fresh.shape.layers = state_.model->info().rows.layers;
   HeadTable observed = fresh, direct = fresh;
   PatternSearch search(observed, options, nullptr);

@@ -148,13 +148,15 @@ Json write_choice(const HeadChoice& choice) {
   }
   json["recall"] = choice.recall;
   json["error"] = choice.error;
-  json["seconds"] = choice.seconds;
+  json["flops"] = choice.flops;
+  json["index"] = choice.index;
+  json["time"] = choice.time;
   return json;
 }
 
 HeadChoice read_choice(const Json& json, const std::string& where) {
   const Reader reader(json, where);
-  reader.allow({"boundary", "regions", "recall", "error", "seconds"});
+  reader.allow({"boundary", "regions", "recall", "error", "flops", "index", "time", "seconds"});
   HeadChoice choice;
   const std::string boundary = reader.text("boundary");
   choice.boundary = reader.here([&] { return parse_boundary(boundary); });
@@ -175,7 +177,13 @@ HeadChoice read_choice(const Json& json, const std::string& where) {
   }
   choice.recall = reader.number("recall");
   choice.error = reader.number("error");
-  choice.seconds = reader.number("seconds");
+  if (reader.has("seconds")) {  // by a clock, as earlier searches had it
+    reader.number("seconds");
+    return choice;
+  }
+  choice.flops = reader.number("flops");
+  choice.index = reader.number("index");
+  choice.time = reader.number("time");
   return choice;
 }
 
@@ -243,7 +251,8 @@ std::string to_json(const HeadTable& table) {
   json["kv_heads"] = table.shape.kv_heads;
   json["head_size"] = table.shape.head_size;
   json["sample_tokens"] = table.sample_tokens;
-  json["budget_seconds"] = table.budget_seconds;
+  json["budget"] = table.budget;
+  json["budget_unit"] = table.budget_unit;
   json["patterns"] = Json::array();
   for (int layer = 0; layer < table.shape.layers; ++layer) {
     Json heads = Json::array();
@@ -273,7 +282,7 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
                               reader.whole("version", 0, largest_count), version));
   }
   reader.allow({"format", "version", "model", "layers", "heads", "kv_heads", "head_size",
-                "sample_tokens", "budget_seconds", "patterns"});
+                "sample_tokens", "budget", "budget_unit", "budget_seconds", "patterns"});
   HeadTable table;
   table.shape.model = reader.text("model");
   table.shape.layers = static_cast<int>(reader.whole("layers", 1, largest_count));
@@ -281,7 +290,12 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
   table.shape.kv_heads = static_cast<int>(reader.whole("kv_heads", 1, largest_count));
   table.shape.head_size = static_cast<int>(reader.whole("head_size", 1, largest_count));
   table.sample_tokens = reader.whole("sample_tokens", 0, int64_t{1} << 40);
-  table.budget_seconds = reader.number("budget_seconds");
+  if (reader.has("budget_seconds")) {
+    reader.number("budget_seconds");
+  } else {
+    table.budget = reader.number("budget");
+    table.budget_unit = reader.text("budget_unit");
+  }
   const Json& layers = reader.need("patterns");
   if (!layers.is_array() || layers.size() != static_cast<size_t>(table.shape.layers)) {
     reader.refuse(fmt::format("\"patterns\" does not hold the {} layers", table.shape.layers));

@@ -23,7 +23,8 @@ HeadTable small_table() {
   HeadTable table;
   table.shape = shape;
   table.sample_tokens = 1234;
-  table.budget_seconds = 0.25;
+  table.budget = 0.25;
+  table.budget_unit = "flops";
   const PatternSpec a = parse_pattern("a-shape:sink=128,local=1024");
   const PatternSpec g = parse_pattern("grid:sink=4,stride=64,lines=vs");
   const PatternSpec v = parse_pattern("vertical-slash:verticals=100,slashes=200");
@@ -38,7 +39,9 @@ HeadTable small_table() {
                     {Modality::text, Modality::video, v},
                     {Modality::video, Modality::text, a},
                     {Modality::video, Modality::video, g}},
-       .seconds = 0.5}};
+       .flops = 0.5,
+       .index = 0.0625,
+       .time = 0.75}};
   for (int layer = 0; layer < 2; ++layer) {
     for (const HeadChoice& choice : choices) table.heads.emplace_back(choice);
   }

@@ -9,54 +9,71 @@
 
 #include "attention/head_view.h"
 #include "attention/search/region_race.h"
+#include "attention/search/sample_groups.h"
 #include "attention/search/search.h"
-#include "attention/search/search_clock.h"
+#include "attention/search/search_cost.h"
 
 namespace kinora {
+
+// A choice with what it comes to on the sample; without patterns: there is none.
+struct JudgedChoice {
+  HeadChoice choice;
+  double cost = 0;  // relative to the budget; at most 1 keeps it
+};
 
 // Computes what dense attention gives when it is made; all else may be asked from several threads,
 // each with a context of its own.
 class HeadSearch {
  public:
-  // Views are copied; what they show, options, clock and weights must stay.
-  HeadSearch(const Context& context, const HeadViews& head, float scale, double budget,
-             const SearchOptions& options, const SearchClock& clock,
+  // Errors are those of the last group, costs those of all. Views are copied; what they show,
+  // options, costs and weights must stay.
+  HeadSearch(const Context& context, std::span<const SampleGroup> groups, int head, float scale,
+             const SampleBudget& budget, const SearchOptions& options, const SearchCost& cost,
              std::span<const float> weights);
 
   // The best patterns with this boundary, and what they come to; without patterns: the input has
   // one modality, so that the boundary is the same as none.
-  HeadChoice best_with(const Context& context, Boundary boundary) const;
+  JudgedChoice best_with(const Context& context, Boundary boundary) const;
   // The best of several boundaries, in order.
-  HeadChoice best_of(std::span<const HeadChoice> choices) const;
+  HeadChoice best_of(std::span<const JudgedChoice> choices) const;
 
   // The choice with what it comes to here.
-  HeadChoice judged(const Context& context, HeadChoice choice) const;
+  JudgedChoice judged(const Context& context, HeadChoice choice) const;
 
  private:
+  struct Part;
+  struct Layout;
+  struct Spent;
   struct Tried;
 
-  bool affordable(double seconds, double budget) const;
-  bool better(const HeadChoice& choice, const HeadChoice& best) const;
-  PatternSpec best_in(const Context& context, const Region& whole, Boundary boundary) const;
-  void fit(PatternSpec spec, double index_seconds, const Region& region, const Probe& probe,
+  int64_t length() const { return head_.rows.count(); }
+  Layout lay_out(Boundary boundary) const;
+  bool affordable(double cost, double budget) const;
+  bool better(const JudgedChoice& choice, const JudgedChoice& best) const;
+  PatternSpec best_in(const Context& context, Layout& layout, size_t place) const;
+  void fit(PatternSpec spec, const Part& part, const Probe& probe, const Growth& growth,
            double budget, bool window, std::vector<Tried>& tried) const;
   const HeadOutcome& full(const Region& region, bool by_key) const;
-  Plan cut(const Context& context, HeadChoice& choice, const std::vector<Region>& regions) const;
-  Plan plan(const Context& context, HeadChoice& choice, const std::vector<Region>& regions) const;
-  void judge(const Context& context, HeadChoice& choice, const Plan& plan) const;
+  Spent spent(const Context& context, const HeadChoice& choice, Layout& layout) const;
+  void note(JudgedChoice& judged, const Spent& spent) const;
+  JudgedChoice bring(const Context& context, HeadChoice choice, Layout& layout) const;
+  LineIndex index_of(const Context& context, const PatternSpec& scaled, Part& part) const;
+  void judge(const Context& context, HeadChoice& choice, Layout& layout) const;
   bool needs_window(const Region& region, Boundary boundary) const;
   bool has_window(const LineIndex& index) const;
   double error_of(const HeadOutcome& actual) const;
 
-  HeadViews head_;
+  std::vector<HeadViews> groups_;
+  const HeadViews& head_;  // of the last group
   float scale_;
-  double budget_;
+  SampleBudget budget_;
   const SearchOptions& options_;
-  const SearchClock& clock_;
+  const SearchCost& cost_;
+  SearchCost times_;          // what is reported besides
+  double dense_seconds_ = 0;  // of these
   std::span<const float> weights_;
   HeadOutcome dense_;
   std::map<Modality, HeadOutcome> by_key_;  // from the keys of one modality alone
-  double dense_pairs_ = 1;
 };
 
 }  // namespace kinora

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <optional>
 
 #include "attention/plan/line_plan.h"
 #include "attention/policies/pattern_attention.h"
 #include "attention/search/grid_search.h"
+#include "attention/search/sample_groups.h"
 #include "attention/test_support.h"
 
 namespace kinora {
@@ -17,32 +20,29 @@ namespace {
 using testing::make_problem;
 using testing::Problem;
 
-double pairs_clock(const Plan& plan, const QueryView& queries, const RowSet& rows) {
-  return 1e-9 * static_cast<double>(attended_pairs(plan, queries, rows));
-}
-
 // The search as docs/methods/mminference.md has it, the slow way: every size of every candidate is
 // run to the end, in double precision.
 class SlowSearch {
  public:
-  SlowSearch(const Context& context, const Problem& problem, double budget,
-             const SearchOptions& options, std::span<const float> weights)
-      : context_(context),
-        problem_(problem),
-        budget_(budget),
-        options_(options),
-        weights_(weights) {
-    Region all = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
+  SlowSearch(const Context& context, const Problem& problem, const SearchOptions& options,
+             std::span<const float> weights)
+      : context_(context), problem_(problem), options_(options), weights_(weights) {
+    for (int64_t end = problem.shape.queries; end > 0; end -= options.group_queries) {
+      groups_.insert(groups_.begin(),
+                     group(std::max<int64_t>(0, end - options.group_queries), end));
+    }
+    for (const Group& each : groups_) dense_cost_ += dense_pairs(1, each.queries, each.rows);
+    budget_ = options.dense_share * static_cast<double>(dense_cost_);
+    Region all = cut_regions(Boundary::none, last().queries, last().rows).front();
     LineIndex index;
     index.everything = true;
-    dense_plan_ = plan_of({all}, {index});
-    dense_ = run(dense_plan_);
+    dense_ = run(plan_of(last(), {all}, {index}));
   }
 
   HeadChoice choose() const {
     HeadChoice best;
     for (const Boundary boundary : options_.boundaries) {
-      const auto regions = cut_regions(boundary, problem_.queries(), problem_.memory());
+      const auto regions = cut_regions(boundary, last().queries, last().rows);
       if (boundary != Boundary::none && regions.size() < 2) continue;
       HeadChoice choice;
       choice.boundary = boundary;
@@ -57,27 +57,13 @@ class SlowSearch {
         pattern.spec = best_in(region, boundary);
         choice.patterns.push_back(pattern);
       }
+      choice = at_the_budget(choice, regions);
       judge(choice, regions);
-      for (int step = 0; step < 8 && choice.seconds > budget_; ++step) {
-        HeadChoice smaller = choice;
-        for (size_t i = 0; i < regions.size(); ++i) {
-          resize(smaller.patterns[i].spec, 0.95 * budget_ / choice.seconds);
-        }
-        const auto indexes = resolved(smaller, regions);
-        for (size_t i = 0; i < regions.size(); ++i) {
-          if (text_reads_text(regions[i], boundary) && !window(indexes[i])) {
-            smaller.patterns[i].spec = choice.patterns[i].spec;
-          }
-        }
-        judge(smaller, regions);
-        if (smaller.seconds >= choice.seconds) break;
-        choice = smaller;
-      }
-      const bool fits = choice.seconds <= budget_;
-      const bool fitted = best.seconds <= budget_;
+      const bool fits = within(choice.flops);
+      const bool fitted = within(best.flops);
       if (best.patterns.empty() || (fits != fitted ? fits
                                     : fits         ? choice.error < best.error - same_error
-                                                   : choice.seconds < best.seconds)) {
+                                                   : choice.flops < best.flops)) {
         best = choice;
       }
     }
@@ -89,28 +75,134 @@ class SlowSearch {
     std::vector<double> out;       // [queries, d]
     std::vector<double> log_sums;  // [queries]
   };
+  // Queries that are read together, and what is in memory then.
+  struct Group {
+    int64_t begin = 0;
+    QueryView queries;
+    RowSet rows;
+  };
 
-  Plan plan_of(const std::vector<Region>& regions, const std::vector<LineIndex>& indexes) const {
-    PlanBuilder builder(problem_.queries(), problem_.memory());
+  Group group(int64_t begin, int64_t end) const {
+    Group one{begin, slice(problem_.queries(), begin, end - begin), problem_.memory()};
+    if (end == problem_.shape.queries) return one;
+    int64_t rows = 0;
+    while (rows < problem_.rows() &&
+           one.rows.ordinals[static_cast<size_t>(rows)] <= one.queries.ordinals.back()) {
+      ++rows;
+    }
+    one.rows.keys = one.rows.keys.rows(0, rows);
+    one.rows.values = one.rows.values.rows(0, rows);
+    one.rows.ordinals = one.rows.ordinals.first(static_cast<size_t>(rows));
+    one.rows.modalities = one.rows.modalities.first(static_cast<size_t>(rows));
+    return one;
+  }
+  const Group& last() const { return groups_.back(); }
+  bool within(double flops) const { return flops <= options_.dense_share * (1 + 1e-9); }
+
+  // Sizes grow while there is some of the budget left, and are cut while there is not.
+  HeadChoice at_the_budget(HeadChoice choice, const std::vector<Region>& regions) const {
+    std::optional<HeadChoice> low, high;
+    for (int step = 0; step < 8; ++step) {
+      choice.flops = whole_cost(choice) / static_cast<double>(dense_cost_);
+      const bool fits = within(choice.flops);
+      (fits ? low : high) = choice;
+      if (low && !options_.grow) break;
+      if (fits && choice.flops > 0.85 * options_.dense_share) break;
+      HeadChoice next = choice;
+      const auto indexes = [&] { return resolved(next, regions); };
+      for (size_t i = 0; i < next.patterns.size(); ++i) {
+        PatternSpec& spec = next.patterns[i].spec;
+        if (low && high) {
+          spec = between(low->patterns[i].spec, high->patterns[i].spec);
+        } else {
+          resize(spec, 0.95 * options_.dense_share / choice.flops);
+        }
+      }
+      for (size_t i = 0; !fits && i < regions.size(); ++i) {
+        if (text_reads_text(regions[i], choice.boundary) && !window(indexes()[i])) {
+          next.patterns[i].spec = choice.patterns[i].spec;
+        }
+      }
+      bool changes = true;
+      for (const auto* other : {&low, &high}) {
+        if (*other && to_string(**other) == to_string(next)) changes = false;
+      }
+      if (!changes) break;
+      choice = next;
+    }
+    return low ? *low : *high;
+  }
+
+  double whole_cost(const HeadChoice& choice) const {
+    int64_t cost = 0;
+    for (const Group& each : groups_) {
+      const auto regions = cut_regions(choice.boundary, each.queries, each.rows);
+      const Plan plan = plan_of(each, regions,
+                                resolve_head(context_, choice, regions, each.queries, each.rows, 0,
+                                             problem_.scale, problem_.rows()));
+      cost += attended_pairs(plan, each.queries, each.rows);
+    }
+    return static_cast<double>(cost);
+  }
+
+  Plan plan_of(const Group& each, const std::vector<Region>& regions,
+               const std::vector<LineIndex>& indexes) const {
+    PlanBuilder builder(each.queries, each.rows);
     for (size_t i = 0; i < regions.size(); ++i) add_line_tiles(builder, regions[i], indexes[i], 0);
     return builder.take();
   }
   double cost(const Plan& plan) const {
-    return pairs_clock(plan, problem_.queries(), problem_.memory());
+    return static_cast<double>(attended_pairs(plan, last().queries, last().rows));
+  }
+
+  // Keys of a region that queries before the last group may see, one by one.
+  std::vector<double> seen_before(const Region& region, Boundary boundary) const {
+    std::vector<double> seen;
+    for (int64_t q = 0; q < last().begin; ++q) {
+      const auto query = static_cast<size_t>(q);
+      if ((boundary == Boundary::query || boundary == Boundary::both) &&
+          problem_.query_modalities[query] != region.query_modality) {
+        continue;
+      }
+      double keys = 0;
+      for (size_t row = 0; row < problem_.row_modalities.size(); ++row) {
+        const bool here = (boundary != Boundary::key && boundary != Boundary::both) ||
+                          problem_.row_modalities[row] == region.key_modality;
+        if (here && problem_.memory().ordinals[row] <= problem_.queries().ordinals[query]) ++keys;
+      }
+      seen.push_back(keys);
+    }
+    return seen;
+  }
+
+  // What a plan for the last group comes to over all: windows read a number of keys, lines a share.
+  double estimate(double here, double pairs, double queries, const LineIndex& index,
+                  const std::vector<double>& seen) const {
+    const double share = index.everything ? 1
+                         : index.stride == 0
+                             ? 0
+                             : static_cast<double>(index.vertical.size() + index.slash.size() +
+                                                   index.horizontal.size()) /
+                                   index.stride;
+    const double keys = here / queries, mean = pairs / queries;
+    const double lines = std::min({1.0, share, keys / mean});
+    double total = here;
+    for (const double c : seen) total += std::min(c, keys - lines * mean + lines * c);
+    return total;
   }
 
   Outcome run(const Plan& plan) const {
-    const std::vector<uint8_t> mask = expand(plan, problem_.queries(), problem_.memory(), 0);
+    const std::vector<uint8_t> mask = expand(plan, last().queries, last().rows, 0);
     const int64_t size = problem_.shape.head_size, rows = problem_.rows();
     Outcome outcome;
-    for (int64_t q = 0; q < problem_.shape.queries; ++q) {
+    for (int64_t q = 0; q < last().queries.count(); ++q) {
       std::vector<double> out(static_cast<size_t>(size));
       double sum = 0;
       for (int64_t row = 0; row < rows; ++row) {
         if (mask[static_cast<size_t>(q * rows + row)] == 0) continue;
         double score = 0;
         for (int64_t c = 0; c < size; ++c) {
-          score += double{problem_.query_data[static_cast<size_t>(q * size + c)]} *
+          score += double{problem_.query_data[static_cast<size_t>((last().begin + q) * size + c)]} *
                    double{problem_.key_data[static_cast<size_t>(row * size + c)]};
         }
         const double weight = std::exp(double{problem_.scale} * score);
@@ -147,7 +239,7 @@ class SlowSearch {
       return false;
     }
     return std::any_of(region.queries.begin(), region.queries.end(), [&](int32_t query) {
-      return problem_.query_modalities[static_cast<size_t>(query)] == Modality::text;
+      return last().queries.modalities[static_cast<size_t>(query)] == Modality::text;
     });
   }
   // 64 tokens of 25,000 are the nearest one here.
@@ -160,11 +252,16 @@ class SlowSearch {
     region.pass = 0;
     LineIndex everything;
     everything.everything = true;
-    const Plan all = plan_of({region}, {everything});
-    const double budget = budget_ * (cost(all) / cost(dense_plan_) + options_.spare);
-    if (cost(all) <= budget) return {};
+    const Plan all = plan_of(last(), {region}, {everything});
+    const std::vector<double> seen = seen_before(region, boundary);
+    const auto queries = static_cast<double>(region.queries.size());
+    const auto all_pairs = static_cast<double>(attended_pairs(all, last().queries, last().rows));
+    const double region_pairs = std::accumulate(seen.begin(), seen.end(), all_pairs);
+    const double budget =
+        budget_ * (region_pairs / static_cast<double>(dense_cost_) + options_.spare);
+    if (region_pairs <= budget) return {};
     const Outcome full = run(all);
-    const Probe probe = probe_region(context_, problem_.queries(), problem_.memory(), region, 0,
+    const Probe probe = probe_region(context_, last().queries, last().rows, region, 0,
                                      problem_.scale, ProbeOf::each_modality);
     PatternSpec best = options_.budget;
     bool fitted = false;
@@ -182,22 +279,22 @@ class SlowSearch {
       for (int step = 0; step < 8; ++step) {
         const LineIndex index = resolve(scaled(spec, problem_.rows()), region, probe);
         if (text_reads_text(region, boundary) && !window(index)) break;
-        const Plan plan = plan_of({region}, {index});
-        const double seconds = cost(plan);
-        const bool fits = seconds <= budget;
-        const double measure = fits ? std::sqrt(apart(region, run(plan), full, shares)) : seconds;
+        const Plan plan = plan_of(last(), {region}, {index});
+        const double whole = estimate(cost(plan), all_pairs, queries, index, seen);
+        const bool fits = whole <= budget * (1 + 1e-9);
+        const double measure = fits ? std::sqrt(apart(region, run(plan), full, shares)) : whole;
         if (fits != fitted ? fits : measure < least - (fits ? same : 0)) {
           best = spec;
           least = measure;
           fitted = fits;
         }
-        if (fits && (!options_.grow || seconds > 0.85 * budget)) break;
+        if (fits && (!options_.grow || whole > 0.85 * budget)) break;
         (fits ? low : high) = spec;
         if (low && high) {
           if (!options_.grow) break;
           spec = between(*low, *high);
           if (spec == *low || spec == *high) break;
-        } else if (!resize(spec, 0.95 * budget / seconds)) {
+        } else if (!resize(spec, 0.95 * budget / whole)) {
           break;
         }
       }
@@ -208,15 +305,13 @@ class SlowSearch {
 
   std::vector<LineIndex> resolved(const HeadChoice& choice,
                                   const std::vector<Region>& regions) const {
-    return resolve_head(context_, choice, regions, problem_.queries(), problem_.memory(), 0,
-                        problem_.scale, problem_.rows());
+    return resolve_head(context_, choice, regions, last().queries, last().rows, 0, problem_.scale,
+                        problem_.rows());
   }
 
   void judge(HeadChoice& choice, const std::vector<Region>& regions) const {
-    const Plan plan = plan_of(regions, resolved(choice, regions));
-    choice.seconds = cost(plan);
-    const Outcome outcome = run(plan);
-    const Region all = cut_regions(Boundary::none, problem_.queries(), problem_.memory()).front();
+    const Outcome outcome = run(plan_of(last(), regions, resolved(choice, regions)));
+    const Region all = cut_regions(Boundary::none, last().queries, last().rows).front();
     Outcome nothing = dense_;
     std::fill(nothing.out.begin(), nothing.out.end(), 0.0);
     choice.error =
@@ -230,10 +325,11 @@ class SlowSearch {
 
   const Context& context_;
   const Problem& problem_;
-  double budget_;
   const SearchOptions& options_;
   std::span<const float> weights_;
-  Plan dense_plan_;
+  std::vector<Group> groups_;
+  int64_t dense_cost_ = 0;
+  double budget_ = 0;
   Outcome dense_;
 };
 
@@ -254,24 +350,24 @@ TEST(HeadSearch, ChoosesWhatTheSlowWayChooses) {
   const Context context(pool);
   SearchOptions given;
   given.frame_stride = 13;
-  given.cost = pairs_clock;
-  given.slack = 1;
-  const SearchOptions options = with_candidates(given);
-  for (const double share : {0.15, 0.35, 0.6}) {
-    const Problem problem = lively_problem(random, 150 + random.below(60), random.below(120), 13);
-    std::vector<float> weights;
-    for (int64_t i = 0; i < problem.shape.queries; ++i) {
-      weights.push_back(static_cast<float>(random.uniform(0.1, 2.0)));
+  for (const int64_t groups : {1, 3}) {
+    for (const double share : {0.15, 0.35, 0.6}) {
+      const Problem problem = lively_problem(random, 150 + random.below(60), random.below(120), 13);
+      given.dense_share = share;
+      given.group_queries = groups == 1 ? 2048 : 70;
+      const SearchOptions options = with_candidates(given);
+      std::vector<float> weights;
+      for (int64_t i = 0; i < std::min(given.group_queries, problem.shape.queries); ++i) {
+        weights.push_back(static_cast<float>(random.uniform(0.1, 2.0)));
+      }
+      const HeadChoice slow = SlowSearch(context, problem, options, weights).choose();
+      const HeadChoice fast = search_head(context, problem.queries(), problem.memory(),
+                                          problem.scale, 0, given, weights);
+      EXPECT_EQ(to_string(fast), to_string(slow)) << groups << " " << share;
+      EXPECT_NEAR(fast.error, slow.error, 1e-4);
+      EXPECT_NEAR(fast.recall, slow.recall, 1e-4);
+      EXPECT_NEAR(fast.flops, slow.flops, 1e-12);
     }
-    const double budget =
-        share * 1e-9 * static_cast<double>(dense_pairs(1, problem.queries(), problem.memory()));
-    const HeadChoice slow = SlowSearch(context, problem, budget, options, weights).choose();
-    const HeadChoice fast = search_head(context, problem.queries(), problem.memory(), problem.scale,
-                                        0, budget, given, weights);
-    EXPECT_EQ(to_string(fast), to_string(slow));
-    EXPECT_NEAR(fast.error, slow.error, 1e-4);
-    EXPECT_NEAR(fast.recall, slow.recall, 1e-4);
-    EXPECT_NEAR(fast.seconds, slow.seconds, 1e-12);
   }
 }
 
@@ -308,83 +404,6 @@ TEST(HeadSearch, FoldsFindTheGridsThatFoldingFinds) {
       }
     }
   }
-}
-
-TEST(SearchClock, FindsWhatWorkCosts) {
-  KINORA_FRESH_RANDOM(random);
-  const std::array<double, 5> truth = {2e-9, 3e-8, 0, 1e-6, 4e-7};
-  std::vector<PlanWork> samples;
-  std::vector<double> seconds;
-  for (int i = 0; i < 30; ++i) {
-    const double tiles = random.uniform(10, 300), keys = tiles * random.uniform(200, 5000);
-    samples.push_back({keys * random.uniform(16, 128), keys, keys * random.uniform(0, 1), tiles,
-                       tiles * random.uniform(1, 400)});
-    double total = 0;
-    for (size_t t = 0; t < truth.size(); ++t) total += truth[t] * samples.back().terms()[t];
-    seconds.push_back(total);
-  }
-  const auto factors = fit_work(samples, seconds);
-  for (size_t i = 0; i < samples.size(); ++i) {
-    double total = 0;
-    for (size_t t = 0; t < truth.size(); ++t) {
-      EXPECT_GE(factors[t], 0);
-      total += factors[t] * samples[i].terms()[t];
-    }
-    EXPECT_NEAR(total, seconds[i], 0.02 * seconds[i]);
-  }
-}
-
-TEST(SearchClock, CountsTheWorkOfAPlan) {
-  Plan plan;
-  plan.segments = {{0, 10, 1}, {5, 7, 3}, {0, 4, 0}};
-  plan.tiles = {{.head = 0,
-                 .heads = 2,
-                 .query_begin = 0,
-                 .query_end = 16,
-                 .segment_begin = 0,
-                 .segment_end = 2},
-                {.head = 0,
-                 .heads = 1,
-                 .query_begin = 0,
-                 .query_end = 3,
-                 .segment_begin = 1,
-                 .segment_end = 3}};
-  const PlanWork work = work_of(plan);
-  EXPECT_EQ(work.pairs, 17 * 32 + 11 * 3);
-  EXPECT_EQ(work.keys, 17 + 11);
-  EXPECT_EQ(work.scattered, 7 + 11);
-  EXPECT_EQ(work.tiles, 2);
-  EXPECT_EQ(work.segments, 4);
-}
-
-TEST(SearchClock, IsGivenOrMeasured) {
-  KINORA_FRESH_RANDOM(random);
-  const ThreadPool pool(1);
-  const Context context(pool);
-  const Problem problem = make_problem(random, {.queries = 300, .head_size = 16});
-  SearchOptions options;
-  options.candidates = {parse_pattern("a-shape:sink=128,local=1024"),
-                        parse_pattern("vertical-slash:verticals=1000,slashes=2048"),
-                        parse_pattern("grid:sink=128,lines=vs")};
-  const Region region = cut_regions(Boundary::none, problem.queries(), problem.memory()).front();
-  const auto plan_of = [&](const char* text) {
-    PlanBuilder builder(problem.queries(), problem.memory());
-    add_line_tiles(builder, region, resolve(parse_pattern(text), region, {}), 0);
-    return builder.take();
-  };
-  const Plan small = plan_of("a-shape:sink=8,local=16"), large = plan_of("dense");
-  const SearchClock measured(context, problem.queries(), problem.memory(), problem.scale, 0,
-                             options);
-  EXPECT_GT(measured.plan(small, problem.queries(), problem.memory()), 0);
-  EXPECT_GT(measured.plan(large, problem.queries(), problem.memory()),
-            measured.plan(small, problem.queries(), problem.memory()));
-  EXPECT_GT(measured.index(2, region), 0);
-  options.cost = pairs_clock;
-  const SearchClock given(context, problem.queries(), problem.memory(), problem.scale, 0, options);
-  EXPECT_EQ(given.plan(large, problem.queries(), problem.memory()),
-            pairs_clock(large, problem.queries(), problem.memory()));
-  EXPECT_EQ(given.index(2, region), 0);
-  EXPECT_EQ(given.counted(WorkTimer(context)), 0);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -11,22 +12,23 @@
 #include "attention/policies/sparse_attention.h"
 #include "attention/search/head_search.h"
 #include "attention/search/probe.h"
-#include "attention/search/search_clock.h"
 #include "base/error.h"
 
 namespace kinora {
 namespace {
 
 constexpr int64_t later_text = 128;  // queries that say which rows matter
+// Sizes that use the budget on one prompt may cost a little more on another.
+constexpr double most_over = 0.05;
 
-// Only what will be sparse is searched, and only as many queries as a session reads at a time:
-// patterns look at the last queries of their group.
-QueryView searched_part(const QueryView& queries, const RowSet& rows,
-                        const SearchOptions& options) {
-  const int64_t sparse = queries.count() - last_text(queries, options.dense_last);
-  check_sample(slice(queries, 0, sparse), rows);
-  const int64_t count = std::min(sparse, options.group_queries);
-  return slice(queries, sparse - count, count);
+// Only what will be sparse is searched, in groups as a session reads it: patterns look at the last
+// queries of their group.
+std::vector<SampleGroup> searched_part(const QueryView& queries, const RowSet& rows,
+                                       const SearchOptions& options) {
+  const QueryView sparse =
+      slice(queries, 0, queries.count() - last_text(queries, options.dense_last));
+  check_sample(sparse, rows);
+  return cut_groups(sparse, rows, options.group_queries);
 }
 
 // work(context, i) for i in [0, count), side by side, each on a thread of its own.
@@ -39,18 +41,47 @@ void for_each_alone(const Context& context, size_t count, const Work& work) {
   });
 }
 
-std::vector<std::unique_ptr<HeadSearch>> searches_of(const Context& context,
-                                                     const QueryView& queries, const RowSet& rows,
+// What all heads of a layer are searched with.
+struct Sample {
+  Sample(const Context& context, const HostCall& host, float scale, const SearchOptions& options)
+      : groups(searched_part(host.queries(), host.rows(), options)),
+        cost(options.unit, host.queries().queries.size(1), host.queries().queries.size(2)),
+        budget(budget_of(groups, options, cost)),
+        weights(
+            weights_of_rows(context, host.queries(), host.rows(), scale, groups.back().queries)) {}
+
+  std::vector<SampleGroup> groups;
+  SearchCost cost;
+  SampleBudget budget;
+  std::vector<float> weights;
+};
+
+std::vector<std::unique_ptr<HeadSearch>> searches_of(const Context& context, const Sample& sample,
                                                      float scale, std::span<const int> heads,
-                                                     double budget, const SearchOptions& options,
-                                                     const SearchClock& clock,
-                                                     std::span<const float> weights) {
+                                                     const SearchOptions& options) {
   std::vector<std::unique_ptr<HeadSearch>> searches(heads.size());
   for_each_alone(context, heads.size(), [&](const Context& alone, size_t i) {
-    searches[i] = std::make_unique<HeadSearch>(alone, view_head(queries, rows, heads[i]), scale,
-                                               budget, options, clock, weights);
+    searches[i] = std::make_unique<HeadSearch>(alone, sample.groups, heads[i], scale, sample.budget,
+                                               options, sample.cost, sample.weights);
   });
   return searches;
+}
+
+// A search that goes on must be the same one.
+void begin(HeadTable& table, const SearchOptions& options, double budget, int64_t tokens) {
+  constexpr double same = 1e-9;  // numbers in a file are read as they were written
+  const std::string unit = cost_unit_name(options.unit);
+  const bool fresh = std::none_of(table.heads.begin(), table.heads.end(),
+                                  [](const auto& head) { return head.has_value(); });
+  if (!fresh && (table.budget_unit != unit || std::abs(table.budget - budget) > same ||
+                 table.sample_tokens != tokens)) {
+    throw Error(ErrorKind::usage,
+                "the unfinished attention table was begun with another budget or sample; finish "
+                "it with those, or start anew");
+  }
+  table.budget = budget;
+  table.budget_unit = unit;
+  table.sample_tokens = tokens;
 }
 
 }  // namespace
@@ -105,11 +136,16 @@ void check_sample(const QueryView& queries, const RowSet& rows) {
 std::vector<float> weights_of_rows(const Context& context, const QueryView& group,
                                    const RowSet& rows, float scale, const QueryView& searched) {
   std::vector<double> mass(static_cast<size_t>(searched.count()));
+  const auto heads = static_cast<size_t>(group.queries.size(1));
   for (const Region& region : cut_regions(Boundary::query, group, rows)) {
     if (region.query_modality != Modality::text) continue;
-    for (int head = 0; head < group.queries.size(1); ++head) {
-      const Probe probe =
-          probe_region(context, group, rows, region, head, scale, ProbeOf::region, later_text);
+    // By head, and added up in their order, so that threads change nothing.
+    std::vector<Probe> probes(heads);
+    for_each_alone(context, heads, [&](const Context& alone, size_t head) {
+      probes[head] = probe_region(alone, group, rows, region, static_cast<int>(head), scale,
+                                  ProbeOf::region, later_text);
+    });
+    for (const Probe& probe : probes) {
       for (size_t i = 0; i < mass.size(); ++i) {
         const int64_t row = visible_rows(rows.ordinals, searched.ordinals[i]) - 1;
         mass[i] += static_cast<double>(probe.columns[static_cast<size_t>(row)]);
@@ -155,31 +191,21 @@ void PatternSearch::see(const Context& context, const AttentionCall& call) {
   }
   if (missing.empty()) return;
   const HostCall host(call);
-  const QueryView& queries = host.queries();
-  const RowSet& rows = host.rows();
-  const QueryView searched = searched_part(queries, rows, options_);
-  if (!clock_) {
-    const ThreadPool single(1);
-    clock_ = std::make_unique<SearchClock>(Context(single), searched, rows, call.scale,
-                                           missing.front(), options_);
+  const Sample sample(Context(*context.threads), host, call.scale, options_);
+  if (!begun_) {
+    begin(table_, options_, sample.budget.most / sample.budget.dense, host.queries().count());
   }
-  if (table_.budget_seconds == 0) {
-    table_.budget_seconds = measure_budget(*clock_, searched, rows, missing.front(), options_);
-    table_.sample_tokens = queries.count();
-  }
-  const std::vector<float> weights =
-      weights_of_rows(Context(*context.threads), queries, rows, call.scale, searched);
+  begun_ = true;
   const std::vector<std::unique_ptr<HeadSearch>> searches =
-      searches_of(context, searched, rows, call.scale, missing, table_.budget_seconds, options_,
-                  *clock_, weights);
+      searches_of(context, sample, call.scale, missing, options_);
   // Heads and boundaries side by side, each on one thread.
   const size_t count = options_.boundaries.size();
-  std::vector<HeadChoice> choices(missing.size() * count);
+  std::vector<JudgedChoice> choices(missing.size() * count);
   std::vector<size_t> open(missing.size(), count);
   std::mutex mutex;
   for_each_alone(context, choices.size(), [&](const Context& alone, size_t i) {
     const size_t at = i / count;
-    HeadChoice choice = searches[at]->best_with(alone, options_.boundaries[i % count]);
+    JudgedChoice choice = searches[at]->best_with(alone, options_.boundaries[i % count]);
     const std::lock_guard lock(mutex);
     choices[i] = std::move(choice);
     if (--open[at] > 0) return;
@@ -209,29 +235,23 @@ void TableTrial::see(const Context& context, const AttentionCall& call) {
     throw Error(ErrorKind::bad_input, "the attention table has another shape than the model");
   }
   const HostCall host(call);
-  const QueryView searched = searched_part(host.queries(), host.rows(), options_);
-  const std::vector<float> weights =
-      weights_of_rows(Context(*context.threads), host.queries(), host.rows(), call.scale, searched);
-  if (call.layer == 0 || !clock_) {
-    const ThreadPool single(1);
-    clock_ = std::make_unique<SearchClock>(Context(single), searched, host.rows(), call.scale, 0,
-                                           options_);
-    budget_ = measure_budget(*clock_, searched, host.rows(), 0, options_);
-  }
+  const Sample sample(Context(*context.threads), host, call.scale, options_);
   std::vector<int> heads(static_cast<size_t>(shape.heads));
   std::iota(heads.begin(), heads.end(), 0);
-  const std::vector<std::unique_ptr<HeadSearch>> searches = searches_of(
-      context, searched, host.rows(), call.scale, heads, budget_, options_, *clock_, weights);
+  const std::vector<std::unique_ptr<HeadSearch>> searches =
+      searches_of(context, sample, call.scale, heads, options_);
   const size_t first = static_cast<size_t>(call.layer) * heads.size();
   for_each_alone(context, heads.size() * tables_.size(), [&](const Context& alone, size_t i) {
     const size_t head = i / tables_.size();
     const HeadTable& table = tables_[i % tables_.size()];
-    const HeadChoice judged = searches[head]->judged(alone, *table.heads[first + head]);
+    const JudgedChoice judged = searches[head]->judged(alone, *table.heads[first + head]);
     Score& score = scores_[first * tables_.size() + i];
-    score.recall += judged.recall;
-    score.error += judged.error;
-    score.seconds += judged.seconds;
-    score.cost += judged.seconds / budget_;
+    score.recall += judged.choice.recall;
+    score.error += judged.choice.error;
+    score.flops += judged.choice.flops;
+    score.index += judged.choice.index;
+    score.time += judged.choice.time;
+    score.cost += judged.cost;
   });
   ++prompts_[static_cast<size_t>(call.layer)];
 }
@@ -243,7 +263,7 @@ HeadTable TableTrial::best() const {
     const auto prompts = static_cast<double>(prompts_[place / heads]);
     if (prompts == 0) throw Error(ErrorKind::internal, "a layer that no prompt has tried");
     const auto score = [&](size_t t) { return scores_[place * tables_.size() + t]; };
-    const auto affordable = [&](size_t t) { return score(t).cost <= options_.slack * prompts; };
+    const auto affordable = [&](size_t t) { return score(t).cost <= (1 + most_over) * prompts; };
     size_t chosen = 0;
     for (size_t t = 1; t < tables_.size(); ++t) {
       const bool better = affordable(t) != affordable(chosen) ? affordable(t)
@@ -254,7 +274,9 @@ HeadTable TableTrial::best() const {
     HeadChoice choice = *tables_[chosen].heads[place];
     choice.recall = score(chosen).recall / prompts;
     choice.error = score(chosen).error / prompts;
-    choice.seconds = score(chosen).seconds / prompts;
+    choice.flops = score(chosen).flops / prompts;
+    choice.index = score(chosen).index / prompts;
+    choice.time = score(chosen).time / prompts;
     best.heads[place] = std::move(choice);
   }
   return best;

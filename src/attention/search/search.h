@@ -1,7 +1,8 @@
 // The offline search that gives every head its pattern (algorithm 4 of the paper, see
 // docs/methods/mminference.md): within modalities, across pairs of them, then between boundaries;
-// all candidates held to one budget of run time, scored by the error of the output, which counts
-// more in the rows that later text reads. One head: head_search.h.
+// all candidates held to one budget, scored by the error of the output, which counts more in the
+// rows that later text reads. Costs are counted (search_cost.h), so that the same sample, budget
+// and program give the same table. One head: head_search.h.
 #pragma once
 
 #include <functional>
@@ -13,33 +14,28 @@
 #include "attention/observer.h"
 #include "attention/policies/head_table.h"
 #include "attention/policies/sparse_attention.h"
+#include "attention/search/sample_groups.h"
+#include "attention/search/search_cost.h"
 #include "base/cancel.h"
 
 namespace kinora {
-
-class SearchClock;
 
 struct SearchOptions {
   int32_t frame_stride = 64;            // tokens per frame
   std::vector<PatternSpec> candidates;  // empty: search_space(frame_stride)
   std::vector<Boundary> boundaries = {Boundary::none, Boundary::key, Boundary::query,
                                       Boundary::both};
-  // A head may take as long as this A-shape takes on this device, or, where `dense_share` is set,
-  // this share of what dense attention takes.
+  // What a head may cost, over all of the sample: what this A-shape costs or, where `dense_share`
+  // is set, this share of what dense attention costs.
   PatternSpec budget = parse_pattern("a-shape:sink=1024,local=4096");
   double dense_share = 0;
-  int64_t group_queries =
-      2048;  // the last ones of the sample; as many as a session reads at a time
+  CostUnit unit = CostUnit::flops;
+  // As many as a session reads at a time. Errors are those of the last ones of the sample.
+  int64_t group_queries = 2048;
   // Tokens of text at the end of the sample that will be dense, at most; they are not searched.
   int64_t dense_last = default_dense_last;
-  bool grow = true;  // candidates use the whole budget; false: sizes are only cut
-  // Sizes aim at the budget itself; because times are known only roughly, a little more passes.
-  double slack = 1.1;
-  // Seconds that a plan takes; empty: as the runner is timed on this device (search_clock.h),
-  // indexes included.
-  std::function<double(const Plan& plan, const QueryView& queries, const RowSet& rows)> cost;
+  bool grow = true;     // candidates use the whole budget; false: sizes are only cut
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole
-  int repeats = 2;      // of what is timed; the fastest counts
   CancelToken cancel;
 };
 
@@ -58,13 +54,9 @@ void check_sample(const QueryView& queries, const RowSet& rows);
 // where sizes grow to the budget anyway.
 SearchOptions with_candidates(SearchOptions options);
 
-// The budget of one head in seconds.
-double measure_budget(const SearchClock& clock, const QueryView& queries, const RowSet& rows,
-                      int head, const SearchOptions& options);
-
-// `weights`: how much the error of each query's output counts, [queries]; empty: all the same.
+// `weights`: how much the error of each of the last group's outputs counts; empty: all the same.
 HeadChoice search_head(const Context& context, const QueryView& queries, const RowSet& rows,
-                       float scale, int head, double budget_seconds, const SearchOptions& options,
+                       float scale, int head, const SearchOptions& options,
                        std::span<const float> weights = {});
 
 // What later text makes of these queries' rows: half of the weight is even, the other half goes
@@ -92,7 +84,7 @@ class PatternSearch final : public AttentionObserver {
   HeadTable& table_;
   SearchOptions options_;
   Found found_;
-  std::unique_ptr<SearchClock> clock_;  // set in the first layer that is searched
+  bool begun_ = false;
 };
 
 // A search on several prompts: each of them gave a table, and now every prompt tries all of them,
@@ -106,23 +98,20 @@ class TableTrial final : public AttentionObserver {
 
   void see(const Context& context, const AttentionCall& call) override;
 
-  // After all prompts. Recall, error and seconds are means over them.
+  // After all prompts. Recall, error and costs are means over them.
   HeadTable best() const;
 
  private:
   // What one choice came to, summed over prompts.
   struct Score {
-    double recall = 0, error = 0, seconds = 0;
-    double cost = 0;  // seconds / budget of the prompt
+    double recall = 0, error = 0, flops = 0, index = 0, time = 0;
+    double cost = 0;  // relative to the budget of the prompt
   };
 
   std::vector<HeadTable> tables_;
   SearchOptions options_;
   std::vector<Score> scores_;     // [layers × heads, tables]
   std::vector<int64_t> prompts_;  // [layers]: seen so far
-  // Of the prompt under way, from its first layer.
-  std::unique_ptr<SearchClock> clock_;
-  double budget_ = 0;
 };
 
 }  // namespace kinora

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -34,7 +35,8 @@ struct TuneFlags {
   int64_t prompts = 1;  // of a set
   bool restart = false;
   bool no_boundaries = false;
-  std::optional<double> budget;  // % of dense attention's time
+  std::optional<double> budget;  // % of what dense attention costs
+  std::string unit = cost_unit_name(CostUnit::flops);
   int64_t last = default_dense_last;
   bool json = false;
 };
@@ -71,12 +73,21 @@ HeadTable start_table(const TuneFlags& flags, const std::string& path, const Tab
                             path));
   }
   // A finished search is searched anew; an unfinished one goes on.
-  return table.complete() ? fresh : table;
+  if (table.complete()) return fresh;
+  constexpr double same = 1e-6;
+  if (table.budget_unit != flags.unit ||
+      (flags.budget && std::abs(table.budget - *flags.budget / 100) > same)) {
+    throw Error(ErrorKind::usage,
+                fmt::format("{}: holds an unfinished search with another budget; give --restart to "
+                            "replace it or another --output",
+                            path));
+  }
+  return table;
 }
 
 void summarise(const HeadTable& table, const std::string& path, double seconds) {
   std::map<std::string, int> kinds, patterns;
-  double recall = 0, error = 0;
+  double recall = 0, error = 0, flops = 0, index = 0, time = 0;
   int regions = 0;
   for (const auto& head : table.heads) {
     std::string name = head->patterns.front().spec.kind->name;
@@ -90,6 +101,9 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
     }
     recall += head->recall;
     error += head->error;
+    flops += head->flops;
+    index += head->index;
+    time += head->time;
   }
   const auto count = static_cast<double>(table.heads.size());
   fmt::print("{}: {} heads on {} tokens in {}\n", path, table.heads.size(), table.sample_tokens,
@@ -98,8 +112,14 @@ void summarise(const HeadTable& table, const std::string& path, double seconds) 
   std::vector<std::string> shares;
   for (const auto& [name, times] : patterns) shares.push_back(fmt::format("{} {}", times, name));
   fmt::print("  {} regions: {}\n", regions, fmt::join(shares, ", "));
-  fmt::print("  mean recall {:.3f}, mean output error {:.3f}, budget {:.1f} ms a head\n",
-             recall / count, error / count, 1e3 * table.budget_seconds);
+  fmt::print("  mean recall {:.3f}, mean output error {:.3f}\n", recall / count, error / count);
+  fmt::print("  budget of a head: {:.1f} % of {}\n", 100 * table.budget,
+             cost_unit_text(table.budget_unit));
+  const CostUnit timed =
+      parse_cost_unit(table.budget_unit) == CostUnit::gpu ? CostUnit::gpu : CostUnit::cpu;
+  fmt::print("  mean cost: {:.1f} % of {}, {:.1f} % more for finding lines; about {:.1f} % of {}\n",
+             100 * flops / count, cost_unit_text(cost_unit_name(CostUnit::flops)),
+             100 * index / count, 100 * time / count, cost_unit_text(cost_unit_name(timed)));
 }
 
 bool is_set(const TuneFlags& flags) {
@@ -179,6 +199,7 @@ class Tuning {
     };
     options_.cancel = cancel;
     if (flags.budget) options_.dense_share = *flags.budget / 100;
+    options_.unit = parse_cost_unit(flags.unit);
     options_.dense_last = flags.last;
     if (flags.no_boundaries) options_.boundaries = {Boundary::none};
   }
@@ -320,9 +341,15 @@ void add_tune(CommandLine& line) {
                       "Table to write; default: kinora-attention.json in the model's directory");
   command
       ->add_option("--budget", flags->budget,
-                   "Time a head may take, in % of dense attention's; default: what an A-shape of "
-                   "1,024 + 4,096 tokens takes")
+                   "What a head may cost over the whole sample, in % of dense attention; default: "
+                   "what an A-shape of 1,024 + 4,096 tokens costs, as in the paper")
       ->check(between(1, 100));
+  command
+      ->add_option("--budget-in", flags->unit,
+                   "What that is counted in: flops, or the time on a cpu or gpu as counted work "
+                   "tells it. No clock is looked at: the same search gives the same table")
+      ->check(one_of(cost_unit_names()))
+      ->capture_default_str();
   command
       ->add_option("--last", flags->last,
                    "Tokens of text at the end that will be dense and are not searched; 0: the "
