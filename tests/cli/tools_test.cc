@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "support/cli.h"
 #include "support/film.h"
@@ -14,6 +17,13 @@ namespace kinora::testing {
 namespace {
 
 const std::string model = std::string(KINORA_FIXTURES) + "/models/qwen2_5_vl_tied_new";
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
 class Tools : public ::testing::Test {
  protected:
@@ -79,7 +89,12 @@ TEST_F(Tools, TuneWritesATableThatAskTakes) {
   const Finished tuned = kinora({"tune", "-m", copy, "--sample", film_, "--fps", "1", "--subtitles",
                                  directory_.file("film.srt"), "--budget", "50", "--json"});
   ASSERT_EQ(tuned.code, 0) << tuned.err;
-  EXPECT_TRUE(nlohmann::json::parse(tuned.out).is_object());
+  const auto table = nlohmann::json::parse(tuned.out);
+  EXPECT_EQ(table.at("budget"), 0.5);
+  EXPECT_EQ(table.at("budget_unit"), "flops");
+  for (const auto& layer : table.at("patterns")) {
+    for (const auto& head : layer) EXPECT_LE(head.at("flops"), 0.5 + 1e-9);
+  }
   const Finished answered =
       kinora({"ask", film_, "What is it?", "-m", copy, "--fps", "1", "--attention", "mminference",
               "--dense-below", "0", "--device", "cpu", "--max-tokens", "2", "-q"});
@@ -90,6 +105,37 @@ TEST_F(Tools, TuneWritesATableThatAskTakes) {
       << "\n";
   expect_error(kinora({"tune", "-m", copy, "--sample", directory_.file("set.jsonl")}), 2,
                "a search needs at least 128");
+}
+
+// Byte for byte, on however many threads.
+TEST_F(Tools, TuneTwiceGivesTheSameTable) {
+  for (const char* unit : {"flops", "cpu", "gpu"}) {
+    std::vector<std::string> tables;
+    for (const char* threads : {"1", "2"}) {
+      tables.push_back(directory_.file(std::string("table-") + unit + threads));
+      const Finished tuned =
+          kinora({"tune", "-m", model, "--sample", film_, "--fps", "1", "--budget", "30",
+                  "--budget-in", unit, "--threads", threads, "-o", tables.back()});
+      ASSERT_EQ(tuned.code, 0) << tuned.err;
+    }
+    EXPECT_EQ(read_text(tables[0]), read_text(tables[1])) << unit;
+  }
+  // What is not finished goes on only with the same budget.
+  const std::string part = directory_.file("part");
+  auto table = nlohmann::json::parse(read_text(directory_.file("table-cpu1")));
+  table.at("patterns").at(0).at(0) = nullptr;
+  std::ofstream(part) << table;
+  const std::vector<std::string> again{"tune",  "-m", model, "--sample", film_,
+                                       "--fps", "1",  "-o",  part};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), again.begin(), again.end());
+    return kinora(more);
+  };
+  expect_error(with({"--budget", "30"}), 2, "holds an unfinished search with another budget");
+  expect_error(with({"--budget", "31", "--budget-in", "cpu"}), 2, "with another budget");
+  EXPECT_EQ(with({"--budget", "30", "--budget-in", "cpu"}).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read_text(part)),
+            nlohmann::json::parse(read_text(directory_.file("table-cpu1"))));
 }
 
 TEST_F(Tools, TuneTakesSeveralPromptsOfASet) {

@@ -30,8 +30,8 @@ struct CpuRates {
   std::array<double, PlanWork::term_count> run;
   std::array<double, LookWork::term_count> look;
 };
-constexpr CpuRates narrow = {64, {0, 0, 0, 0, 0}, {0, 0, 0}};
-constexpr CpuRates wide = {128, {0, 0, 0, 0, 0}, {0, 0, 0}};
+constexpr CpuRates narrow = {64, {2.22, 51, 30, 2450, 0}, {2.79, 39, 0.212}};
+constexpr CpuRates wide = {128, {3.69, 119, 44, 0, 0}, {4.00, 15, 0.191}};
 
 // Rates are linear in the width of a head, and never below 0.
 template <size_t N>
