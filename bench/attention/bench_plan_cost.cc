@@ -62,7 +62,7 @@ using Terms = std::array<double, N>;
 // relative error: Σ (Σ f·x / y − 1)² is made least one rate at a time, each cut off at 0.
 template <size_t N>
 Terms<N> fit(const std::vector<Terms<N>>& samples, const std::vector<double>& seconds) {
-  constexpr int rounds = 20000;
+  constexpr int rounds = 3000;
   Terms<N> rates{};
   for (int round = 0; round < rounds; ++round) {
     for (size_t f = 0; f < N; ++f) {
@@ -102,23 +102,18 @@ double total(const Terms<N>& rates, const Terms<N>& terms) {
 template <size_t N>
 struct Fitted {
   Terms<N> rates;  // nanoseconds, of all samples
-  Misses unseen;   // of rates fitted to half of the samples, on the other half
+  Misses unseen;   // of rates fitted to all samples but one, on that one
 };
 
 template <size_t N>
 Fitted<N> fit_and_try(const std::vector<Terms<N>>& samples, const std::vector<double>& seconds) {
   Fitted<N> fitted{fit(samples, seconds), {}};
-  for (size_t half = 0; half < 2; ++half) {
-    std::vector<Terms<N>> seen;
-    std::vector<double> taken;
-    for (size_t i = half; i < samples.size(); i += 2) {
-      seen.push_back(samples[i]);
-      taken.push_back(seconds[i]);
-    }
-    const Terms<N> rates = fit(seen, taken);
-    for (size_t i = 1 - half; i < samples.size(); i += 2) {
-      fitted.unseen.all.push_back(std::abs(total(rates, samples[i]) / seconds[i] - 1));
-    }
+  for (size_t i = 0; i < samples.size(); ++i) {
+    std::vector<Terms<N>> others = samples;
+    std::vector<double> taken = seconds;
+    others.erase(others.begin() + static_cast<int64_t>(i));
+    taken.erase(taken.begin() + static_cast<int64_t>(i));
+    fitted.unseen.all.push_back(std::abs(total(fit(others, taken), samples[i]) / seconds[i] - 1));
   }
   for (double& rate : fitted.rates) rate *= 1e9;
   return fitted;

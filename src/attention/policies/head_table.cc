@@ -135,7 +135,7 @@ std::optional<Modality> read_modality(const Reader& reader, const char* key, boo
   reader.refuse(fmt::format("no modality is called \"{}\"", name));
 }
 
-Json write_choice(const HeadChoice& choice) {
+Json write_choice(const HeadChoice& choice, bool by_clock) {
   Json json;
   json["boundary"] = boundary_name(choice.boundary);
   json["regions"] = Json::array();
@@ -148,15 +148,23 @@ Json write_choice(const HeadChoice& choice) {
   }
   json["recall"] = choice.recall;
   json["error"] = choice.error;
-  json["flops"] = choice.flops;
-  json["index"] = choice.index;
-  json["time"] = choice.time;
+  if (by_clock) {
+    json["seconds"] = choice.seconds;
+  } else {
+    json["flops"] = choice.flops;
+    json["index"] = choice.index;
+    json["time"] = choice.time;
+  }
   return json;
 }
 
-HeadChoice read_choice(const Json& json, const std::string& where) {
+HeadChoice read_choice(const Json& json, const std::string& where, bool by_clock) {
   const Reader reader(json, where);
-  reader.allow({"boundary", "regions", "recall", "error", "flops", "index", "time", "seconds"});
+  if (by_clock) {
+    reader.allow({"boundary", "regions", "recall", "error", "seconds"});
+  } else {
+    reader.allow({"boundary", "regions", "recall", "error", "flops", "index", "time"});
+  }
   HeadChoice choice;
   const std::string boundary = reader.text("boundary");
   choice.boundary = reader.here([&] { return parse_boundary(boundary); });
@@ -177,8 +185,8 @@ HeadChoice read_choice(const Json& json, const std::string& where) {
   }
   choice.recall = reader.number("recall");
   choice.error = reader.number("error");
-  if (reader.has("seconds")) {  // by a clock, as earlier searches had it
-    reader.number("seconds");
+  if (by_clock) {
+    choice.seconds = reader.number("seconds");
     return choice;
   }
   choice.flops = reader.number("flops");
@@ -251,14 +259,19 @@ std::string to_json(const HeadTable& table) {
   json["kv_heads"] = table.shape.kv_heads;
   json["head_size"] = table.shape.head_size;
   json["sample_tokens"] = table.sample_tokens;
-  json["budget"] = table.budget;
-  json["budget_unit"] = table.budget_unit;
+  const bool by_clock = table.budget_unit.empty();
+  if (by_clock) {
+    json["budget_seconds"] = table.budget_seconds;
+  } else {
+    json["budget"] = table.budget;
+    json["budget_unit"] = table.budget_unit;
+  }
   json["patterns"] = Json::array();
   for (int layer = 0; layer < table.shape.layers; ++layer) {
     Json heads = Json::array();
     for (int head = 0; head < table.shape.heads; ++head) {
       const auto& choice = table.at(layer, head);
-      heads.push_back(choice ? write_choice(*choice) : Json());
+      heads.push_back(choice ? write_choice(*choice, by_clock) : Json());
     }
     json["patterns"].push_back(std::move(heads));
   }
@@ -290,11 +303,13 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
   table.shape.kv_heads = static_cast<int>(reader.whole("kv_heads", 1, largest_count));
   table.shape.head_size = static_cast<int>(reader.whole("head_size", 1, largest_count));
   table.sample_tokens = reader.whole("sample_tokens", 0, int64_t{1} << 40);
-  if (reader.has("budget_seconds")) {
-    reader.number("budget_seconds");
+  const bool by_clock = reader.has("budget_seconds");
+  if (by_clock) {
+    table.budget_seconds = reader.number("budget_seconds");
   } else {
     table.budget = reader.number("budget");
     table.budget_unit = reader.text("budget_unit");
+    if (table.budget_unit.empty()) reader.refuse("\"budget_unit\" is empty");
   }
   const Json& layers = reader.need("patterns");
   if (!layers.is_array() || layers.size() != static_cast<size_t>(table.shape.layers)) {
@@ -310,8 +325,8 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
       if (heads[head].is_null()) {
         table.heads.emplace_back();
       } else {
-        table.heads.emplace_back(
-            read_choice(heads[head], fmt::format("{}: layer {}, head {}", path, layer, head)));
+        table.heads.emplace_back(read_choice(
+            heads[head], fmt::format("{}: layer {}, head {}", path, layer, head), by_clock));
       }
     }
   }

@@ -26,10 +26,11 @@ struct HeadChoice {
   std::vector<RegionPattern> patterns;
   double recall = 0;  // share of the sample's attention that it captured
   double error = 0;   // of the output, relative
-  // What it costs on the sample, relative to dense attention; 0 in tables of earlier searches.
-  double flops = 0;  // computed
-  double index = 0;  // FLOPs besides, for finding lines
-  double time = 0;   // of running and finding lines, as the counted work tells it
+  // What it costs on the sample, relative to dense attention.
+  double flops = 0;    // computed
+  double index = 0;    // FLOPs besides, for finding lines
+  double time = 0;     // of running and finding lines, as the counted work tells it
+  double seconds = 0;  // instead of these, by a clock, in tables of earlier searches
 };
 
 // The pattern of a region. A modality that the sample did not show takes the nearest one it did:
@@ -51,9 +52,9 @@ struct TableShape {
 struct HeadTable {
   TableShape shape;
   int64_t sample_tokens = 0;
-  double budget = 0;                             // of a head, relative to dense attention
-  std::string budget_unit;                       // what it is counted in: search/search_cost.h;
-                                                 // empty: a clock's seconds, by earlier searches
+  double budget = 0;          // of a head, relative to dense attention
+  std::string budget_unit;    // what it is counted in (search/search_cost.h); empty: seconds
+  double budget_seconds = 0;  // by a clock, in tables of earlier searches
   std::vector<std::optional<HeadChoice>> heads;  // [layers × heads]; empty while a search runs
 
   std::optional<HeadChoice>& at(int layer, int head);
