@@ -1,7 +1,6 @@
-// How long plans and their lines take on one thread of this CPU, as so much for each unit of
-// counted work (attention/search/plan_work.h): where the constants of
-// attention/search/search_cost.cc come from. Rates are fitted to every second plan and tried on the
-// others; the constants in use are tried on all.
+// How long plans and their lines take on one thread of this CPU, as so much for each unit of counted
+// work (attention/search/plan_work.h): where the constants of attention/search/search_cost.cc come
+// from. Each plan is also told by rates that were fitted to the others, and by the constants in use.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
