@@ -103,6 +103,10 @@ TEST(HeadTable, RefusesDamageWithThePlace) {
   refuses("\"boundary\": \"none\"", "\"boundary\": \"query\"", "\"query\" is missing");
   refuses("\"query\": \"video\"", "\"query\": \"smell\"", "no modality is called");
   refuses("\"recall\"", "\"recoil\"", "not known");
+  refuses("\"flops\": ", "\"flop\": ", "not known");
+  refuses("\"index\"", "\"seconds\"", "\"seconds\" is not known");  // a clock's, beside a count
+  refuses("\"budget_unit\": \"flops\"", "\"budget_unit\": \"\"", "\"budget_unit\" is empty");
+  refuses("\"budget\"", "\"budge\"", "not known");
   EXPECT_THROW(parse_head_table("", "t"), Error);
   EXPECT_THROW(parse_head_table("[]", "t"), Error);
 }
