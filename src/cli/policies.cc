@@ -185,7 +185,7 @@ std::string policies_markdown() {
       "This page is what `kinora help policies --markdown` prints. Sizes of patterns are for "
       "25,000 tokens and more; below that\nsinks, windows and counts shrink in proportion to the "
       "length of the conversation when the prompt will have been read, or to the\nrows in memory "
-      "where no end is known (a stream).\n";
+      "where no end is known (a stream); of `momo`, `mean-pool` and `oracle` only `keys` does.\n";
   for (const PolicyPoint* point : policy_points()) text += point_markdown(*point);
   return text;
 }
