@@ -23,8 +23,8 @@ constexpr std::array units = {
 };
 
 // Nanoseconds of one thread for each unit of work, for heads of 64 and of 128 columns. Measured by
-// bench/attention's bench_plan_cost on a CPU with AVX-512 (docs/results/speed-cpu.md says how well
-// they tell times); other CPUs are faster or slower, but their times have about the same ratios.
+// bench/attention's bench_plan_cost on a CPU with AVX-512 (docs/results/speed-cpu.md); other CPUs
+// are faster or slower, but what is compared with a budget is the ratio to dense attention.
 struct CpuRates {
   double columns;  // of a head
   std::array<double, PlanWork::term_count> run;
