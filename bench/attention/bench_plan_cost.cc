@@ -1,6 +1,7 @@
-// How long plans and their lines take on one thread of this CPU, as so much for each unit of counted
-// work (attention/search/plan_work.h): where the constants of attention/search/search_cost.cc come
-// from. Each plan is also told by rates that were fitted to the others, and by the constants in use.
+// How long plans and their lines take on one thread of this CPU, as so much for each unit of
+// counted work (attention/search/plan_work.h): where the constants of
+// attention/search/search_cost.cc come from. Each plan is also told by rates that were fitted to
+// the others, and by the constants in use.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -114,8 +114,9 @@ TEST_F(Tools, TuneTwiceGivesTheSameTable) {
     for (const char* threads : {"1", "2"}) {
       tables.push_back(directory_.file(std::string("table-") + unit + threads));
       const Finished tuned =
-          kinora({"tune", "-m", model, "--sample", film_, "--fps", "1", "--budget", "30",
-                  "--budget-in", unit, "--threads", threads, "-o", tables.back()});
+          kinora({"tune", "-m", model, "--sample", film_, "--fps", "1", "--subtitles",
+                  directory_.file("film.srt"), "--budget", "30", "--budget-in", unit, "--threads",
+                  threads, "-o", tables.back()});
       ASSERT_EQ(tuned.code, 0) << tuned.err;
     }
     EXPECT_EQ(read_text(tables[0]), read_text(tables[1])) << unit;
@@ -125,8 +126,10 @@ TEST_F(Tools, TuneTwiceGivesTheSameTable) {
   auto table = nlohmann::json::parse(read_text(directory_.file("table-cpu1")));
   table.at("patterns").at(0).at(0) = nullptr;
   std::ofstream(part) << table;
-  const std::vector<std::string> again{"tune",  "-m", model, "--sample", film_,
-                                       "--fps", "1",  "-o",  part};
+  const std::vector<std::string> again{"tune",     "-m",          model,
+                                       "--sample", film_,         "--fps",
+                                       "1",        "--subtitles", directory_.file("film.srt"),
+                                       "-o",       part};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), again.begin(), again.end());
     return kinora(more);
