@@ -251,8 +251,10 @@ class Tuning {
 
   HeadTable search(const Engine& engine, const EvalItem* item, const std::string& path) {
     Session session(engine, flags_.session.session);
-    const std::vector<QuestionPart> prompt = open(session, item);
     const SessionState& state = SessionAccess::state(session);
+    // What cannot go on is refused before anything is read.
+    HeadTable table = start_table(flags_, path, expected_table(state.model().info()));
+    const std::vector<QuestionPart> prompt = open(session, item);
     std::vector<ContentPart> content;
     for (const QuestionPart& part : prompt) {
       content.push_back(part.text ? ContentPart{Modality::text, *part.text}
@@ -260,7 +262,6 @@ class Tuning {
     }
     progress_.clear();
     notes_.add(short_sample_note(state.forecast(content).tokens));
-    HeadTable table = start_table(flags_, path, expected_table(state.model().info()));
     int64_t found = 0;
     auto saved = std::chrono::steady_clock::now();
     PatternSearch search(table, options_, [&](int, int, const HeadChoice&) {
