@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/context.h"
 #include "base/modality.h"
 #include "base/tensor.h"
@@ -43,8 +44,13 @@ struct QueryView {
   // A token tree: the place of each query's parent among the queries, −1 for a root. A query then
   // reads older rows, its ancestors and itself. Empty: a chain.
   std::span<const int32_t> parents = {};
+  // Looked at between pieces of work on a CPU, which then ends with a cancelled error; may be null.
+  const CancelToken* cancel = nullptr;
 
   int64_t count() const { return queries.size(0); }
+  void check_cancelled() const {
+    if (cancel != nullptr) cancel->check();
+  }
 };
 
 // Attention while prefilling and generating. One object serves all layers of one session and may

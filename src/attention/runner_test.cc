@@ -434,6 +434,55 @@ TEST(Runner, ObserverSeesTheWeightOfEveryBlock) {
   }
 }
 
+// Cancels when it first sees a block, and counts those that come after that.
+class Impatient final : public BlockObserver {
+ public:
+  explicit Impatient(CancelToken cancel) : cancel_(std::move(cancel)) {}
+  int64_t block_size() const override { return 64; }
+  void observe(int64_t, int64_t count, const int32_t*, const int32_t*, const float*) override {
+    cancel_.cancel();
+    seen += count;
+  }
+
+  int64_t seen = 0;
+
+ private:
+  CancelToken cancel_;
+};
+
+TEST(Runner, IsCancelledBetweenPiecesOfWork) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool one(1);
+  const Problem problem = make_problem(
+      random, {.queries = 1000, .earlier = 300, .heads = 4, .kv_heads = 2, .head_size = 16});
+  const CancelToken cancel;
+  QueryView queries = problem.queries();
+  const auto run = [&](BlockObserver* observer) {
+    std::vector<float> out = poisoned(problem);
+    run_plan(Context(one), dense_plan(queries, problem.memory()), queries, problem.memory(),
+             problem.scale, TensorView::of(out.data(), problem.out_shape()),
+             {.observer = observer});
+  };
+  Impatient all(cancel);
+  run(&all);  // nobody asks the token
+  queries.cancel = &cancel;
+  const auto expect_cancelled = [&](BlockObserver* observer) {
+    try {
+      run(observer);
+      ADD_FAILURE() << "it went on to the end";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::cancelled);
+    }
+  };
+  expect_cancelled(nullptr);
+  const CancelToken later;
+  queries.cancel = &later;
+  Impatient some(later);
+  expect_cancelled(&some);
+  EXPECT_GT(some.seen, 0);
+  EXPECT_LT(some.seen, all.seen / 4);
+}
+
 TEST(Runner, WindowsSeeThemselvesOnly) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);

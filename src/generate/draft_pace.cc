@@ -87,11 +87,20 @@ Draft DraftPace::grow_whole(int64_t most, const RunWhole& run) {
 Draft DraftPace::choose(const DraftTree& tree, int64_t most) {
   const std::vector<int32_t> ranking = tree.ranked();
   const std::vector<double> confidences = probabilities(tree, ranking);
-  drafted_ = std::min({most, shape_.total - 1, std::ssize(ranking)});
-  const auto allowed = std::span(confidences).first(static_cast<size_t>(drafted_));
-  if (adapt_) drafted_ = costs_.worth_checking(allowed, now() - began_);
-  promised_ = std::accumulate(confidences.begin(), confidences.begin() + drafted_, 0.0);
+  const int64_t allowed = std::min({most, shape_.total - 1, std::ssize(ranking)});
+  choose_of(std::span(confidences).first(static_cast<size_t>(allowed)));
   return tree.best(ranking, drafted_);
+}
+
+void DraftPace::choose_of(std::span<const double> confidences) {
+  drafted_ = adapt_ ? costs_.worth_checking(confidences, now() - began_) : std::ssize(confidences);
+  promised_ = std::accumulate(confidences.begin(), confidences.begin() + drafted_, 0.0);
+}
+
+int64_t DraftPace::take(std::span<const double> confidences) {
+  choose_of(confidences);
+  tried_ = drafted_ > 0;  // looking cost nothing
+  return drafted_;
 }
 
 void DraftPace::end() { proposed_ = now(); }

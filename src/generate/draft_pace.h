@@ -1,6 +1,6 @@
 // How a drafter that runs a model makes its proposals: a tree of guesses grows level by level while
 // that pays, is cut to what is worth checking, and what became of it teaches what pays. Has the
-// clock that DraftCosts lacks. Used by sparrow.h and pruned.h.
+// clock that DraftCosts lacks. Used by sparrow.h, pruned.h and ngram.h.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,9 @@ class DraftPace {
   // The same where a tree grows at once: `run` makes all of one of this shape.
   using RunWhole = std::function<GrownTree(const TreeShape& shape)>;
   Draft grow_whole(int64_t most, const RunWhole& run);
+  // A chain of guesses that took no model to make: how many of them are worth checking. Confidences
+  // are those of the whole chain so far.
+  int64_t take(std::span<const double> confidences);
   void end();
   void learn(int64_t right);
 
@@ -69,6 +72,7 @@ class DraftPace {
   static double now();
   // What of a tree is worth checking.
   Draft choose(const DraftTree& tree, int64_t most);
+  void choose_of(std::span<const double> confidences);
 
   TreeShape shape_;
   bool adapt_;

@@ -106,7 +106,11 @@ std::vector<Kind> all_kinds(const Truth& truth, Random& random, int64_t vocabula
                                       vocabulary);
                                 },
                                 {0, 1})});
-  kinds.push_back({"n-grams", [] { return std::make_unique<NgramDrafter>(); }});
+  for (const bool adapt : {false, true}) {
+    kinds.push_back({adapt ? "n-grams as they pay" : "n-grams", [adapt] {
+                       return std::make_unique<NgramDrafter>(NgramOptions{.adapt = adapt});
+                     }});
+  }
   return kinds;
 }
 

@@ -7,12 +7,18 @@
 
 namespace kinora {
 
-NgramDrafter::NgramDrafter(const NgramOptions& options)
-    : options_(options), length_(std::min<int64_t>(2, options.tokens)) {
+void HitRate::note(bool hit) {
+  constexpr double fading = 0.95;
+  hits_ = fading * hits_ + (hit ? 1 : 0);
+  cases_ = fading * cases_ + 1;
+}
+
+NgramDrafter::NgramDrafter(const NgramOptions& options) : options_(options) {
   if (options.tokens < 1 || options.least < 1 || options.match < options.least) {
     throw Error(ErrorKind::usage, "n-gram drafts need at least one token and one to match");
   }
   indexes_.resize(static_cast<size_t>(options.match - options.least + 1));
+  first_.resize(indexes_.size());
 }
 
 uint64_t NgramDrafter::hash(std::span<const int32_t> tokens) {
@@ -25,51 +31,88 @@ uint64_t NgramDrafter::hash(std::span<const int32_t> tokens) {
   return value;
 }
 
-Draft NgramDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
-  // The text may have been cut since the last call: a question undone, an answer begun anew.
-  const size_t same = std::min(known_.size(), text.size());
+void NgramDrafter::start(const DraftTarget& target) {
+  if (!options_.adapt || pace_) return;
+  pace_.emplace(TreeShape{1 + options_.tokens, options_.tokens, 1}, true, target.context.device, 0);
+}
+
+std::vector<double> NgramDrafter::confidences(int64_t match, int64_t count) const {
+  std::vector<double> out;
+  double all = first_[static_cast<size_t>(match - options_.least)].at();
+  for (int64_t i = 0; i < count; ++i) {
+    out.push_back(all);
+    all *= further_.at();
+  }
+  return out;
+}
+
+// Compares the guess with what came in its place.
+void NgramDrafter::compare(std::span<const int32_t> text) {
+  const auto came = text.subspan(known_.size());
+  for (size_t i = 0; i < std::min(guess_.size(), came.size()); ++i) {
+    const bool right = guess_[i] == came[i];
+    (i == 0 ? first_[static_cast<size_t>(match_ - options_.least)] : further_).note(right);
+    if (!right) break;
+  }
+}
+
+// Takes in what the text has become since the last call.
+void NgramDrafter::follow(std::span<const int32_t> text) {
+  // It may have been cut: a question undone, an answer begun anew.
   if (known_.size() > text.size() || !std::equal(known_.begin(), known_.end(), text.begin())) {
     known_.clear();
     for (Index& index : indexes_) index.clear();
   } else {
-    known_.resize(same);
+    compare(text);
   }
-  Draft draft;
+  guess_.clear();
+}
+
+// Finds the longest run at the end of the text that stood there before, and what followed it.
+void NgramDrafter::look_back(std::span<const int32_t> text) {
   const auto end = static_cast<int64_t>(text.size());
-  const int64_t wanted = std::min({length_, most, deepest});
-  for (int64_t match = options_.match; match >= options_.least && wanted > 0; --match) {
+  for (int64_t match = options_.match; match >= options_.least; --match) {
     // Ends of runs before the newest token; what follows an end is the guess.
     Index& index = indexes_[static_cast<size_t>(match - options_.least)];
     for (int64_t at = std::max(static_cast<int64_t>(known_.size()), match); at < end; ++at) {
       index[hash(text.subspan(static_cast<size_t>(at - match), static_cast<size_t>(match)))] = at;
     }
-    if (end < match || !draft.ids.empty()) continue;
+    if (end < match || !guess_.empty()) continue;
     const auto last = text.last(static_cast<size_t>(match));
     const auto found = index.find(hash(last));
     if (found == index.end()) continue;
     const int64_t at = found->second;
     if (!std::equal(last.begin(), last.end(), text.begin() + (at - match))) continue;
+    match_ = match;
     // A run that reaches the end of the text goes on with itself.
-    for (int64_t i = 0; i < wanted; ++i) {
-      const int64_t from = at + i;
-      draft.ids.push_back(from < end ? text[static_cast<size_t>(from)]
-                                     : draft.ids[static_cast<size_t>(from - end)]);
-      draft.parents.push_back(static_cast<int32_t>(i) - 1);
+    for (int64_t from = at; from < at + options_.tokens; ++from) {
+      guess_.push_back(from < end ? text[static_cast<size_t>(from)]
+                                  : guess_[static_cast<size_t>(from - end)]);
     }
   }
-  if (wanted > 0) known_.assign(text.begin(), text.end());
-  proposed_ = static_cast<int64_t>(draft.ids.size());
+  known_.insert(known_.end(), text.begin() + std::ssize(known_), text.end());
+}
+
+Draft NgramDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
+  follow(text);
+  look_back(text);
+  int64_t count = std::max<int64_t>(0, std::min({std::ssize(guess_), most, deepest}));
+  if (pace_) {
+    if (pace_->begin(count > 0)) {
+      count = pace_->take(confidences(match_, count));
+    } else {
+      count = 0;
+    }
+    pace_->end();
+  }
+  Draft draft;
+  draft.ids.assign(guess_.begin(), guess_.begin() + count);
+  for (int64_t i = 0; i < count; ++i) draft.parents.push_back(static_cast<int32_t>(i) - 1);
   return draft;
 }
 
 void NgramDrafter::learn(std::span<const int32_t> right, std::span<const Tensor>) {
-  if (proposed_ == 0) return;
-  const auto count = static_cast<int64_t>(right.size());
-  if (count == proposed_) {
-    length_ = std::min(options_.tokens, 2 * length_);
-  } else if (2 * count < proposed_) {
-    length_ = std::max<int64_t>(1, length_ / 2);
-  }
+  if (pace_) pace_->learn(std::ssize(right));
 }
 
 DraftPolicy ngram_policy() {
@@ -77,7 +120,9 @@ DraftPolicy ngram_policy() {
   settings.count("tokens", &NgramOptions::tokens, {1, 63}, "the longest guess")
       .count("match", &NgramOptions::match, {1, 16},
              "tokens that must have stood there before; fewer are tried after that")
-      .count("least", &NgramOptions::least, {1, 16}, "the fewest tokens that may match");
+      .count("least", &NgramOptions::least, {1, 16}, "the fewest tokens that may match")
+      .flag("adapt", &NgramOptions::adapt,
+            "propose what is worth checking on this machine; 0: always the longest guess");
   DraftPolicy policy;
   policy.info = {"ngram", "what followed the last few tokens when they stood in the text before",
                  settings.info()};

@@ -50,7 +50,6 @@ TEST(Ngram, GuessesWhatFollowedTheLongestRunTheLastTime) {
     options.match = options.least + random.below(4);
     NgramDrafter drafter(options);
     const int64_t alphabet = 1 + random.below(5);
-    int64_t length = std::min<int64_t>(2, options.tokens);
     std::vector<int32_t> text;
     for (int turn = 0; turn < 40; ++turn) {
       // The text is cut, changed, repeats itself, or stays as it was.
@@ -67,21 +66,14 @@ TEST(Ngram, GuessesWhatFollowedTheLongestRunTheLastTime) {
       }
       const int64_t most = random.below(12), deepest = random.below(12);
       const std::vector<int32_t> expected =
-          reference(text, options, std::min({length, most, deepest}));
+          reference(text, options, std::min({options.tokens, most, deepest}));
       const Draft draft = drafter.propose(text, most, deepest);
       ASSERT_EQ(draft.ids, expected) << "round " << round << ", turn " << turn;
       ASSERT_EQ(draft.parents, chain_parents(draft.ids.size()));
       const auto proposed = static_cast<int64_t>(draft.ids.size());
       guessed += proposed > 0;
       past_the_end += alphabet == 1 && proposed > 1;
-      // All right: twice as long; less than half of them: half as long.
-      const int64_t right = random.below(proposed + 1);
-      drafter.learn(places(right), {});
-      if (proposed > 0 && right == proposed) {
-        length = std::min(options.tokens, 2 * length);
-      } else if (2 * right < proposed) {
-        length = std::max<int64_t>(1, length / 2);
-      }
+      drafter.learn(places(random.below(proposed + 1)), {});
     }
   }
   EXPECT_GT(guessed, 1000);
@@ -92,43 +84,72 @@ TEST(Ngram, ARunThatReachesTheEndGoesOnWithItself) {
   NgramOptions options;
   options.tokens = 8;
   NgramDrafter drafter(options);
-  std::vector<int32_t> text{9, 1, 2, 3, 1, 2, 3, 1, 2, 3};
-  drafter.propose(text, 63, 63);
-  for (int i = 0; i < 2; ++i) {  // 2, 4, 8
-    drafter.learn(places(2 << i), {});
-    drafter.propose(text, 63, 63);
-  }
+  const std::vector<int32_t> text{9, 1, 2, 3, 1, 2, 3, 1, 2, 3};
   EXPECT_EQ(drafter.propose(text, 63, 63).ids, (std::vector<int32_t>{1, 2, 3, 1, 2, 3, 1, 2}));
 }
 
-TEST(Ngram, TheLengthFollowsWhatGuessesAreWorth) {
-  NgramOptions options;
-  options.tokens = 6;
-  NgramDrafter drafter(options);
-  const std::vector<int32_t> text(20, 7), unknown{1, 2, 3, 4};
-  const auto length = [&] { return drafter.propose(text, 63, 63).ids.size(); };
-  EXPECT_EQ(length(), 2u);
-  drafter.learn(places(2), {});
-  EXPECT_EQ(length(), 4u);
-  drafter.learn(places(4), {});
-  EXPECT_EQ(length(), 6u);  // never above what was chosen
-  drafter.learn(places(6), {});
-  EXPECT_EQ(length(), 6u);
-  drafter.learn(places(3), {});  // half of them: as it was
-  EXPECT_EQ(length(), 6u);
-  drafter.learn(places(2), {});
-  EXPECT_EQ(length(), 3u);
-  for (int i = 0; i < 4; ++i) {  // never below one
-    drafter.learn({}, {});
-    length();
+// A slow way to count the same: every guess that was made, against the text that came in its place.
+TEST(Ngram, KnowsHowOftenGuessesComeTrueCheckedOrNot) {
+  KINORA_FRESH_RANDOM(random);
+  for (int round = 0; round < 20; ++round) {
+    NgramOptions options;
+    options.tokens = 1 + random.below(9);
+    options.least = 1 + random.below(3);
+    options.match = options.least + random.below(3);
+    NgramDrafter drafter(options);
+    std::vector<std::vector<bool>> first(static_cast<size_t>(options.match + 1));
+    std::vector<bool> further;
+    std::vector<int32_t> text{0};
+    std::vector<int32_t> guess;
+    int64_t match = 0;
+    for (int turn = 0; turn < 60; ++turn) {
+      const auto begin = text.size();
+      for (int64_t more = 1 + random.below(4); more > 0; --more) {
+        text.push_back(static_cast<int32_t>(random.below(3)));
+      }
+      for (size_t i = 0; i < guess.size() && begin + i < text.size(); ++i) {
+        const bool right = guess[i] == text[begin + i];
+        (i == 0 ? first[static_cast<size_t>(match)] : further).push_back(right);
+        if (!right) break;
+      }
+      guess = reference(text, options, options.tokens);
+      match = options.match;
+      while (match >= options.least) {  // the longest run that stood there before
+        NgramOptions one = options;
+        one.match = one.least = match;
+        if (!reference(text, one, 1).empty()) break;
+        --match;
+      }
+      drafter.propose(text, random.below(4), 63);
+    }
+    const auto rate = [](const std::vector<bool>& cases) {
+      double hits = 0.5, all = 2;
+      for (const bool hit : cases) {
+        hits = 0.95 * hits + (hit ? 1 : 0);
+        all = 0.95 * all + 1;
+      }
+      return hits / all;
+    };
+    for (int64_t match_size = options.least; match_size <= options.match; ++match_size) {
+      double expected = rate(first[static_cast<size_t>(match_size)]);
+      for (const double actual : drafter.confidences(match_size, 5)) {
+        EXPECT_NEAR(actual, expected, 1e-12);
+        expected *= rate(further);
+      }
+    }
   }
-  EXPECT_EQ(length(), 1u);
-  drafter.learn(places(1), {});
-  EXPECT_EQ(length(), 2u);
-  // Where nothing was guessed, nothing is learned.
-  EXPECT_TRUE(drafter.propose(unknown, 63, 63).ids.empty());
-  drafter.learn({}, {});
-  EXPECT_EQ(length(), 2u);
+}
+
+// What was known of a text that was taken back teaches nothing, and does no harm.
+TEST(Ngram, ATextThatIsCutIsNoProof) {
+  NgramDrafter drafter;
+  std::vector<int32_t> text(10, 7);
+  drafter.propose(text, 63, 63);
+  const std::vector<double> before = drafter.confidences(3, 3);
+  text.back() = 8;
+  text.push_back(9);
+  drafter.propose(text, 63, 63);
+  EXPECT_EQ(drafter.confidences(3, 3), before);
 }
 
 TEST(Ngram, ImpossibleSettingsAreRefused) {
@@ -149,7 +170,7 @@ TEST(Ngram, ImpossibleSettingsAreRefused) {
 TEST(DraftPolicies, AreMadeByName) {
   const std::vector<int32_t> text(20, 7);
   EXPECT_TRUE(make_drafter("none")->propose(text, 63, 63).ids.empty());
-  EXPECT_EQ(make_drafter("ngram")->propose(text, 63, 63).ids.size(), 2u);
+  EXPECT_EQ(make_drafter("ngram")->propose(text, 63, 63).ids.size(), 8u);
   EXPECT_EQ(make_drafter("ngram:tokens=1,match=5,least=1")->propose(text, 63, 63).ids.size(), 1u);
   for (const PolicyInfo& policy : draft_point().policies) {
     EXPECT_NO_THROW(draft_point().check(policy.name)) << policy.name;

@@ -350,7 +350,10 @@ void run_looks_here(const Context& context, const QueryView& queries, const RowS
   }
   const auto for_each = [&](size_t count, const auto& work) {
     context.threads->parallel_for(static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) work(i);
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        queries.check_cancelled();
+        work(i);
+      }
     });
   };
   for_each(blocks.size(),

@@ -322,8 +322,11 @@ Plan join(std::vector<Plan> plans, const ThreadPool* threads) {
 
 QueryView slice(const QueryView& queries, int64_t begin, int64_t count) {
   const auto first = static_cast<size_t>(begin), size = static_cast<size_t>(count);
-  return {queries.queries.rows(begin, count), queries.ordinals.subspan(first, size),
-          queries.modalities.subspan(first, size)};
+  return {queries.queries.rows(begin, count),
+          queries.ordinals.subspan(first, size),
+          queries.modalities.subspan(first, size),
+          {},
+          queries.cancel};
 }
 
 PlanBuilder::PlanBuilder(const QueryView& queries, const RowSet& rows)

@@ -27,7 +27,7 @@ std::vector<int32_t> measured_queries(int64_t count, int64_t stride) {
 }
 
 SampledQueries::SampledQueries(const Context& context, const QueryView& queries, int64_t stride)
-    : places_(measured_queries(queries.count(), stride)) {
+    : places_(measured_queries(queries.count(), stride)), cancel_(queries.cancel) {
   const ConstTensorView& q = queries.queries;
   const auto count = static_cast<int64_t>(places_.size());
   queries_ = Tensor(q.dtype(), {count, q.size(1), q.size(2)}, q.device());

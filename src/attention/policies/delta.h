@@ -19,7 +19,7 @@ class SampledQueries {
  public:
   // On a GPU the heads of a query must lie side by side.
   SampledQueries(const Context& context, const QueryView& queries, int64_t stride);
-  QueryView view() const { return {queries_, ordinals_, modalities_}; }
+  QueryView view() const { return {queries_, ordinals_, modalities_, {}, cancel_}; }
   std::span<const int32_t> places() const { return places_; }  // in the group
 
  private:
@@ -27,6 +27,7 @@ class SampledQueries {
   Tensor queries_;
   std::vector<int32_t> ordinals_;
   std::vector<Modality> modalities_;
+  const CancelToken* cancel_;
 };
 
 // With p the measured query before i or i itself: out[i] += dense[p] − out[p], with out as it was

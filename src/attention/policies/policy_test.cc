@@ -66,6 +66,32 @@ TEST(Policy, EveryNameMakesAPolicyThatAttendsLikeItsPlans) {
   }
 }
 
+TEST(Policy, EveryOneCanBeCancelled) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  Problem problem = make_problem(
+      random, {.queries = 400, .earlier = 100, .heads = 2, .kv_heads = 1, .head_size = 16});
+  testing::mix_modalities(random, problem, 2, 50);
+  AttentionOptions options;
+  options.sparse.dense_below = 0;
+  options.table = a_shape_table(100, 2000);
+  const CancelToken cancelled;
+  cancelled.cancel();
+  QueryView queries = problem.queries();
+  queries.cancel = &cancelled;
+  for (const std::string& name : attention_point().names()) {
+    std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()));
+    try {
+      make_attention(name, options)
+          ->attend(Context(pool), 0, queries, problem.memory(), problem.scale,
+                   TensorView::of(out.data(), problem.out_shape()));
+      ADD_FAILURE() << name << " went on to the end";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::cancelled) << name << ": " << error.what();
+    }
+  }
+}
+
 // Too few queries to choose for: every policy reads what there is.
 TEST(Policy, OneTokenIsReadWhole) {
   KINORA_FRESH_RANDOM(random);

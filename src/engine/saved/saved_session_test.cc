@@ -368,7 +368,7 @@ TEST_F(SavedFile, ADraftGoesOnFromItsRows) {
   EXPECT_EQ(same.draft->drafted, expected.draft->drafted);
   EXPECT_EQ(same.draft->right, expected.draft->right);
   for (const Answer& answer : {same, reopened(path, other), reopened(path, "none"),
-                               reopened(path, "ngram"), reopened(bare, own)}) {
+                               reopened(path, "ngram:adapt=0"), reopened(bare, own)}) {
     EXPECT_EQ(answer.ids, expected.ids);
   }
   // Damage is found by those who need what is damaged.

@@ -83,7 +83,7 @@ TEST_F(SchedulerTest, ASessionAloneNeverWaits) {
     const auto question = random_ids(random, 1 + random.below(20), vocabulary);
     const GenerateOptions wanted = options(1 + random.below(30));
     const Tensor hidden = scheduler_.prefill(talk.read(question)).hidden;
-    const Outcome actual = answer(talk, hidden, wanted, std::make_unique<NgramDrafter>());
+    const Outcome actual = answer(talk, hidden, wanted, std::make_unique<NgramDrafter>(NgramOptions{.adapt = false}));
     expect_same(actual, twin.ask(*alone, question, wanted));
     ++expected.prefills;
     expected.rounds += 1 + actual.generated.draft.passes;  // the first one only starts the answer
@@ -503,7 +503,7 @@ class BusyScheduler : public SchedulerTest {
       if (random.uniform() < 0.5) wanted.sampling.temperature = random.uniform(0.5, 2);
       wanted.sampling.seed = random.next();
       std::unique_ptr<Drafter> drafter;
-      if (turn % 3 == 1) drafter = std::make_unique<NgramDrafter>();
+      if (turn % 3 == 1) drafter = std::make_unique<NgramDrafter>(NgramOptions{.adapt = false});
       if (turn % 3 == 2) {
         drafter = std::make_unique<testing::ScriptedDrafter>(
             [own = Random(random.next())](auto, int64_t, int64_t deepest) mutable {

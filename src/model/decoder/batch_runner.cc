@@ -309,6 +309,7 @@ void BatchRunner::read(Run& run, int layer, Place& place) {
   }
   place.queries = memory.queries();
   place.queries.queries = turned;
+  place.queries.cancel = &place.sequence->cancel;
   place.sets.clear();
   memory.read(context_, layer, place.queries, place.sets);
 }
