@@ -257,7 +257,10 @@ void run_pass(const Context& context, attention_cpu::Run& run, int32_t pass) {
     return run_split(context, run, jobs);
   }
   std::vector<Bundle> bundles;
-  if (run.options.observer == nullptr) bundle_jobs(context, run.plan, jobs, bundles);
+  // Few rows are laid out otherwise, and so few tiles have nothing to gain.
+  if (run.options.observer == nullptr && !run.few_rows) {
+    bundle_jobs(context, run.plan, jobs, bundles);
+  }
   // Longest first, so that no core is left alone with a long job at the end.
   std::stable_sort(jobs.begin(), jobs.end(), [&](const Job& a, const Job& b) {
     return work_of(run.plan, a) > work_of(run.plan, b);

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "attention/cpu/runner_cpu.h"
 #include "attention/cuda/device_test_support.h"
 #include "attention/runner.h"
 #include "attention/test_support.h"
@@ -168,11 +169,38 @@ TEST(Bundle, IsNotMadeWhereItWouldNotPay) {
   EXPECT_FALSE(bundle(0, 100, true).has_value());    // a key is read twice
 }
 
+// Runs every bundle that can be made, and the other tiles alone.
+void run_bundled(const Context& context, const Problem& problem, const Plan& plan,
+                 std::span<const Bundle> bundles, TensorView out, const RunOptions& options) {
+  std::vector<attention_cpu::Job> jobs;
+  std::set<int64_t> taken;
+  for (const Bundle& bundle : bundles) {
+    for (const Bundle::Member& member : bundle.members) taken.insert(member.tile);
+    jobs.push_back({bundle.members.front().tile, 0, 0, 0, 0, -1, &bundle});
+  }
+  for (int64_t t = 0; t < std::ssize(plan.tiles); ++t) {
+    if (taken.contains(t)) continue;
+    const Tile& tile = plan.tiles[static_cast<size_t>(t)];
+    int64_t keys = 0;
+    for (int64_t s = tile.segment_begin; s < tile.segment_end; ++s) {
+      keys += plan.segments[static_cast<size_t>(s)].count;
+    }
+    const int64_t rows = tile.queries() * tile.heads;
+    for (int64_t begin = 0; begin < rows; begin += job_rows) {
+      jobs.push_back({t, begin, std::min(begin + job_rows, rows), 0, keys, -1});
+    }
+  }
+  const QueryView queries = problem.queries();
+  const RowSet rows = problem.memory();
+  const attention_cpu::Run run{plan, queries, rows, problem.scale, out, options, {}};
+  attention_cpu::run_jobs(context, run, jobs, {});
+}
+
 TEST(Bundle, RunsAsItsTilesByTheDefinition) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool one(1), three(3);
-  size_t bundled = 0;
-  for (const int64_t tile : {31, 63, 64, 65, 127, 128}) {
+  size_t bundled = 0, largest = 0;
+  for (const int64_t tile : {15, 31, 63, 64, 65, 127, 128}) {
     for (const DType dtype : {DType::f32, tile % 2 == 0 ? DType::bf16 : DType::i8}) {
       Problem problem = make_problem(random, {.queries = 5 * tile + random.below(tile),
                                               .earlier = 700,
@@ -183,14 +211,16 @@ TEST(Bundle, RunsAsItsTilesByTheDefinition) {
                                               .gaps = random.below(2) * 0.3});
       if (dtype == DType::f32 && random.below(2) == 0) testing::weigh_rows(random, problem);
       const Plan plan = neighbours(random, problem, tile);
-      bundled += bundles_of(plan).size();
+      const std::vector<Bundle> bundles = bundles_of(plan);
+      bundled += bundles.size();
+      for (const Bundle& bundle : bundles) largest = std::max(largest, bundle.members.size());
       const auto expected = testing::reference_of(problem, plan);
       const auto run = [&](const ThreadPool& pool, std::vector<float>& log_sum) {
         std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
         std::vector<float> max(out.size()), sum(out.size());
-        run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
-                 TensorView::of(out.data(), problem.out_shape()),
-                 {.state = {max.data(), sum.data()}});
+        run_bundled(Context(pool), problem, plan, bundles,
+                    TensorView::of(out.data(), problem.out_shape()),
+                    {.state = {max.data(), sum.data()}});
         log_sum.clear();
         for (size_t i = 0; i < expected.log_sum.size(); ++i) {
           log_sum.push_back(max[i] + std::log(sum[i]));
@@ -214,6 +244,42 @@ TEST(Bundle, RunsAsItsTilesByTheDefinition) {
     }
   }
   EXPECT_GT(bundled, 20u);  // or it would say nothing about them
+  EXPECT_GT(largest, 4u);
+}
+
+// The runner makes bundles of many tiles by itself; of few rows, which it lays out otherwise, none.
+TEST(Bundle, AreMadeOfManyTilesAndNeverOfFewRows) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const int64_t queries : {8, 600}) {
+    const int64_t heads = 32, kv_heads = queries == 8 ? 32 : 8;
+    const Problem problem = make_problem(random, {.queries = queries,
+                                                  .earlier = 400,
+                                                  .heads = heads,
+                                                  .kv_heads = kv_heads,
+                                                  .head_size = 12});
+    PlanBuilder builder(problem.queries(), problem.memory());
+    const int64_t tile = queries == 8 ? 1 : 64;
+    for (int head = 0; head < heads; ++head) {
+      for (int64_t begin = 0; begin < queries; begin += tile) {
+        builder.begin_queries();
+        builder.add_query_range(begin, std::min(begin + tile, queries));
+        builder.begin_segments();
+        builder.add_rows(0, 300 + begin);
+        builder.add_tile(head);
+      }
+    }
+    const Plan plan = builder.take();
+    EXPECT_FALSE(bundles_of(plan).empty());
+    const auto expected = testing::reference_of(problem, plan);
+    std::vector<float> out(static_cast<size_t>(problem.out_shape().elements()), NAN);
+    run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
+             TensorView::of(out.data(), problem.out_shape()));
+    EXPECT_LE(
+        testing::relative_error(std::span<const float>(out), std::span<const double>(expected.out)),
+        testing::f32_tolerance(expected))
+        << queries << " queries";
+  }
 }
 
 }  // namespace

@@ -131,14 +131,19 @@ class Worker {
       for (size_t m = 0; m < bundle.members.size(); ++m) {
         const Bundle::Member& member = bundle.members[m];
         const int64_t end = row + member_rows(member);
-        for (; next[m] < member.stretches.size(); ++next[m]) {
-          const Bundle::Stretch& stretch = member.stretches[next[m]];
-          const int64_t from = std::max<int64_t>(stretch.begin - begin, 0);
-          const int64_t to = std::min(stretch.end - begin, keys);
-          for (int64_t at = row; from < to && at < end; at += strip) {
-            run_strip(at, from, to, stretch.masked);
+        for (int64_t to = 0; to < keys && next[m] < member.stretches.size();) {
+          const int64_t from = std::max<int64_t>(member.stretches[next[m]].begin - begin, 0);
+          if (from >= keys) break;
+          bool masked = false;
+          // What adjoins runs at once, as it does in a tile alone: the same bits.
+          for (to = from; to < keys && next[m] < member.stretches.size(); ++next[m]) {
+            const Bundle::Stretch& stretch = member.stretches[next[m]];
+            if (to > from && stretch.begin - begin != to) break;
+            masked |= stretch.masked;
+            to = std::min(stretch.end - begin, keys);
+            if (stretch.end - begin > keys) break;  // it goes on in the next block
           }
-          if (stretch.end - begin > keys) break;
+          for (int64_t at = row; at < end; at += strip) run_strip(at, from, to, masked);
         }
         row = end;
       }
@@ -420,6 +425,7 @@ void run_jobs_here(const Context& context, const Run& run, std::span<const Job> 
   context.threads->parallel_for(workers, 1, [&](int64_t, int64_t) {
     Worker worker(run);
     for (size_t i = next++; i < jobs.size(); i = next++) {
+      run.queries.check_cancelled();
       const auto begin = std::chrono::steady_clock::now();
       worker.work(jobs[i]);
       if (seconds.empty()) continue;

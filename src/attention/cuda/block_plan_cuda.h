@@ -2,6 +2,9 @@
 // plans of chosen blocks. The same sets as momo.h and block_plan.h make. Private to attention/.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "attention/cuda/device_plan.h"
 #include "attention/plan/block_plan.h"
 #include "attention/policies/delta.h"
@@ -15,9 +18,23 @@ struct DeviceBlocks {
   Tensor counts;  // i32 [heads, tiles]
 };
 
+// Blocks among which a tile's are chosen: a power of two, k for every query that is measured.
+inline int64_t candidates_of(const MomoOptions& options) {
+  // One more than every γ-th: the first query may be measured besides.
+  const int64_t samples =
+      (options.layout.tile + options.query_stride - 1) / options.query_stride + 1;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(samples * options.k)));
+}
+
 // Whether a GPU can choose as the options ask: it has the exact top-k only, and a tile's candidates
-// must fit its shared memory.
-bool can_choose(const MomoOptions& options);
+// must fit its shared memory. Known without one.
+inline bool can_choose(const MomoOptions& options) {
+  constexpr int64_t most_candidates = 8192;
+  const bool exact = options.top_k == TopKMethod::exact ||
+                     options.top_k == TopKMethod::tournament ||
+                     (options.top_k == TopKMethod::hybrid && options.k_exact >= options.k);
+  return exact && candidates_of(options) <= most_candidates;
+}
 
 // Runs the measured queries densely into `exact` [measured, heads, d] and chooses by what they
 // read; a tile keeps blocks of `keys` keys at most.

@@ -1,7 +1,6 @@
 // MOMO's choice of blocks on the device: a measuring pass in stretches of queries, the strongest
 // blocks of every measured query, union and trim of a tile's.
 #include <algorithm>
-#include <bit>
 
 #include "attention/cuda/block_plan_cuda.h"
 #include "attention/cuda/runner_cuda.h"
@@ -15,10 +14,9 @@ namespace {
 constexpr int32_t score_keys = 32;  // of a measured score
 // Scores of a stretch of queries. Large enough for several waves of jobs at a million rows.
 constexpr int64_t score_bytes = int64_t{6} << 30;
-constexpr int64_t most_candidates = 8192;  // of a tile, in shared memory
-constexpr int top_warps = 8;               // each has a query and head
-constexpr int top_stretches = 16;          // of blocks, for each lane
-constexpr int32_t most_close = 256;        // blocks that may be among a query's strongest
+constexpr int top_warps = 8;         // each has a query and head
+constexpr int top_stretches = 16;    // of blocks, for each lane
+constexpr int32_t most_close = 256;  // blocks that may be among a query's strongest
 constexpr int union_threads = 256;
 constexpr uint32_t all_lanes = 0xffffffffu;
 
@@ -331,21 +329,7 @@ __global__ void __launch_bounds__(union_threads) unite_blocks(const __grid_const
   if (thread == 0) a.counts[list] = total;
 }
 
-int64_t candidates_of(const MomoOptions& options) {
-  // One more than every γ-th: the first query may be measured besides.
-  const int64_t samples =
-      (options.layout.tile + options.query_stride - 1) / options.query_stride + 1;
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(samples * options.k)));
-}
-
 }  // namespace
-
-bool can_choose(const MomoOptions& options) {
-  const bool exact = options.top_k == TopKMethod::exact ||
-                     options.top_k == TopKMethod::tournament ||
-                     (options.top_k == TopKMethod::hybrid && options.k_exact >= options.k);
-  return exact && candidates_of(options) <= most_candidates;
-}
 
 DeviceBlocks choose_blocks(const Context& context, const QueryView& queries,
                            const SampledQueries& sampled, const RowSet& rows, float scale,

@@ -50,7 +50,6 @@ std::vector<cuda_attention::DevicePlan> cuda_attention::line_plans(const Context
                                                                    const ConstTensorView&) {
   no_cuda();
 }
-bool cuda_attention::can_choose(const MomoOptions&) { no_cuda(); }
 cuda_attention::DeviceBlocks cuda_attention::choose_blocks(const Context&, const QueryView&,
                                                            const SampledQueries&, const RowSet&,
                                                            float, const MomoOptions&, int64_t,
