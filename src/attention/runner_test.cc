@@ -434,6 +434,53 @@ TEST(Runner, ObserverSeesTheWeightOfEveryBlock) {
   }
 }
 
+// Tiles of few queries use keys and values where they lie, others pack them: the same bits.
+TEST(Runner, WhatIsNotPackedHasTheBitsOfWhatIs) {
+  KINORA_FRESH_RANDOM(random);
+  const ThreadPool pool(2);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::i8}) {
+    for (const int64_t head_size : {1, 7, 16, 64, 80, 129}) {
+      Problem problem = make_problem(random, {.queries = 48,
+                                              .earlier = 200 + random.below(500),
+                                              .heads = 6,
+                                              .kv_heads = 2,
+                                              .head_size = head_size,
+                                              .dtype = dtype,
+                                              .gaps = random.below(2) * 0.3});
+      if (random.below(2) == 0) testing::weigh_rows(random, problem);
+      const auto run = [&](int64_t tile) {
+        PlanBuilder builder(problem.queries(), problem.memory());
+        for (int64_t begin = 0; begin < 48; begin += tile) {
+          builder.begin_queries();
+          builder.add_query_range(begin, std::min<int64_t>(begin + tile, 48));
+          builder.begin_segments();
+          builder.add_rows(0, problem.rows());
+          builder.add_tile(0, 3);
+          builder.add_tile(3, 3);
+        }
+        const Plan plan = builder.take();
+        std::vector<float> out = poisoned(problem);
+        run_plan(Context(pool), plan, problem.queries(), problem.memory(), problem.scale,
+                 TensorView::of(out.data(), problem.out_shape()));
+        return out;
+      };
+      SCOPED_TRACE(::testing::Message() << dtype_name(dtype) << ", head size " << head_size);
+      const std::vector<float> packed = run(48);
+      const auto expected = reference(problem, [&](int64_t q, int64_t, int64_t row) {
+        return testing::causal(problem, q, row);
+      });
+      EXPECT_LE(testing::relative_error(std::span<const float>(packed),
+                                        std::span<const double>(expected.out)),
+                testing::f32_tolerance(expected));
+      for (const int64_t tile : {4, 5, 6, 9, 10}) {  // 12 to 30 rows
+        const std::vector<float> in_place = run(tile);
+        EXPECT_EQ(std::memcmp(in_place.data(), packed.data(), packed.size() * sizeof(float)), 0)
+            << "tiles of " << tile;
+      }
+    }
+  }
+}
+
 // Cancels when it first sees a block, and counts those that come after that.
 class Impatient final : public BlockObserver {
  public:

@@ -203,15 +203,15 @@ HWY_INLINE void add_bias(const float* bias, int64_t keys, float* scores) {
 }
 
 // Scores become weights. max and sum: running values of the strip's queries; correction: what the
-// earlier output must be multiplied by. With `unit` > 0, unit_sums[i][query] receives the weight of
-// every `unit` keys, relative to the new max.
-inline HWY_NOINLINE void weigh_strip(int64_t keys, float* HWY_RESTRICT scores,
+// earlier output must be multiplied by; of the first `rows` queries. With `unit` > 0,
+// unit_sums[i][query] receives the weight of every `unit` keys, relative to the new max.
+inline HWY_NOINLINE void weigh_strip(int64_t rows, int64_t keys, float* HWY_RESTRICT scores,
                                      float* HWY_RESTRICT max, float* HWY_RESTRICT sum,
                                      float* HWY_RESTRICT correction, int64_t unit,
                                      float* HWY_RESTRICT unit_sums) {
   const Tag d;
   const Vector none = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (int64_t v = 0; v < strip_vectors; ++v) {
+  for (int64_t v = 0; v * lanes < rows; ++v) {
     float* column = scores + v * lanes;
     const Vector old = hn::Load(d, max + v * lanes);
     Vector top = old, top2 = none, top3 = none, top4 = none;

@@ -203,7 +203,7 @@ class Looker {
       for (int64_t head = 0; head < look_.heads(); ++head) {
         for_strips(head, begin, keys, [&](int64_t at, int64_t count) {
           const int64_t state = look_.state(block_, head, at);
-          weigh_strip(count, scores_, max + state, sum + state, correction_, 0, nullptr);
+          weigh_strip(strip, count, scores_, max + state, sum + state, correction_, 0, nullptr);
         });
       }
     });

@@ -19,6 +19,7 @@
 #include <hwy/highway.h>
 
 #include "attention/cpu/few_rows-inl.h"
+#include "attention/cpu/in_place-inl.h"
 #include "attention/cpu/kernels-inl.h"
 #include "attention/cpu/pack-inl.h"
 
@@ -30,6 +31,8 @@ constexpr float no_score = -std::numeric_limits<float>::infinity();
 constexpr int32_t seen_by_all = std::numeric_limits<int32_t>::min();
 constexpr int max_panels = 512;
 constexpr int64_t ahead = 8;  // keys that are fetched before they are packed
+// With at most this many rows keys are not packed either. Above few_job_rows: same bits.
+constexpr int64_t in_place_rows = 32;
 
 // Walks the rows of a list from any place.
 class KeyCursor {
@@ -83,7 +86,7 @@ class Worker {
     sum_ = take(rows_);
     correction_ = take(rows_);
     units_ = take(block_keys * rows_);
-    wide_ = take(2 * few_block * width_);
+    wide_ = take(2 * block_keys * width_);
   }
 
   void work(const Job& job) {
@@ -104,6 +107,7 @@ class Worker {
     const Tile& tile = run_.plan.tiles[static_cast<size_t>(job.tile)];
     KeyCursor cursor(run_.plan, run_.plan.segments.data() + tile.segment_begin, job.key_begin);
     const int64_t step = run_.few_rows ? few_block : block_keys;
+    in_place_ = row_count_ <= in_place_rows && run_.options.observer == nullptr;
     for (int64_t begin = job.key_begin; begin < job.key_end; begin += step) {
       const int64_t keys = std::min(step, job.key_end - begin);
       find_block(cursor, keys);
@@ -111,7 +115,7 @@ class Worker {
         run_few<T>(keys);
         continue;
       }
-      load_block<T>(keys);
+      in_place_ ? list_block<T>(keys) : load_block<T>(keys);
       for (int64_t at = 0; at < row_count_; at += strip) run_strip(at, 0, keys, masked_);
       if (run_.options.observer != nullptr) observe(begin, keys);
     }
@@ -120,6 +124,7 @@ class Worker {
   // Every block is loaded once; each tile takes its own keys of it.
   template <typename T>
   void work_together(const Bundle& bundle) {
+    in_place_ = false;
     KeyCursor cursor(run_.plan, bundle.list.data(), 0);
     size_t next[job_rows / bundle_rows] = {};  // stretch of each tile
     for (int64_t begin = 0; begin < bundle.length; begin += block_keys) {
@@ -157,7 +162,7 @@ class Worker {
 
   int64_t scratch_floats() const {
     return rows_ * (std::max(depth_, width_) + width_ + 3) +
-           block_keys * (depth_ + width_ + strip + rows_) + 2 * few_block * width_ + 16 * 10;
+           block_keys * (depth_ + 3 * width_ + strip + rows_) + 16 * 10;
   }
 
   void start(const Job& job) {
@@ -278,12 +283,36 @@ class Worker {
     }
   }
 
-  // A head of 8 bits in place `place` of the buffer.
+  // A head of fewer bits in place `place` of the buffer.
   template <typename T>
   const float* widened(const T* row, int64_t place) {
     float* to = wide_ + place * width_;
-    widen_head(row, head_size_, to);
+    if constexpr (is_code<T>) {
+      widen_head(row, head_size_, to);
+    } else {
+      const Tag d;
+      for (int64_t c = 0; c < width_; c += lanes) {
+        hn::Store(load_row(d, row, c, head_size_), d, to + c);
+      }
+    }
     return to;
+  }
+
+  // Where the heads of a block lie as floats.
+  template <typename T>
+  void list_block(int64_t keys) {
+    for (int64_t i = 0; i < keys; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        key_list_[i] = key_row<T>(i);
+        value_list_[i] = value_row<T>(i);
+      } else {
+        const int64_t next = std::min(i + ahead, keys - 1);
+        fetch_row(key_row<T>(next), head_size_);
+        fetch_row(value_row<T>(next), head_size_);
+        key_list_[i] = widened(key_row<T>(i), i);
+        value_list_[i] = widened(value_row<T>(i), block_keys + i);
+      }
+    }
   }
 
   template <typename T>
@@ -315,7 +344,7 @@ class Worker {
     score_few_rows(key_list, value_list, keys, queries_, row_count_, head_size_, width_, scores_);
     if (run_.rows.weighted()) add_bias(bias_, keys, scores_);
     if (masked_) mask_strip(ordinals_, key_ordinals_, keys, scores_);
-    weigh_strip(keys, scores_, max_, sum_, correction_, 0, nullptr);
+    weigh_strip(row_count_, keys, scores_, max_, sum_, correction_, 0, nullptr);
     add_few_rows(scores_, value_list, keys, row_count_, head_size_, correction_, out_, width_);
   }
 
@@ -332,15 +361,25 @@ class Worker {
       if (end == begin) return;
     }
     const int64_t group = begin / key_group, keys = end - begin;
-    score_strip(queries_ + at * depth_, keys_ + group * key_group * depth_,
-                (end + key_group - 1) / key_group - group, depth_,
-                scores_ + group * key_group * strip);
+    const int64_t rows = std::min(strip, row_count_ - at);
+    if (in_place_) {
+      score_in_place(key_list_, keys, queries_ + at * depth_, rows, head_size_, scores_);
+    } else {
+      score_strip(queries_ + at * depth_, keys_ + group * key_group * depth_,
+                  (end + key_group - 1) / key_group - group, depth_,
+                  scores_ + group * key_group * strip);
+    }
     float* scores = scores_ + begin * strip;
     if (run_.rows.weighted()) add_bias(bias_ + begin, keys, scores);
     if (masked) mask_strip(ordinals_ + at, key_ordinals_ + begin, keys, scores);
-    weigh_strip(keys, scores, max_ + at, sum_ + at, correction_ + at, unit, units);
-    add_values(scores, values_, panels_, panel_count_, begin, keys,
-               std::min(strip, row_count_ - at), correction_ + at, out_ + at * width_, width_);
+    weigh_strip(rows, keys, scores, max_ + at, sum_ + at, correction_ + at, unit, units);
+    float* out = out_ + at * width_;
+    if (in_place_) {
+      add_in_place(scores, value_list_, keys, rows, head_size_, correction_ + at, out, width_);
+    } else {
+      add_values(scores, values_, panels_, panel_count_, begin, keys, rows, correction_ + at, out,
+                 width_);
+    }
   }
 
   void observe(int64_t begin, int64_t keys) {
@@ -399,6 +438,9 @@ class Worker {
   int64_t kv_head_ = 0;
   int64_t row_count_ = 0;
   bool masked_ = false;
+  bool in_place_ = false;  // the job's keys and values are not packed, but listed
+  const float* key_list_[block_keys];
+  const float* value_list_[block_keys];
   float* queries_ = nullptr;     // packed, scaled by scale · log2 e
   float* out_ = nullptr;         // [rows][width]
   float* keys_ = nullptr;        // packed block
@@ -408,7 +450,7 @@ class Worker {
   float* sum_ = nullptr;         // [rows]
   float* correction_ = nullptr;  // [rows]
   float* units_ = nullptr;       // [strips][units][strip]: weight of every observed block
-  float* wide_ = nullptr;        // [2 · few_block][width]: heads of 8 bits as floats
+  float* wide_ = nullptr;        // [2 · block][width]: heads of fewer bits as floats
   int32_t query_[job_rows + strip];
   int32_t head_[job_rows + strip];
   int32_t ordinals_[job_rows + strip];
