@@ -11,7 +11,9 @@ constexpr double outlier = 3;    // times what was expected: something else took
 constexpr int64_t trial_steps = 8;
 // Plain passes that drafting may lose before it rests: at first, and once it has shown its worth.
 constexpr double trial_patience = 2.5, patience = 4;
-constexpr double saved = 2;  // of gains
+// Of gains, in plain passes, what later losses may use up before it rests; whether guesses come true
+// varies much from step to step. And what a next text begins with.
+constexpr double saved = 8, lent = 4;
 // Drafting must look this much faster than plain passes to count as a gain. A plain pass measured
 // between drafts is slower than one of a session that never drafts (states are taken out of it; on
 // a GPU a quarter was seen), so what looks like a small gain is a loss.
@@ -61,7 +63,8 @@ double CostLine::at(int64_t tokens) const {
 
 DraftCosts DraftCosts::for_other_text() const {
   DraftCosts known = *this;
-  known.loss_ = known.balance_ = 0;
+  known.loss_ = -std::clamp(balance_, 0.0, lent * pass(1));
+  known.balance_ = 0;
   known.drafted_steps_ = known.rest_ = 0;
   known.begun_ = false;
   return known;
@@ -106,7 +109,7 @@ void DraftCosts::note_step(double drafting, double passing, int64_t tokens, int6
     drafting_ = drafting_ == 0 ? drafting : drafting_ + 0.3 * (usual - drafting_);
   }
   balance_ += brought - margin * (drafting + checking);
-  // Gains are hardly saved up: what it once brought does not excuse what it costs now.
+  // Few gains are saved up: what it once brought does not excuse for long what it costs now.
   loss_ = std::max(-saved * pass(1), loss_ + lost);
 }
 
