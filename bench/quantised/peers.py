@@ -8,13 +8,16 @@
 llama-cpp-python, which pip compiles for this CPU (a quarter to half an hour on two cores); --python names the Python that has it and gguf, and
 LLAMA_CPP_LIB_PATH where its libraries are, if they are elsewhere. A Q8_0 file is made of the GGUF file by llama.cpp itself and stays in FOLDER.
 Both sides read the whole prompt in one batch, have read some tokens of it before, and take the most probable token of each step. Every
-measurement is a process of its own, kept in FOLDER/measured.json: the same command goes on where it stopped, and --seconds stops it between two
-rounds. Prints two Markdown tables: medians with the lowest and the highest of the rounds, with shares of the speed of reading memory, which
-kinora's side measures in the same run; and kinora's speed over llama.cpp's, round by round, beside the targets.
+measurement is a process of its own, kept in FOLDER/measured.json: the same command over the same files goes on where it stopped, and
+--seconds stops it between two rounds. Prints two Markdown tables: medians with the lowest and the highest of the rounds, with shares of
+the speed of reading memory, which kinora's side measures in the same run; and kinora's speed over llama.cpp's, round by round, beside the
+targets.
 """
 import argparse
+import hashlib
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -129,13 +132,33 @@ def print_ratios(figures):
         print(f"| {own} | {other} | {kind} | {spread(ratios, '.2f')} | {least} | {met} |")
 
 
-class Measured:
-    """What was measured with these settings, in a file: rounds of figures, perplexities, and the bytes that a token reads."""
+def identity(path):
+    """A file, or a directory with its files, as it is now: a change makes it another one."""
+    path = pathlib.Path(path).resolve()
+    parts = [path] if path.is_file() else sorted(part for part in path.rglob("*") if part.is_file())
+    facts = [(str(part.relative_to(path.parent)), part.stat().st_size, part.stat().st_mtime_ns) for part in parts]
+    return f"{path} {hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
 
-    def __init__(self, path, settings):
+
+def settings_of(a, names):
+    """What the speeds depend on, and what the perplexities depend on."""
+    engines = {name: identity(path) for name, path, _ in names}
+    given = {"text": identity(a.text), "threads": a.threads, "bench": identity(a.bench) if pathlib.Path(a.bench).exists() else a.bench,
+             "python": shutil.which(a.python) or a.python, "engines": engines}
+    return (json.dumps(given | {"prompt": a.prompt, "decode": a.decode}), json.dumps(given | {"tokens": a.tokens, "window": a.window}))
+
+
+class Measured:
+    """What was measured, in a file: rounds of speeds and perplexities, both by their settings, and what is known of files by their identity."""
+
+    def __init__(self, path):
         self.path, self.all = path, json.loads(path.read_text()) if path.exists() else {}
-        self.own = self.all.setdefault(settings, {"rounds": [], "perplexity": {}})
-        self.bytes = self.all.setdefault("bytes", {})  # by path
+        self.bytes = self.all.setdefault("bytes", {})  # that a token reads
+        self.made = self.all.setdefault("made of", {})  # by path: the file that another was made of
+
+    def begin(self, speeds, perplexities):
+        """The rounds and the perplexities so far."""
+        return self.all.setdefault("rounds", {}).setdefault(speeds, []), self.all.setdefault("perplexity", {}).setdefault(perplexities, {})
 
     def keep(self):
         self.path.write_text(json.dumps(self.all, indent=1))
@@ -170,23 +193,27 @@ def main():
         return print(bytes_a_token(a.bytes))
     if a.llama:
         return llama(a)
+    a.work.mkdir(parents=True, exist_ok=True)
+    measured = Measured(a.work / "measured.json")
     names = []
     if a.gguf:
         eight = a.work / "q8_0.gguf"
-        if not eight.exists():
-            subprocess.run([a.python, __file__, "--gguf", a.gguf, "--make", str(eight), "--text", a.text], check=True)
+        if not eight.exists() or measured.made.get(str(eight)) != identity(a.gguf):
+            unfinished = eight.with_suffix(".part")
+            subprocess.run([a.python, __file__, "--gguf", a.gguf, "--make", str(unfinished), "--text", a.text], check=True)
+            unfinished.replace(eight)
+            measured.made[str(eight)] = identity(a.gguf)
+            measured.keep()
         names.append(("llama.cpp, Q8_0", str(eight), run_llama))
     names += [(name, path, run_kinora) for name, path in (("kinora, int8", a.int8), ("kinora, int8, head in 8 bits", a.int8_head)) if path]
     if a.gguf:
         names.append(("llama.cpp, the published 4 bits", a.gguf, run_llama))
     names += [(name, path, run_kinora) for name, path in (("kinora, int4", a.int4), ("kinora, int4, head in 8 bits", a.int4_head)) if path]
-    a.work.mkdir(parents=True, exist_ok=True)
-    measured = Measured(a.work / "measured.json", f"prompt {a.prompt}, decode {a.decode}, threads {a.threads}, " + ", ".join(name for name, _, _ in names))
-    rounds, perplexities = measured.own["rounds"], measured.own["perplexity"]
+    rounds, perplexities = measured.begin(*settings_of(a, names))
     for _, path, measure in names:
-        if measure is run_llama and path not in measured.bytes:
+        if measure is run_llama and identity(path) not in measured.bytes:
             printed = subprocess.run([a.python, __file__, "--bytes", path, "--text", a.text], check=True, stdout=subprocess.PIPE, text=True).stdout
-            measured.bytes[path] = int(printed)
+            measured.bytes[identity(path)] = int(printed)
             measured.keep()
     begin = time.monotonic()
     while len(rounds) < a.rounds and time.monotonic() - begin < a.seconds:
@@ -206,7 +233,8 @@ def main():
     print("|---|---|---|---|---|---|---|")
     for name, path, _ in names:
         memory, prefill, decode = ([figure[key] for figure in figures[name]] for key in ("memory", "prefill", "decode"))
-        size = measured.bytes[path] / 1e9 if path in measured.bytes else figures[name][0]["size"]
+        known = measured.bytes.get(identity(path))
+        size = known / 1e9 if known else figures[name][0]["size"]
         share = f"{100 * statistics.median(decode) * size / limit:.0f} %" if limit else "–"
         perplexity = f"{perplexities[name]:.3f}" if name in perplexities else "–"
         print(f"| {name} | {size:.2f} | {statistics.median(memory):.2f} | {spread(prefill, '.0f')} | {spread(decode, '.1f')} | {share} | {perplexity} |")
