@@ -110,7 +110,8 @@ ReadCeiling::ReadCeiling(const ThreadPool& threads) : threads_(threads), buffer_
 double ReadCeiling::gigabytes() const { return static_cast<double>(read_bytes) / 1e9; }
 
 void ReadCeiling::sample() {
-  constexpr int64_t line_bytes = 64, piece = (int64_t{8} << 20) / line_bytes;  // lines
+  constexpr int64_t line_bytes = 64;
+  constexpr int64_t piece = (int64_t{1} << 20) / line_bytes;  // lines; many for every thread
   constexpr auto pieces = static_cast<int64_t>(read_bytes) / line_bytes / piece;
   std::atomic<uint64_t> total = 0;
   const double seconds = seconds_of([&] {
