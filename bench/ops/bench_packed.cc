@@ -1,10 +1,11 @@
 // Products with weights in 8 and 4 bits on a CPU, in the shapes of Qwen2.5-1.5B's feed-forward
 // layer: few rows against the speed of reading memory, many against what the instructions for bytes
-// do on registers. Every repetition also measures the ceiling. `--compare` runs the dot products
-// beside, where the CPU has tiles as well.
+// do on registers, where the CPU has any. Every repetition also measures the ceiling. `--compare`
+// runs the dot products beside, where the CPU has tiles as well.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,9 @@ struct Line {
   Samples speeds, shares;
 };
 
-// How many bytes, or operations, a second.
+// How many bytes, or operations, a second; and the share of the limit, where it is known.
 void measure(const Context& context, const Weights& weights, MatrixShape shape, bool exact,
-             double limit, Line& line) {
+             std::optional<double> limit, Line& line) {
   Tensor a(DType::f32, {line.m, shape.k}), out(DType::f32, {line.m, shape.n});
   Random random(5);
   for (int64_t i = 0; i < a.elements(); ++i) {
@@ -91,7 +92,7 @@ void measure(const Context& context, const Weights& weights, MatrixShape shape, 
                             static_cast<double>(weights.layers().size());
   const double amount = line.m <= few_rows ? static_cast<double>(weights.bytes()) : operations;
   line.speeds.add(amount / seconds / 1e9);
-  line.shares.add(line.speeds.values().back() / limit);
+  if (limit) line.shares.add(line.speeds.values().back() / *limit);
 }
 
 int run(int argc, char** argv) {
@@ -112,7 +113,8 @@ int run(int argc, char** argv) {
   const Context context(pool);
   Report report("Products with packed weights");
   report.note("threads", std::to_string(pool.threads()));
-  report.note("instructions for bytes", std::string(byte_instructions()));
+  const bool by_bytes = !byte_instructions().empty();
+  report.note("instructions for bytes", by_bytes ? std::string(byte_instructions()) : "none");
   ReadCeiling reading(pool);
   Samples peak;
   std::vector<Line> all;
@@ -131,17 +133,25 @@ int run(int argc, char** argv) {
       }
       for (int repetition = 0; repetition < repetitions; ++repetition) {
         reading.sample();
-        peak.add(byte_instructions().empty() ? 0 : measure_byte_peak(context, 0.05) / 1e9);
+        if (by_bytes) peak.add(measure_byte_peak(context, 0.05) / 1e9);
         for (Line& line : lines) {
-          const Samples& limit = line.m <= few_rows ? reading.gigabytes_per_second() : peak;
-          measure(context, weights, shape, exact, limit.values().back(), line);
+          std::optional<double> limit;
+          if (line.m <= few_rows) {
+            limit = reading.gigabytes_per_second().values().back();
+          } else if (by_bytes) {
+            limit = peak.values().back();
+          }
+          measure(context, weights, shape, exact, limit, line);
         }
       }
       all.insert(all.end(), lines.begin(), lines.end());
     }
   }
   report.add({"ceiling: reading 512 MiB", "GB/s", reading.gigabytes_per_second(), {}});
-  report.add({"ceiling: " + std::string(byte_instructions()) + " on registers", "GOP/s", peak, {}});
+  if (by_bytes) {
+    report.add(
+        {"ceiling: " + std::string(byte_instructions()) + " on registers", "GOP/s", peak, {}});
+  }
   for (const Line& line : all) {
     report.add({line.name, line.m <= few_rows ? "GB/s" : "GOP/s", line.speeds, line.shares});
   }
