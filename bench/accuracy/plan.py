@@ -118,7 +118,7 @@ SMALL = {
     "MMInference, question searched": f"{MMINFERENCE} (small, question too)",
     "MOMO, 512 keys": sparse("momo:keys=512"),
     "MInference (vertical-slash)": sparse("vertical-slash:verticals=175,slashes=1060"),
-    # about the FLOPs of the searched tables, whose budget is a time
+    # half as many lines
     "MInference (vertical-slash), half": sparse("vertical-slash:verticals=88,slashes=530"),
     "A-shape": sparse("a-shape:sink=128,local=2400"), "tri-shape": sparse("tri-shape:sink=128,local=2400"),
     "grid": sparse("grid:local=1200"), "SparseTransformer fixed": sparse("sf-fixed:local=1500"),
