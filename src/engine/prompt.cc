@@ -139,6 +139,26 @@ void keep_items(Prompt& prompt, size_t items) {
   prompt.kept_ids = items;
 }
 
+void place_visual(PositionCounter& counter, const VisualPlan& plan, const VisualSegment& segment,
+                  std::span<const double> times, bool last,
+                  const std::function<void(std::span<const TokenInfo>)>& take) {
+  constexpr int64_t most_tokens = 1 << 16;
+  const int64_t most =
+      std::max<int64_t>(1, most_tokens / std::max<int64_t>(1, plan.tokens_per_unit));
+  std::vector<TokenInfo> some;
+  int64_t done = 0;
+  do {  // once without units: what trails may come after them
+    const int64_t units = std::min(most, segment.count - done);
+    some.clear();
+    const auto from = std::min(times.size(), static_cast<size_t>(done));
+    counter.visual(plan, segment.first + done, units,
+                   times.subspan(from, std::min(times.size() - from, static_cast<size_t>(units))),
+                   last && done + units == segment.count, some);
+    take(some);
+    done += units;
+  } while (done < segment.count);
+}
+
 void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& looks,
                   std::span<const int64_t> left_out) {
   const std::unique_ptr<PositionCounter> counter = from.clone();
@@ -155,8 +175,8 @@ void count_tokens(Prompt& prompt, const PositionCounter& from, const Looks& look
       const VisualSegment& segment = prompt.segments[static_cast<size_t>(run.visual)];
       const VisualPlan& plan = looks[segment.input]->plan;
       const std::vector<double> times(static_cast<size_t>(segment.count), 0.0);
-      counter->visual(plan, segment.first, segment.count, times,
-                      segment.first + segment.count == plan.units, tokens);
+      place_visual(*counter, plan, segment, times, segment.first + segment.count == plan.units,
+                   [&](std::span<const TokenInfo> some) { prompt.tokens += std::ssize(some); });
       if (segment.first == 0 && !left_out.empty()) prompt.tokens -= left_out[segment.input];
     } else {
       const size_t known = i == prompt.kept_runs ? prompt.kept_ids : 0;

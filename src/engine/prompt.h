@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -73,6 +74,12 @@ KeptItems find_kept(std::span<const int64_t> wanted, const Transcript& said,
 
 // Sets how much of the runs is kept.
 void keep_items(Prompt& prompt, size_t items);
+
+// Positions of a segment's tokens, and with `last` of what trails them, some units at a time: a
+// file may say that there are far more tokens than it has. `take` gets them in order.
+void place_visual(PositionCounter& counter, const VisualPlan& plan, const VisualSegment& segment,
+                  std::span<const double> times, bool last,
+                  const std::function<void(std::span<const TokenInfo>)>& take);
 
 // Walks the positions from where memory ends without doing any work, to know first how many tokens
 // there are and where they end. Of each input this many tokens do not reach the decoder; the others

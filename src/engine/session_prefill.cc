@@ -57,11 +57,19 @@ std::vector<TokenInfo> SessionState::place(size_t number, const TokenGroup& grou
                                            int64_t ordinal) {
   VisualInput& input = inputs_[number];
   const int64_t unit = input.plan.tokens_per_unit;
-  std::vector<TokenInfo> all, tokens;
-  positions_->visual(input.plan, group.first, group.count, group.times, group.last, all);
-  if (!group.kept.empty() && group.kept.back() >= std::ssize(all)) {  // of a file, that is
-    throw Error(ErrorKind::bad_input, fmt::format("there is room for {} tokens and not {}",
-                                                  all.size(), group.kept.back() + 1));
+  std::vector<TokenInfo> tokens;
+  int64_t seen = 0;
+  place_visual(*positions_, input.plan, {number, group.first, group.count}, group.times, group.last,
+               [&](std::span<const TokenInfo> some) {
+                 const int64_t end = seen + std::ssize(some);
+                 for (size_t i = tokens.size(); i < group.kept.size() && group.kept[i] < end; ++i) {
+                   tokens.push_back(some[static_cast<size_t>(group.kept[i] - seen)]);
+                 }
+                 seen = end;
+               });
+  if (tokens.size() < group.kept.size()) {  // of a file, that is
+    throw Error(ErrorKind::bad_input,
+                fmt::format("there is room for {} tokens and not {}", seen, group.kept.back() + 1));
   }
   input.unit_tokens.resize(static_cast<size_t>(group.first));
   if (tokens_.prunes()) {
@@ -84,7 +92,6 @@ std::vector<TokenInfo> SessionState::place(size_t number, const TokenGroup& grou
     const auto rows = std::ssize(group.kept);
     visual_rows_.push_back({number, ordinal, rows, group.first - 1, rows});
   }
-  for (const int32_t token : group.kept) tokens.push_back(all[static_cast<size_t>(token)]);
   return tokens;
 }
 

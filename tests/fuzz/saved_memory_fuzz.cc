@@ -9,20 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/files/archive.h"
 #include "base/files/content_key.h"
 #include "base/random.h"
+#include "support/archive_parts.h"
 #include "support/film.h"
 #include "support/temp_dir.h"
 
 namespace {
 
 using namespace kinora;
-
-struct Section {
-  std::string name;
-  std::string bytes;
-};
 
 // What a small film left in memories of every kind, and the model that read it.
 struct Saved {
@@ -46,20 +41,35 @@ struct Saved {
       input.keep_index = false;
       session.add(film, input);
       session.save(file);
-      const auto archive = Archive::open(file);
-      std::vector<Section> sections;
-      for (const ArchiveSection& section : archive->sections()) {
-        sections.push_back({section.name, archive->read(section.name)});
-      }
-      files.push_back(std::move(sections));
+      files.push_back(testing::parts_of(file));
     }
   }
 
   const testing::TempDir folder;
   const std::string file = folder.file("film.kinora");
   const Engine engine;
-  std::vector<std::vector<Section>> files;
+  std::vector<std::vector<testing::ArchivePart>> files;
 };
+
+// Puts another whole number in the place of one of a text, often one that a size may just be or
+// just not be.
+void change_number(std::string& text, Random& random) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::vector<std::pair<size_t, size_t>> numbers;  // begin, length
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!is_digit(text[i])) continue;
+    const size_t begin = i;
+    while (i < text.size() && is_digit(text[i])) ++i;
+    numbers.emplace_back(begin, i - begin);
+  }
+  if (numbers.empty()) return;
+  const auto [begin, length] = numbers[static_cast<size_t>(random.below(std::ssize(numbers)))];
+  constexpr const char* sizes[] = {
+      "0", "1", "2", "3", "50000", "2147483647", "9223372036854775807"};
+  text.replace(begin, length,
+               random.below(2) == 0 ? sizes[static_cast<size_t>(random.below(std::ssize(sizes)))]
+                                    : std::to_string(random.below(64)));
+}
 
 }  // namespace
 
@@ -79,9 +89,13 @@ void read_memory(std::string_view chosen) {
     constexpr char extremes[] = {0, 1, 0x7f, '\x80', '\xff'};
     return random.below(2) == 0 ? extremes[pick(5)] : static_cast<char>(random.next());
   };
-  std::vector<Section> sections = saved.files[pick(saved.files.size())];
+  std::vector<testing::ArchivePart> sections = saved.files[pick(saved.files.size())];
   const bool plain = random.below(5) == 0;
   for (int64_t edits = plain ? 0 : 1 + random.below(6); edits > 0; --edits) {
+    if (random.below(4) == 0) {
+      change_number(testing::part_called("about", sections), random);
+      continue;
+    }
     std::string& bytes = sections[pick(sections.size())].bytes;
     if (bytes.empty()) continue;
     if (random.below(8) == 0) {
@@ -90,11 +104,7 @@ void read_memory(std::string_view chosen) {
       bytes[place_in(bytes.size())] = value();
     }
   }
-  {
-    ArchiveWriter writer(saved.file);
-    for (const Section& section : sections) writer.add(section.name, section.bytes);
-    writer.commit();
-  }
+  testing::write_parts(saved.file, sections);
   if (plain) {
     std::fstream file(saved.file, std::ios::in | std::ios::out | std::ios::binary);
     const size_t size = std::filesystem::file_size(saved.file);

@@ -10,6 +10,8 @@
 #include "base/files/byte_stream.h"
 #include "base/files/content_key.h"
 #include "base/json/json_depth.h"
+#include "engine/tokens/tokens.h"
+#include "memory/retention/retention.h"
 
 namespace kinora {
 namespace {
@@ -106,22 +108,50 @@ bool increases_below(std::span<const int32_t> places, int64_t end) {
   return before < end;
 }
 
+// Whether sizes are those of what is in the file, so that no more is ever made room for.
+bool makes_sense(const SavedInput& input, bool some_left_out) {
+  const VisualPlan& plan = input.plan;
+  constexpr int64_t most = int64_t{1} << 31;
+  const auto within = [&](int64_t value, int64_t least) { return value >= least && value < most; };
+  if (!within(plan.units, 1) || !within(plan.tokens_per_unit, 1) ||
+      !within(plan.trailing_tokens, 0) || !within(plan.frames_per_unit, 1) ||
+      !within(plan.grid.width, 0) || !within(plan.grid.height, 0) ||
+      !within(plan.source.frames, 0)) {
+    return false;
+  }
+  if (plan.units > most / plan.tokens_per_unit ||
+      plan.grid.width * plan.grid.height > plan.tokens_per_unit) {
+    return false;
+  }
+  // Every unit has frames, and only the last may have fewer.
+  const int64_t samples = std::ssize(input.samples);
+  if (samples <= (plan.units - 1) * plan.frames_per_unit ||
+      samples > plan.units * plan.frames_per_unit) {
+    return false;
+  }
+  if (!some_left_out) return true;  // all tokens are in memory, which is looked at later
+  // At least as many as one unit's stay of the first group, and all that trail.
+  const int64_t kept = std::ssize(input.kept);
+  return plan.tokens_per_unit <= kept && plan.trailing_tokens <= kept &&
+         increases_below(input.kept, plan.tokens());
+}
+
 // A file that passed its checksums can still have been written to mislead.
 void check(const Archive& in, const SavedAbout& about) {
   for (const SavedInput& input : about.inputs) {
-    const VisualPlan& plan = input.plan;
-    constexpr int64_t most = int64_t{1} << 31;
-    const auto within = [&](int64_t value, int64_t least) {
-      return value >= least && value < most;
-    };
-    const bool makes_sense = within(plan.units, 1) && within(plan.tokens_per_unit, 1) &&
-                             within(plan.trailing_tokens, 0) && within(plan.frames_per_unit, 1) &&
-                             plan.units <= most / plan.tokens_per_unit &&
-                             within(plan.grid.width, 0) && within(plan.grid.height, 0) &&
-                             within(plan.source.frames, 0) &&
-                             std::ssize(input.samples) <= plan.units * plan.frames_per_unit &&
-                             !input.samples.empty() && increases_below(input.kept, plan.tokens());
-    if (!makes_sense) in.refuse("says of its inputs what cannot be: make it again");
+    if (makes_sense(input, leaves_tokens_out(about))) continue;
+    in.refuse("says of its inputs what cannot be: make it again");
+  }
+}
+
+// Choices as they are written to be compared: earlier files have them as a person wrote them. One
+// that is not known stays as it is, and whoever opens the file is told.
+template <typename Parse>
+std::string spelled(const std::string& text, const Parse& parse) {
+  try {
+    return to_string(parse(text));
+  } catch (const Error&) {
+    return text;
   }
 }
 
@@ -222,8 +252,8 @@ SavedAbout read_about(const Archive& in) {
     about.directory = model.at("directory").get<std::string>();
     const auto& policies = json.at("policies");
     about.memory = policies.at("memory").get<std::string>();
-    about.token_choice = policies.value("tokens", "all");
-    about.retain = policies.at("retain").get<std::string>();
+    about.token_choice = spelled(policies.value("tokens", "all"), parse_tokens);
+    about.retain = spelled(policies.at("retain").get<std::string>(), parse_retention);
     about.row_type = policies.at("row_type").get<std::string>();
     about.attention = policies.at("attention").get<std::string>();
     about.frames_per_group = policies.at("frames_per_group").get<int64_t>();

@@ -24,6 +24,7 @@ struct SavedInput : VisualLook {
 
 struct SavedAbout {
   std::string model, family, model_key, directory;
+  // The two in the middle as to_string writes them, however they were chosen.
   std::string system, row_type, memory, token_choice, retain, attention;
   int64_t frames_per_group = 0;
   int64_t max_group_tokens = 0;

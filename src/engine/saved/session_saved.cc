@@ -69,8 +69,8 @@ SavedAbout SessionState::about() const {
   about.system = options_.system;
   about.row_type = row_type_name(memory_->layout().dtype);
   about.memory = options_.memory;
-  about.token_choice = options_.tokens;
-  about.retain = options_.retain;
+  about.token_choice = to_string(tokens_);
+  about.retain = to_string(retention_);
   about.attention = options_.attention;
   about.frames_per_group = options_.frames_per_group;
   about.max_group_tokens = options_.max_group_tokens;
