@@ -80,7 +80,8 @@ void add_quantize(CommandLine& line) {
   command
       ->add_option("--sample", flags->sample,
                    "A text such as the model will read: what its inputs look like decides how "
-                   "weights are scaled before they are rounded")
+                   "weights are scaled before they are rounded, and in 4 bits how they make up for "
+                   "each other's errors")
       ->type_name("FILE");
   command->add_option("--sample-tokens", flags->options.sample_tokens, "How much of it is read")
       ->capture_default_str()

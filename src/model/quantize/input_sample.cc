@@ -1,5 +1,7 @@
 #include "model/quantize/input_sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +23,10 @@ constexpr int64_t least_tokens = 100;
 
 class Adder final : public ProductObserver {
  public:
-  explicit Adder(std::vector<std::array<InputSizes, 4>>& layers) : layers_(layers) {}
+  // `moments` is null where they are not wanted.
+  Adder(const ThreadPool& threads, std::vector<std::array<InputSizes, 4>>& layers,
+        std::vector<std::array<InputMoments, 4>>* moments)
+      : threads_(threads), layers_(layers), moments_(moments) {}
 
   void look(int layer, Product product, ConstTensorView rows) override {
     InputSizes& sizes = layers_[static_cast<size_t>(layer)][static_cast<size_t>(product)];
@@ -35,17 +40,23 @@ class Adder final : public ProductObserver {
         sizes.square[i] += static_cast<double>(values[i]) * values[i];
       }
     }
+    if (moments_ == nullptr) return;
+    InputMoments& moments = (*moments_)[static_cast<size_t>(layer)][static_cast<size_t>(product)];
+    if (moments.inputs() == 0) moments = InputMoments(rows.size(1));
+    moments.add(threads_, rows);
   }
 
  private:
+  const ThreadPool& threads_;
   std::vector<std::array<InputSizes, 4>>& layers_;
+  std::vector<std::array<InputMoments, 4>>* moments_;
 };
 
 }  // namespace
 
 InputSample InputSample::take(const Context& context, const FileSystem& files,
                               const std::string& directory, const std::string& text, int64_t tokens,
-                              Progress* progress, const CancelToken& cancel) {
+                              bool moments, Progress* progress, const CancelToken& cancel) {
   const Tokenizer tokenizer = Tokenizer::load(files, directory);
   std::vector<int32_t> ids = tokenizer.encode(text);
   if (static_cast<int64_t>(ids.size()) < least_tokens) {
@@ -66,7 +77,8 @@ InputSample InputSample::take(const Context& context, const FileSystem& files,
   InputSample sample;
   sample.tokens_ = static_cast<int64_t>(ids.size());
   sample.layers_.resize(static_cast<size_t>(config.layers));
-  Adder adder(sample.layers_);
+  sample.moments_.resize(sample.layers_.size());
+  Adder adder(*context.threads, sample.layers_, moments ? &sample.moments_ : nullptr);
   DecoderOptions options;
   options.native_bf16 = true;
   options.observer = &adder;
@@ -95,6 +107,15 @@ InputSample InputSample::take(const Context& context, const FileSystem& files,
     for (InputSizes& sizes : layer) {
       for (double& value : sizes.magnitude) value /= static_cast<double>(sample.tokens_);
       for (double& value : sizes.square) value /= static_cast<double>(sample.tokens_);
+    }
+  }
+  for (size_t layer = 0; layer < sample.moments_.size(); ++layer) {
+    for (const InputMoments& sums : sample.moments_[layer]) {
+      if (sums.finite()) continue;
+      throw Error(ErrorKind::bad_input,
+                  fmt::format("{}: layer {} meets a NaN or an infinity when it reads the sample "
+                              "text; check the weights",
+                              directory, layer));
     }
   }
   return sample;

@@ -153,7 +153,7 @@ std::vector<float> values_of(const Tensor& tensor) {
 
 std::map<std::string, TensorScales> choose_scales(const ThreadPool& threads,
                                                   const TensorFiles& files, const Names& names,
-                                                  const InputSample& sample, int64_t layers,
+                                                  InputSample& sample, int64_t layers,
                                                   const Rounding& rounding,
                                                   const CancelToken& cancel, Progress* progress) {
   const Chooser chooser(threads, files, names, rounding);
@@ -166,6 +166,19 @@ std::map<std::string, TensorScales> choose_scales(const ThreadPool& threads,
     const auto change = [&](const std::string& name) -> TensorScales& {
       return result[names.find(own + name)->second];
     };
+    // What weights that share their inputs know of these.
+    const auto weigh = [&](const std::vector<std::string>& parts, Product product,
+                           const std::vector<float>& scales) {
+      if (rounding.kind == PackedKind::int4) {
+        const auto compensation = std::make_shared<const Compensation>(
+            threads, sample.take_moments(number, product), scales);
+        for (const std::string& part : parts) change(part).compensation = compensation;
+        return;
+      }
+      for (const std::string& part : parts) {
+        change(part).importance = importance_of(sample.of(number, product), scales);
+      }
+    };
     const auto together = [&](const std::vector<std::string>& parts, Product product,
                               const std::string& before) {
       const InputSizes& sizes = sample.of(number, product);
@@ -173,10 +186,8 @@ std::map<std::string, TensorScales> choose_scales(const ThreadPool& threads,
       for (const std::string& part : parts) whole.push_back(own + part);
       std::vector<float> scales = chooser.best(whole, sizes);
       make_exact(files.tensor(names.find(own + before)->second), scales);
-      for (const std::string& part : parts) {
-        change(part).columns = scales;
-        change(part).importance = importance_of(sizes, scales);
-      }
+      for (const std::string& part : parts) change(part).columns = scales;
+      weigh(parts, product, scales);
       change(before).rows = scales;
     };
     together({"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
@@ -185,8 +196,7 @@ std::map<std::string, TensorScales> choose_scales(const ThreadPool& threads,
              "post_attention_layernorm.weight");
     together({"mlp.down_proj.weight"}, Product::down, "mlp.up_proj.weight");
     // Several query heads share a value head, so that nothing before can divide.
-    change("self_attn.o_proj.weight").importance =
-        importance_of(sample.of(number, Product::output), {});
+    weigh({"self_attn.o_proj.weight"}, Product::output, {});
   }
   return result;
 }

@@ -193,8 +193,9 @@ class Quantizer {
 
   QuantizeResult run(Folder& folder) {
     if (!options_.sample.empty()) {
-      const InputSample sample = InputSample::take(context_, files_, directory_, options_.sample,
-                                                   options_.sample_tokens, progress_, cancel_);
+      InputSample sample =
+          InputSample::take(context_, files_, directory_, options_.sample, options_.sample_tokens,
+                            options_.kind == PackedKind::int4, progress_, cancel_);
       result_.sampled_tokens = sample.tokens();
       scales_ = choose_scales(*context_.threads, tensors_, names_, sample, layers_,
                               rounding_of(options_.kind, DType::f32, int64_t{1} << 40), cancel_,
@@ -347,15 +348,20 @@ class Quantizer {
     std::mutex lock;
     std::atomic<bool> finite{true};
     context_.threads->parallel_for(n, 8, [&](int64_t begin, int64_t end) {
-      std::vector<float> row(static_cast<size_t>(k)), back(row.size());
+      std::vector<float> row(static_cast<size_t>(k)), back(row.size()), left;
       double error = 0, total = 0;
       for (int64_t i = begin; i < end; ++i) {
         load_row(weight, i, change, row);
         uint8_t* own = codes.data() + i * k;
         float* own_scales = scales.data() + i * groups;
-        const bool weighed = change != nullptr && !change->importance.empty();
-        round_row(rounding, row.data(), k, weighed ? change->importance.data() : nullptr, own,
-                  own_scales);
+        if (change != nullptr && change->compensation != nullptr) {
+          left = row;
+          change->compensation->round_row(rounding, left.data(), own, own_scales);
+        } else {
+          const bool weighed = change != nullptr && !change->importance.empty();
+          round_row(rounding, row.data(), k, weighed ? change->importance.data() : nullptr, own,
+                    own_scales);
+        }
         unround_row(rounding, own, own_scales, k, back.data());
         for (size_t j = 0; j < row.size(); ++j) {
           error += (back[j] - row[j]) * (back[j] - row[j]);

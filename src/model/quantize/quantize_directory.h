@@ -19,7 +19,7 @@ struct QuantizeOptions {
   int64_t group = 128;  // inputs that share a scale, for int4; where it does not divide: 32
   bool head = false;    // the output head too, in 8 bits
   bool search = true;   // for the scale of every group; else its largest weight decides
-  std::string sample;   // text to calibrate with; empty: all inputs count alike
+  std::string sample;   // text to calibrate with; empty: all inputs count alike, each by itself
   int64_t sample_tokens = 4096;
 };
 

@@ -128,6 +128,12 @@ class QuantizeTest : public ::testing::Test {
     made.kind = kind;
     return made;
   }
+  static QuantizeOptions sampled(PackedKind kind) {
+    QuantizeOptions made = options(kind);
+    for (int i = 0; i < 300; ++i) made.sample += "The door opens at second " + std::to_string(i);
+    made.sample_tokens = 700;
+    return made;
+  }
 
   testing::TempDir directory_;
   ThreadPool pool_{2};
@@ -161,12 +167,52 @@ TEST_F(QuantizeTest, WritesADirectoryThatComputesNearlyTheSame) {
 }
 
 TEST_F(QuantizeTest, ASampleScalesWithoutChangingTheModel) {
-  QuantizeOptions sampled = options(PackedKind::int8);
-  for (int i = 0; i < 300; ++i) sampled.sample += "The door opens at second " + std::to_string(i);
-  sampled.sample_tokens = 700;
-  const QuantizeResult result = quantize(sampled, "sampled");
+  const QuantizeResult result = quantize(sampled(PackedKind::int8), "sampled");
   EXPECT_EQ(result.sampled_tokens, 700);
   EXPECT_LT(error_of("sampled"), 0.03);
+}
+
+TEST_F(QuantizeTest, ASampleMakesFourBitsBetter) {
+  QuantizeOptions with = sampled(PackedKind::int4);
+  EXPECT_EQ(quantize(with, "sampled").sampled_tokens, 700);
+  quantize(options(PackedKind::int4), "alone");
+  EXPECT_LT(error_of("sampled"), error_of("alone"));
+  with.search = false;
+  with.head = true;
+  quantize(with, "plain");
+  EXPECT_LT(error_of("plain"), 0.4);
+}
+
+TEST_F(QuantizeTest, ThreadsDoNotChangeWhatIsWritten) {
+  const auto written = [&](int threads, const std::string& name) {
+    const ThreadPool pool(threads);
+    quantize_directory(Context(pool), real_files(), model_, directory_.file(name),
+                       sampled(PackedKind::int4), nullptr, {});
+    return real_files().read(directory_.file(name) + "/model.safetensors");
+  };
+  EXPECT_TRUE(written(1, "one") == written(3, "three"));
+}
+
+TEST_F(QuantizeTest, ASampleThatBreaksTheModelIsRefused) {
+  // A norm's first weight becomes a NaN.
+  const std::string broken = directory_.file("broken");
+  std::filesystem::copy(model_, broken);
+  const std::string path = broken + "/model.safetensors";
+  std::string bytes = real_files().read(path);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  const auto header = nlohmann::json::parse(bytes.substr(8, length));
+  for (const auto& [name, entry] : header.items()) {
+    if (!name.ends_with("layers.1.input_layernorm.weight")) continue;
+    ASSERT_EQ(entry["dtype"], "BF16");
+    const uint16_t nan = 0x7fc0;
+    const auto at = 8 + length + entry["data_offsets"][0].get<uint64_t>();
+    std::memcpy(bytes.data() + at, &nan, sizeof(nan));
+  }
+  real_files().write(path, bytes);
+  model_ = broken;
+  refuse(sampled(PackedKind::int4), "a", "layer 1 meets a NaN or an infinity");
+  EXPECT_FALSE(real_files().is_directory(directory_.file("a")));
 }
 
 TEST_F(QuantizeTest, TheHeadCanHaveEightBitsToo) {

@@ -85,39 +85,45 @@ uint8_t e4m3_bits(float value) {
   return static_cast<uint8_t>(sign | ((bits >> 20) - (120u << 3)));
 }
 
+uint8_t nearest_code(PackedKind kind, float value) {
+  if (kind == PackedKind::fp8) return e4m3_bits(value);
+  const Range range = range_of(kind);
+  return static_cast<uint8_t>(static_cast<int>(rounded(std::clamp(value, range.low, range.high))));
+}
+
+float best_scale(const Rounding& rounding, const float* weights, int64_t count,
+                 const float* importance) {
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(weights[i]));
+  const float plain =
+      largest / (rounding.kind == PackedKind::fp8 ? 448.0f : range_of(rounding.kind).high);
+  float best = stored(rounding.scale_type, plain);
+  // A group of zeros, or one too small for the scale's type.
+  if (!(best > 0)) best = stored(rounding.scale_type, 1.0f);
+  if (!rounding.search || !(plain > 0)) return best;
+  const Candidates tried = candidates_of(rounding.kind);
+  float least = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < tried.count; ++i) {
+    const float share = tried.first + static_cast<float>(i) * tried.step;
+    const float scale = stored(rounding.scale_type, plain * share);
+    if (!(scale > 0)) continue;
+    const float error = error_of(rounding.kind, weights, count, importance, scale);
+    if (error < least) {
+      least = error;
+      best = scale;
+    }
+  }
+  return best;
+}
+
 void round_row(const Rounding& rounding, const float* row, int64_t columns, const float* importance,
                uint8_t* codes, float* scales) {
-  const Range range = range_of(rounding.kind);
-  const bool fp8 = rounding.kind == PackedKind::fp8;
-  const Candidates tried = candidates_of(rounding.kind);
   for (int64_t begin = 0, group = 0; begin < columns; begin += rounding.group, ++group) {
     const int64_t count = std::min(rounding.group, columns - begin);
-    const float* weights = importance ? importance + begin : nullptr;
-    float largest = 0;
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(row[begin + i]));
-    const float plain = largest / (fp8 ? 448.0f : range.high);
-    float best = stored(rounding.scale_type, plain);
-    // A group of zeros, or one too small for the scale's type.
-    if (!(best > 0)) best = stored(rounding.scale_type, 1.0f);
-    if (rounding.search && plain > 0) {
-      float least = std::numeric_limits<float>::infinity();
-      for (int i = 0; i < tried.count; ++i) {
-        const float share = tried.first + static_cast<float>(i) * tried.step;
-        const float scale = stored(rounding.scale_type, plain * share);
-        if (!(scale > 0)) continue;
-        const float error = error_of(rounding.kind, row + begin, count, weights, scale);
-        if (error < least) {
-          least = error;
-          best = scale;
-        }
-      }
-    }
-    scales[group] = best;
+    scales[group] =
+        best_scale(rounding, row + begin, count, importance ? importance + begin : nullptr);
     for (int64_t i = 0; i < count; ++i) {
-      const float value = row[begin + i] / best;
-      codes[begin + i] = fp8 ? e4m3_bits(value)
-                             : static_cast<uint8_t>(static_cast<int>(
-                                   rounded(std::clamp(value, range.low, range.high))));
+      codes[begin + i] = nearest_code(rounding.kind, row[begin + i] / scales[group]);
     }
   }
 }
