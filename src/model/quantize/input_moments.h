@@ -1,7 +1,7 @@
 // How the inputs of a product go together: the sums of x_i·x_j over all rows that were seen, for
-// inputs in the same block of 128. That much is enough to let neighbouring weights make up for one
-// another's rounding (compensation.h), and takes 258 bytes an input, where all pairs of inputs
-// would take gigabytes in a large model. Collected by InputSample.
+// inputs in the same block of 512. That much is enough to let the weights of a block make up for
+// one another's rounding (compensation.h), and takes at most 1,026 bytes an input, where all pairs
+// of inputs would take tens of gigabytes in a large model. Collected by InputSample.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace kinora {
 
 class InputMoments {
  public:
-  static constexpr int64_t block = 128;  // the last one may be smaller
+  static constexpr int64_t block = 512;  // the last one may be smaller
 
   InputMoments() = default;  // of nothing
   explicit InputMoments(int64_t inputs);

@@ -27,8 +27,8 @@ struct InputSizes {
 class InputSample {
  public:
   // Runs the first `tokens` tokens of the text through the directory's decoder, and collects the
-  // moments too if they are wanted: 258 bytes for every input of every product. Throws bad_input
-  // where the text has fewer than a hundred tokens, or where moments are no finite numbers.
+  // moments too if they are wanted: about a kilobyte for every input of every product. Throws
+  // bad_input where the text has fewer than a hundred tokens, or where moments are not finite.
   static InputSample take(const Context& context, const FileSystem& files,
                           const std::string& directory, const std::string& text, int64_t tokens,
                           bool moments, Progress* progress, const CancelToken& cancel);

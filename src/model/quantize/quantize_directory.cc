@@ -348,15 +348,14 @@ class Quantizer {
     std::mutex lock;
     std::atomic<bool> finite{true};
     context_.threads->parallel_for(n, 8, [&](int64_t begin, int64_t end) {
-      std::vector<float> row(static_cast<size_t>(k)), back(row.size()), left;
+      std::vector<float> row(static_cast<size_t>(k)), back(row.size());
       double error = 0, total = 0;
       for (int64_t i = begin; i < end; ++i) {
         load_row(weight, i, change, row);
         uint8_t* own = codes.data() + i * k;
         float* own_scales = scales.data() + i * groups;
         if (change != nullptr && change->compensation != nullptr) {
-          left = row;
-          change->compensation->round_row(rounding, left.data(), own, own_scales);
+          change->compensation->round_row(rounding, row.data(), own, own_scales);
         } else {
           const bool weighed = change != nullptr && !change->importance.empty();
           round_row(rounding, row.data(), k, weighed ? change->importance.data() : nullptr, own,

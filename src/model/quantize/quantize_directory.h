@@ -1,6 +1,6 @@
 // Writes a model directory with its decoder's projections in 4 or 8 bits, as compressed-tensors,
-// which transformers and vLLM read too. One tensor at a time is in memory, however large the model.
-// `kinora quantize` is its command.
+// which transformers and vLLM read too. One tensor at a time is in memory, however large the model,
+// and for 4 bits with a sample what input_moments.h says. `kinora quantize` is its command.
 #pragma once
 
 #include <cstdint>
