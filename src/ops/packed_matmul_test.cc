@@ -275,13 +275,18 @@ TEST(PackedMatmul, DoesNotDependOnTheNumberOfThreads) {
   const ThreadPool one(1), five(5);
   for (const PackedKind kind : packed_kinds) {
     const PackedWeights weights = random_packed(random, kind, 407, 611, 128, true);
-    for (const int64_t m : {1, 9, 40, 300}) {
-      auto a = TestTensor::random(random, DType::f32, {m, 611});
-      auto first = TestTensor::poisoned(DType::f32, {m, 407});
-      auto second = TestTensor::poisoned(DType::f32, {m, 407});
-      matmul(Context(one), a.view(), *weights.packed, first.view());
-      matmul(Context(five), a.view(), *weights.packed, second.view());
-      EXPECT_EQ(first.values(), second.values()) << "rows: " << m;
+    for (const int64_t m : {1, 9, 20, 21, 40, 300}) {
+      for (const bool eight_bits : {false, true}) {
+        MatmulOptions options;
+        options.native_bf16 = eight_bits;
+        auto a = TestTensor::random(random, DType::f32, {m, 611});
+        auto first = TestTensor::poisoned(DType::f32, {m, 407});
+        auto second = TestTensor::poisoned(DType::f32, {m, 407});
+        matmul(Context(one), a.view(), *weights.packed, first.view(), options);
+        matmul(Context(five), a.view(), *weights.packed, second.view(), options);
+        EXPECT_EQ(first.values(), second.values())
+            << packed_kind_name(kind) << ", rows: " << m << (eight_bits ? ", 8 bits" : "");
+      }
     }
   }
 }
@@ -289,7 +294,7 @@ TEST(PackedMatmul, DoesNotDependOnTheNumberOfThreads) {
 TEST(PackedMatmul, LosesNothingOfRowsThatFitEightBits) {
   KINORA_FRESH_RANDOM(random);
   for (const PackedKind kind : {PackedKind::int4, PackedKind::int8}) {
-    for (const int64_t m : {1, 2, 3, 5, 8, 13}) {
+    for (const int64_t m : {1, 2, 3, 5, 8, 13, 21, 50}) {
       check(random, {m, 29, 387, 64, m % 2 == 0}, kind, true, true);
     }
   }
