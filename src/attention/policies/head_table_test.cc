@@ -7,6 +7,7 @@
 #include "attention/policies/dense.h"
 #include "attention/policies/pattern_attention.h"
 #include "attention/policies/policy.h"
+#include "attention/policies/resolve_head_test_support.h"
 #include "attention/test_support.h"
 #include "base/error.h"
 #include "support/temp_dir.h"
@@ -16,6 +17,7 @@ namespace {
 
 using testing::make_problem;
 using testing::Problem;
+using testing::resolve_head;
 
 const TableShape shape{"tiny qwen2_5_vl", 2, 4, 2, 16};
 

@@ -111,19 +111,6 @@ void resolve_all(const Context& context, const QueryView& queries, const RowSet&
 
 }  // namespace
 
-std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
-                                    const std::vector<Region>& regions, const QueryView& queries,
-                                    const RowSet& rows, int head, float scale, int64_t length) {
-  std::vector<HeadRegion> all;
-  for (const Region& region : regions) {
-    all.push_back({head, &region, scaled(pattern_for(choice, region), length)});
-  }
-  resolve_all(context, queries, rows, scale, ProbeOf::each_modality, all);
-  std::vector<LineIndex> indexes;
-  for (HeadRegion& one : all) indexes.push_back(std::move(one.index));
-  return indexes;
-}
-
 PatternAttention::PatternAttention(std::string name, HeadChoice choice, SparseOptions options)
     : SparseAttention(std::move(options)), name_(std::move(name)), choice_(std::move(choice)) {}
 

@@ -12,12 +12,6 @@
 
 namespace kinora {
 
-// The lines that one head reads. Sizes are scaled to `length` tokens, indexes are built online from
-// the last queries of each modality, as for a table. `regions` are those of the choice's boundary.
-std::vector<LineIndex> resolve_head(const Context& context, const HeadChoice& choice,
-                                    const std::vector<Region>& regions, const QueryView& queries,
-                                    const RowSet& rows, int head, float scale, int64_t length);
-
 class PatternAttention final : public SparseAttention {
  public:
   // The same for every head.

@@ -10,6 +10,7 @@
 
 #include "attention/plan/line_plan.h"
 #include "attention/policies/pattern_attention.h"
+#include "attention/policies/resolve_head_test_support.h"
 #include "attention/search/grid_search.h"
 #include "attention/search/sample_groups.h"
 #include "attention/test_support.h"
@@ -19,6 +20,7 @@ namespace {
 
 using testing::make_problem;
 using testing::Problem;
+using testing::resolve_head;
 
 // The search as docs/methods/mminference.md has it, the slow way: every size of every candidate is
 // run to the end, in double precision.
