@@ -134,11 +134,117 @@ TEST_F(Tools, TuneTwiceGivesTheSameTable) {
     more.insert(more.begin(), again.begin(), again.end());
     return kinora(more);
   };
-  expect_error(with({"--budget", "30"}), 2, "holds an unfinished search with another budget");
-  expect_error(with({"--budget", "31", "--budget-in", "cpu"}), 2, "with another budget");
+  const std::string begun =
+      part +
+      ": holds an unfinished search that was begun with --budget 30 --budget-in cpu; give "
+      "those, --restart, or another --output";
+  expect_error(with({"--budget", "30"}), 2, begun);
+  expect_error(with({"--budget", "31", "--budget-in", "cpu"}), 2, begun);
   EXPECT_EQ(with({"--budget", "30", "--budget-in", "cpu"}).code, 0);
   EXPECT_EQ(nlohmann::json::parse(read_text(part)),
             nlohmann::json::parse(read_text(directory_.file("table-cpu1"))));
+}
+
+// Other budgets are refused before the sample is read: it is not there.
+TEST_F(Tools, TuneGoesOnOnlyAsItWasBegun) {
+  const std::string table = directory_.file("table"), part = directory_.file("part");
+  const std::vector<std::string> tune{"tune",  "-m", model,       "--sample", film_,
+                                      "--fps", "1",  "--threads", "2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), tune.begin(), tune.end());
+    return kinora(more);
+  };
+  ASSERT_EQ(with({"--budget", "30", "-o", table}).code, 0);
+  const auto finished = nlohmann::json::parse(read_text(table));
+  EXPECT_FALSE(finished.contains("origin"));
+  const auto write_part = [&](const nlohmann::json& origin, const std::string& unit) {
+    auto unfinished = finished;
+    unfinished.at("patterns").at(0).at(0) = nullptr;
+    unfinished["budget_unit"] = unit;
+    if (origin.is_object()) unfinished["origin"] = origin;
+    std::ofstream(part) << unfinished;
+  };
+  struct Begun {
+    std::string budget, unit, said;
+  };
+  for (const auto& [budget, unit, said] :
+       {Begun{"30", "flops", "--budget 30 --budget-in flops"},
+        Begun{"27.5", "cpu", "--budget 27.5 --budget-in cpu"},
+        Begun{"", "gpu", "--budget-in gpu and no --budget"},
+        Begun{"", "flops", "--budget-in flops and no --budget"}}) {
+    write_part({{"budget", budget}, {"sample", ""}}, unit);
+    const std::string before = read_text(part);
+    for (const char* given : {"", "30", "27.5", "31"}) {
+      for (const char* given_in : {"flops", "cpu", "gpu"}) {
+        if (given == budget && given_in == unit) continue;
+        std::vector<std::string> again{"tune", "-m", model,         "--sample", "not-there.mp4",
+                                       "-o",   part, "--budget-in", given_in};
+        if (*given != 0) again.insert(again.end(), {"--budget", given});
+        expect_error(kinora(again), 2,
+                     part + ": holds an unfinished search that was begun with " + said +
+                         "; give those, --restart, or another --output");
+      }
+    }
+    EXPECT_EQ(read_text(part), before);
+  }
+  write_part({{"budget", "30"}, {"sample", "another"}}, "flops");
+  expect_error(with({"--budget", "30", "-o", part}), 2,
+               part + ": holds an unfinished search on another sample");
+  // Of an earlier version.
+  write_part(nullptr, "flops");
+  const Finished late = with({"-o", part});  // after a note on the sample
+  EXPECT_EQ(late.code, 2);
+  EXPECT_NE(late.err.find("was begun with 30.00 % of dense attention's FLOPs"), std::string::npos)
+      << late.err;
+  EXPECT_EQ(with({"--budget", "30", "-o", part}).code, 0);
+  EXPECT_EQ(read_text(part), read_text(table));
+  write_part({{"budget", "30"}, {"sample", "another"}}, "flops");
+  EXPECT_EQ(with({"--budget", "30", "--restart", "-o", part}).code, 0);
+  EXPECT_EQ(read_text(part), read_text(table));
+}
+
+TEST_F(Tools, TuneKeepsTheFinishedPartsOfASearchOnSeveralPrompts) {
+  const std::string set = directory_.file("set.jsonl"), table = directory_.file("table.json");
+  const auto write_set = [&](int first_words, int second_words) {
+    std::ofstream lines(set);
+    for (const int count : {first_words, second_words}) {
+      std::string text;
+      for (int i = 0; i < count; ++i) text += count % 2 == 0 ? "The cat sat. " : "A dog ran by. ";
+      lines << nlohmann::json{{"parts", {{{"text", text}}}}, {"question", "Who?"}, {"answer", "A"}}
+            << "\n";
+    }
+  };
+  const auto tune = [&](const std::string& budget) {
+    return kinora(
+        {"tune", "-m", model, "--sample", set, "--prompts", "2", "--budget", budget, "-o", table});
+  };
+  const auto expect_too_short = [](const Finished& finished) {
+    EXPECT_EQ(finished.code, 2);
+    EXPECT_NE(finished.err.find("a search needs at least 128"), std::string::npos) << finished.err;
+  };
+  const auto first_recall = [&] {
+    return nlohmann::json::parse(read_text(table + ".1")).at("patterns")[0][0].at("recall");
+  };
+  const auto mark = [&] {
+    auto part = nlohmann::json::parse(read_text(table + ".1"));
+    part["patterns"][0][0]["recall"] = 0.125;
+    std::ofstream(table + ".1") << part;
+  };
+  write_set(100, 3);  // the second is too short
+  expect_too_short(tune("50"));
+  mark();
+  expect_too_short(tune("50"));
+  EXPECT_EQ(first_recall(), 0.125);  // taken as it is
+  expect_too_short(tune("40"));
+  EXPECT_NE(first_recall(), 0.125);  // searched anew with another budget …
+  mark();
+  write_set(102, 3);
+  expect_too_short(tune("40"));
+  EXPECT_NE(first_recall(), 0.125);  // … or on another sample
+  write_set(102, 101);
+  EXPECT_EQ(tune("40").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(table + ".1"));
+  EXPECT_FALSE(nlohmann::json::parse(read_text(table)).contains("origin"));
 }
 
 TEST_F(Tools, TuneTakesSeveralPromptsOfASet) {

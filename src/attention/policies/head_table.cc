@@ -266,6 +266,9 @@ std::string to_json(const HeadTable& table) {
     json["budget"] = table.budget;
     json["budget_unit"] = table.budget_unit;
   }
+  if (table.origin) {
+    json["origin"] = {{"budget", table.origin->budget}, {"sample", table.origin->sample}};
+  }
   json["patterns"] = Json::array();
   for (int layer = 0; layer < table.shape.layers; ++layer) {
     Json heads = Json::array();
@@ -295,7 +298,7 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
                               reader.whole("version", 0, largest_count), version));
   }
   reader.allow({"format", "version", "model", "layers", "heads", "kv_heads", "head_size",
-                "sample_tokens", "budget", "budget_unit", "budget_seconds", "patterns"});
+                "sample_tokens", "budget", "budget_unit", "budget_seconds", "origin", "patterns"});
   HeadTable table;
   table.shape.model = reader.text("model");
   table.shape.layers = static_cast<int>(reader.whole("layers", 1, largest_count));
@@ -310,6 +313,11 @@ HeadTable parse_head_table(std::string_view text, const std::string& path) {
     table.budget = reader.number("budget");
     table.budget_unit = reader.text("budget_unit");
     if (table.budget_unit.empty()) reader.refuse("\"budget_unit\" is empty");
+  }
+  if (reader.has("origin")) {
+    const Reader origin(reader.need("origin"), path + ": origin");
+    origin.allow({"budget", "sample"});
+    table.origin = {origin.text("budget"), origin.text("sample")};
   }
   const Json& layers = reader.need("patterns");
   if (!layers.is_array() || layers.size() != static_cast<size_t>(table.shape.layers)) {

@@ -24,8 +24,8 @@ struct RegionPattern {
 struct HeadChoice {
   Boundary boundary = Boundary::none;
   std::vector<RegionPattern> patterns;
-  double recall = 0;  // share of the sample's attention that it captured
-  double error = 0;   // of the output, relative
+  double recall = 0;  // share of the last group's attention that it captured
+  double error = 0;   // of the last group's output, relative
   // What it costs on the sample, relative to dense attention.
   double flops = 0;    // computed
   double index = 0;    // FLOPs besides, for finding lines
@@ -49,6 +49,13 @@ struct TableShape {
   bool operator==(const TableShape&) const = default;
 };
 
+// What a search was begun with, as its caller tells searches apart.
+struct SearchOrigin {
+  std::string budget;  // as it was given
+  std::string sample;  // a key of what is read, and of what of it is searched
+  bool operator==(const SearchOrigin&) const = default;
+};
+
 struct HeadTable {
   TableShape shape;
   int64_t sample_tokens = 0;
@@ -56,6 +63,7 @@ struct HeadTable {
   std::string budget_unit;    // what it is counted in (search/search_cost.h); empty: seconds
   double budget_seconds = 0;  // by a clock, in tables of earlier searches
   std::vector<std::optional<HeadChoice>> heads;  // [layers × heads]; empty while a search runs
+  std::optional<SearchOrigin> origin;  // of one that may go on; none in the tables that are used
 
   std::optional<HeadChoice>& at(int layer, int head);
   const std::optional<HeadChoice>& at(int layer, int head) const;

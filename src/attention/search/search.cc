@@ -75,9 +75,16 @@ void begin(HeadTable& table, const SearchOptions& options, double budget, int64_
                                   [](const auto& head) { return head.has_value(); });
   if (!fresh && (table.budget_unit != unit || std::abs(table.budget - budget) > same ||
                  table.sample_tokens != tokens)) {
-    throw Error(ErrorKind::usage,
-                "the unfinished attention table was begun with another budget or sample; finish "
-                "it with those, or start anew");
+    const std::vector<std::string> known = cost_unit_names();
+    const bool counted = std::find(known.begin(), known.end(), table.budget_unit) != known.end();
+    throw Error(
+        ErrorKind::usage,
+        fmt::format("the unfinished attention table was begun with {:.2f} % of {} on {} tokens, "
+                    "and this search has {:.2f} % of {} on {}; finish it as it was begun, or "
+                    "start anew",
+                    100 * table.budget,
+                    counted ? cost_unit_text(table.budget_unit) : "what another version counts",
+                    table.sample_tokens, 100 * budget, cost_unit_text(unit), tokens));
   }
   table.budget = budget;
   table.budget_unit = unit;

@@ -70,7 +70,7 @@ std::vector<float> weights_of_rows(const Context& context, const QueryView& grou
 // Searches the heads of every layer that it is shown and does not yet find in the table. Let it
 // observe a session that reads a sample densely, as one group; a search that was stopped goes on
 // where the table ends. The table knows its layers; its heads are made when they are first seen.
-// Patterns run on the CPU, so that is where times are taken, wherever the sample is read.
+// Patterns run on the CPU, wherever the sample is read.
 class PatternSearch final : public AttentionObserver {
  public:
   using Found = std::function<void(int layer, int head, const HeadChoice& choice)>;
@@ -89,7 +89,8 @@ class PatternSearch final : public AttentionObserver {
 
 // A search on several prompts: each of them gave a table, and now every prompt tries all of them,
 // observed as above. A head takes the choice whose error, averaged over the prompts, is the
-// smallest among those within the budget.
+// smallest among those that keep the budget on average, a twentieth more allowed; where none does,
+// the cheapest.
 class TableTrial final : public AttentionObserver {
  public:
   // Complete tables of one model.

@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "attention/policies/head_table.h"
 #include "attention/search/search.h"
 #include "base/error.h"
+#include "base/files/content_key.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/notes.h"
 #include "cli/session_flags.h"
 #include "cli/terminal/terminal.h"
+#include "cli/tune_start.h"
 #include "engine/attention_choice.h"
 #include "engine/session_state.h"
 #include "eval/dataset.h"
@@ -33,10 +33,8 @@ struct TuneFlags {
   std::string question = "Describe what happens.";
   std::string output;
   int64_t prompts = 1;  // of a set
-  bool restart = false;
+  TuneStart start;
   bool no_boundaries = false;
-  std::optional<double> budget;  // % of what dense attention costs
-  std::string unit = cost_unit_name(CostUnit::flops);
   int64_t last = default_dense_last;
   bool json = false;
 };
@@ -57,32 +55,6 @@ std::string output_path(const TuneFlags& flags) {
     }
   }
   return places.front();
-}
-
-HeadTable start_table(const TuneFlags& flags, const std::string& path, const TableShape& shape) {
-  HeadTable fresh;
-  fresh.shape = shape;
-  if (flags.restart || !real_files().is_file(path)) return fresh;
-  HeadTable table = parse_head_table(real_files().read(path), path);
-  TableShape expected = shape;
-  expected.heads = table.shape.heads;
-  if (table.shape != expected) {
-    throw Error(ErrorKind::bad_input,
-                fmt::format("{}: holds the table of another model; give --restart to replace it or "
-                            "another --output",
-                            path));
-  }
-  // A finished search is searched anew; an unfinished one goes on.
-  if (table.complete()) return fresh;
-  constexpr double same = 1e-6;
-  if (table.budget_unit != flags.unit ||
-      (flags.budget && std::abs(table.budget - *flags.budget / 100) > same)) {
-    throw Error(ErrorKind::usage,
-                fmt::format("{}: holds an unfinished search with another budget; give --restart to "
-                            "replace it or another --output",
-                            path));
-  }
-  return table;
 }
 
 void summarise(const HeadTable& table, const std::string& path, double seconds) {
@@ -198,8 +170,8 @@ class Tuning {
       progress_.update(stage, done, total);
     };
     options_.cancel = cancel;
-    if (flags.budget) options_.dense_share = *flags.budget / 100;
-    options_.unit = parse_cost_unit(flags.unit);
+    if (flags.start.budget) options_.dense_share = *flags.start.budget / 100;
+    options_.unit = parse_cost_unit(flags.start.unit);
     options_.dense_last = flags.last;
     if (flags.no_boundaries) options_.boundaries = {Boundary::none};
   }
@@ -209,14 +181,14 @@ class Tuning {
 
   HeadTable run(const Engine& engine) {
     if (prompts_.size() < 2) {
-      return search(engine, prompts_.empty() ? nullptr : &prompts_.front(), path_);
+      return search(engine, prompts_.empty() ? nullptr : &prompts_.front(), path_, false);
     }
     // A table by each prompt, next to the one they will become; then all of them on every prompt.
     std::vector<HeadTable> tables;
     std::vector<std::string> paths;
     for (const EvalItem& prompt : prompts_) {
       paths.push_back(fmt::format("{}.{}", path_, paths.size() + 1));
-      tables.push_back(search(engine, &prompt, paths.back()));
+      tables.push_back(search(engine, &prompt, paths.back(), true));
     }
     TableTrial trial(tables, options_);
     for (size_t i = 0; i < prompts_.size(); ++i) {
@@ -225,6 +197,7 @@ class Tuning {
       read(session, open(session, &prompts_[i]), trial);
     }
     HeadTable table = trial.best();
+    table.origin.reset();
     real_files().write(path_, to_json(table));
     for (const std::string& part : paths) std::filesystem::remove(part);
     progress_.clear();
@@ -249,16 +222,50 @@ class Tuning {
     session.ask(prompt, nothing);
   }
 
-  HeadTable search(const Engine& engine, const EvalItem* item, const std::string& path) {
+  // Tells samples apart, and what of them is searched.
+  std::string key_of(const SessionState& state, const std::vector<QuestionPart>& prompt) const {
+    ContentKey key("kinora tune 1");
+    const auto add = [&](std::string_view text) { key.add(text.data(), text.size()); };
+    const std::string looked_at = state.memory_key();  // and the model
+    add(looked_at);
+    if (looked_at.empty()) {  // what is behind a name is not known
+      for (const VisualInput& input : state.inputs()) add(input.source);
+    }
+    for (const QuestionPart& part : prompt) add(part.text ? "text " + *part.text : "input");
+    key.add(flags_.last);
+    key.add(int64_t{flags_.no_boundaries});
+    return key.text();
+  }
+
+  // `part`: of a search on several prompts. It stays what it was begun with, so that the same
+  // command takes it as it is.
+  HeadTable search(const Engine& engine, const EvalItem* item, const std::string& path, bool part) {
     Session session(engine, flags_.session.session);
     const SessionState& state = SessionAccess::state(session);
     // What cannot go on is refused before anything is read.
-    HeadTable table = start_table(flags_, path, expected_table(state.model().info()));
+    HeadTable table = start_table(flags_.start, path, expected_table(state.model().info()), part);
     const std::vector<QuestionPart> prompt = open(session, item);
+    const SearchOrigin origin{flags_.start.budget_given(), key_of(state, prompt)};
+    if (table.origin && *table.origin != origin) {
+      if (!table.complete()) {
+        throw Error(ErrorKind::usage,
+                    fmt::format("{}: holds an unfinished search on another sample, or with another "
+                                "--last or --no-boundaries; give those, --restart, or another "
+                                "--output",
+                                path));
+      }
+      table = start_table(flags_.start, path, expected_table(state.model().info()), false);
+    }
+    if (table.complete()) return table;
+    table.origin = origin;
+    const auto save = [&] {
+      if (!part && table.complete()) table.origin.reset();
+      real_files().write(path, to_json(table));
+    };
     std::vector<ContentPart> content;
-    for (const QuestionPart& part : prompt) {
-      content.push_back(part.text ? ContentPart{Modality::text, *part.text}
-                                  : ContentPart{Modality::video, ""});
+    for (const QuestionPart& one : prompt) {
+      content.push_back(one.text ? ContentPart{Modality::text, *one.text}
+                                 : ContentPart{Modality::video, ""});
     }
     progress_.clear();
     notes_.add(short_sample_note(state.forecast(content).tokens));
@@ -272,7 +279,7 @@ class Tuning {
       progress_.update("tune", done, total);
       const auto now = std::chrono::steady_clock::now();
       if (done == total || now - saved > std::chrono::seconds(10)) {
-        real_files().write(path, to_json(table));
+        save();
         saved = now;
       }
     });
@@ -280,7 +287,7 @@ class Tuning {
       read(session, prompt, search);
     } catch (...) {
       // What was found is kept; the next call goes on from here.
-      if (found > 0) real_files().write(path, to_json(table));
+      if (found > 0) save();
       throw;
     }
     progress_.clear();
@@ -341,14 +348,15 @@ void add_tune(CommandLine& line) {
   command->add_option("-o,--output", flags->output,
                       "Table to write; default: kinora-attention.json in the model's directory");
   command
-      ->add_option("--budget", flags->budget,
+      ->add_option("--budget", flags->start.budget,
                    "What a head may cost over the whole sample, in % of dense attention; default: "
                    "what an A-shape of 1,024 + 4,096 tokens costs, as in the paper")
       ->check(between(1, 100));
   command
-      ->add_option("--budget-in", flags->unit,
+      ->add_option("--budget-in", flags->start.unit,
                    "What that is counted in: flops, or the time on a cpu or gpu as counted work "
-                   "tells it. No clock is looked at: the same search gives the same table")
+                   "tells it. No clock is looked at: the same search gives the same table, byte "
+                   "for byte where the CPU reads the sample (--device cpu)")
       ->check(one_of(cost_unit_names()))
       ->capture_default_str();
   command
@@ -359,7 +367,7 @@ void add_tune(CommandLine& line) {
       ->capture_default_str();
   command->add_flag("--no-boundaries", flags->no_boundaries,
                     "Search without regard to modalities, for comparison");
-  command->add_flag("--restart", flags->restart, "Do not go on from an unfinished table");
+  command->add_flag("--restart", flags->start.restart, "Do not go on from an unfinished table");
   command->add_flag("--json", flags->json, "Print the table too");
   command->footer(
       "Examples:\n"
