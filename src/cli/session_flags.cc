@@ -120,10 +120,19 @@ void SessionFlags::follow_memory(const std::vector<std::string>& sources) {
   if (session.memory != SessionOptions().memory && session.memory != file.memory) {
     refuse("--memory", "--memory " + file.memory);
   }
-  if (!tokens_.empty() && tokens_ != file.token_choice) {
-    refuse("--tokens", "--tokens " + file.token_choice);
+  // However they are written: 0.50 is 0.5, and all:1 is all.
+  if (!tokens_.empty()) {
+    check_policy("--tokens", tokens_point(), tokens_);
+    if (to_string(parse_tokens(tokens_)) != file.token_choice) {
+      refuse("--tokens", "--tokens " + file.token_choice);
+    }
   }
-  if (!retain_.empty() && retain_ != file.retain) refuse("--retain", "--retain " + file.retain);
+  if (!retain_.empty()) {
+    check_policy("--retain", retention_point(), retain_);
+    if (to_string(parse_retention(retain_)) != file.retain) {
+      refuse("--retain", "--retain " + file.retain);
+    }
+  }
   if (!session.system.empty() && session.system != file.system) {
     refuse("--system", "another system prompt");
   }

@@ -82,8 +82,25 @@ TEST_F(Saved, APresetsFileIsReadAsItWasMade) {
             0);
   EXPECT_EQ(answer("half.kinora 'What is it?' --tokens novel:0.5"),
             answer("clip.mp4 'What is it?' --tokens novel:0.5 -m " + model));
-  expect_error(shell("$KINORA ask half.kinora 'What is it?' --tokens all"), 2,
-               "was made with --tokens novel:0.5");
+  EXPECT_EQ(answer("half.kinora 'What is it?' --tokens novel:ratio=0.50"),
+            answer("half.kinora 'What is it?'"));
+  for (const char* other : {"all", "all:1", "evs:0.5", "novel:0.25"}) {
+    expect_error(shell("$KINORA ask half.kinora 'What is it?' --tokens " + std::string(other)), 2,
+                 "was made with --tokens novel:0.5");
+  }
+  expect_error(shell("$KINORA ask half.kinora 'What is it?' --tokens novel:2"), 2, "--tokens");
+  // However the choices were written, then and now.
+  ASSERT_EQ(shell("$KINORA index clip.mp4 -o whole.kinora --tokens all:1 --retain key-norm:0.50 -q "
+                  "-m " +
+                  model)
+                .code,
+            0);
+  EXPECT_EQ(answer("whole.kinora 'What is it?' --tokens all --retain key-norm:0.5"),
+            answer("whole.kinora 'What is it?' --tokens all:1 --retain key-norm:ratio=0.5"));
+  expect_error(shell("$KINORA ask whole.kinora 'What is it?' --tokens novel:0.5"), 2,
+               "was made with --tokens all:");
+  expect_error(shell("$KINORA ask whole.kinora 'What is it?' --retain key-norm:0.25"), 2,
+               "was made with --retain key-norm:0.5:");
   EXPECT_EQ(shell("$KINORA library --forget fast; $KINORA library --forget half").code, 0);
 }
 
