@@ -11,8 +11,8 @@ constexpr double outlier = 3;    // times what was expected: something else took
 constexpr int64_t trial_steps = 8;
 // Plain passes that drafting may lose before it rests: at first, and once it has shown its worth.
 constexpr double trial_patience = 2.5, patience = 4;
-// Of gains, in plain passes, what later losses may use up before it rests; whether guesses come true
-// varies much from step to step. And what a next text begins with.
+// Of gains, in plain passes, what later losses may use up before it rests; whether guesses come
+// true varies much from step to step. And what a next text begins with.
 constexpr double saved = 8, lent = 4;
 // Drafting must look this much faster than plain passes to count as a gain. A plain pass measured
 // between drafts is slower than one of a session that never drafts (states are taken out of it; on

@@ -40,8 +40,8 @@ class DraftCosts {
   explicit DraftCosts(const Shares& shares)
       : shares_(shares), passes_(shares.checked), levels_(shares.drafted) {}
 
-  // The same knowledge for another text. Of what became of drafting in this one only what it brought
-  // counts, a little: so much may be lost before it rests.
+  // The same knowledge for another text. Of what became of drafting in this one only what it
+  // brought counts, a little: so much may be lost before it rests.
   DraftCosts for_other_text() const;
 
   void note_pass(int64_t tokens, double seconds);  // of the target

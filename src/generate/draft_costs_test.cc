@@ -226,5 +226,35 @@ TEST(DraftCosts, AreKnownToTheNextTextWithoutItsLosses) {
   EXPECT_EQ(next.pass(8), costs.pass(8));
 }
 
+// What drafting has brought in one text may be lost in the next before it rests, up to a limit;
+// what it has cost may not.
+TEST(DraftCosts, GainsAreLentToTheNextText) {
+  const auto after = [](int64_t right) {
+    DraftCosts costs({});
+    for (int i = 0; i < 60; ++i) {
+      const bool tries = costs.try_now();
+      if (tries) costs.note_step(0.2, 1.2, 4, right, 3);
+      costs.note_pass(tries ? 4 : 1, tries ? 1.2 : 1);
+    }
+    return costs.for_other_text();
+  };
+  // Drafts of which nothing comes true, until two steps in a row are plain.
+  const auto drafts_until_rest = [](DraftCosts costs) {
+    int64_t drafts = 0;
+    for (int plain = 0; plain < 2 && drafts < 1000;) {
+      const bool tries = costs.try_now();
+      if (tries) costs.note_step(0.2, 1.2, 4, 0, 3);
+      costs.note_pass(tries ? 4 : 1, tries ? 1.2 : 1);
+      drafts += tries;
+      plain = tries ? 0 : plain + 1;
+    }
+    return drafts;
+  };
+  const int64_t paid = drafts_until_rest(after(3)), lost = drafts_until_rest(after(0));
+  EXPECT_GT(paid, lost + 4);
+  EXPECT_LT(paid, 20);
+  EXPECT_LT(lost, 8);
+}
+
 }  // namespace
 }  // namespace kinora

@@ -83,7 +83,8 @@ TEST_F(SchedulerTest, ASessionAloneNeverWaits) {
     const auto question = random_ids(random, 1 + random.below(20), vocabulary);
     const GenerateOptions wanted = options(1 + random.below(30));
     const Tensor hidden = scheduler_.prefill(talk.read(question)).hidden;
-    const Outcome actual = answer(talk, hidden, wanted, std::make_unique<NgramDrafter>(NgramOptions{.adapt = false}));
+    const Outcome actual =
+        answer(talk, hidden, wanted, std::make_unique<NgramDrafter>(NgramOptions{.adapt = false}));
     expect_same(actual, twin.ask(*alone, question, wanted));
     ++expected.prefills;
     expected.rounds += 1 + actual.generated.draft.passes;  // the first one only starts the answer
