@@ -394,11 +394,12 @@ void CapturedTrees::attend(const Context& context, const Kind& kind, const Captu
   const TensorView cos = cos_.view().rows(pass.first_position, padded);
   const TensorView sin = sin_.view().rows(pass.first_position, padded);
   const TensorView qkv = parts_.layers.qkv(space_, padded);
+  const HeadNorms norms = cuda::head_norms(parts_.layers, 0);
   if (decode_turns(context, work)) {
-    work.unturned = {qkv, cos, sin, false};
+    work.unturned = {qkv, cos, sin, false, norms};
   } else {
     cuda::step_rope_append(context, cos, sin, qkv, parts_.layers.queries(space_, padded),
-                           work.sequences, 1, work.kv_heads, work.row_type);
+                           work.sequences, 1, work.kv_heads, work.row_type, norms);
   }
   decode_attention(context, work);
 }

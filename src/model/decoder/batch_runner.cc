@@ -241,6 +241,7 @@ void BatchRunner::forward_general(std::vector<Place>& places) {
       return;
     }
     layers_.project(context_, layer, run.tokens, space_);
+    layers_.norm_heads(context_, layer, layers_.qkv(space_, run.tokens));
     attend(run, layer);
     if (layer + 1 == layers_.count()) return finish_last(run, layer);
     const DecoderConfig& config = layers_.config();

@@ -17,6 +17,13 @@ __global__ void table_kernel(const int32_t* positions, const double* frequencies
 }
 
 constexpr int append_threads = 64;
+
+// A norm of heads, or none.
+struct Norms {
+  const float* query;  // [2 × half], or null
+  const float* key;
+  float epsilon;
+};
 static_assert(append_threads >= most_decode_sequences, "a thread looks at a sequence");
 
 template <typename Row>
@@ -27,9 +34,10 @@ constexpr bool is_code = std::is_same_v<Row, int8_t> || std::is_same_v<Row, e4m3
 template <typename X, typename Row>
 __global__ void append_kernel(const X* qkv, int64_t qkv_stride, const float* cos, const float* sin,
                               X* queries, const DeviceSequence* sequences, int sequence_count,
-                              int heads, int kv_heads, int half) {
+                              int heads, int kv_heads, int half, Norms norms) {
   extern __shared__ float gathered[];  // [2 × half], only for codes
   __shared__ int found;
+  __shared__ float scratch[32];
   let_next_start();
   const int head = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const auto token = static_cast<int32_t>(blockIdx.y);
@@ -49,8 +57,22 @@ __global__ void append_kernel(const X* qkv, int64_t qkv_stride, const float* cos
   const bool of_value = head >= heads + kv_heads;
   const int kv_head = of_value ? head - heads - kv_heads : head - heads;
   void* rows = const_cast<void*>(of_value ? own.values : own.keys);
+  const float* norm = of_value ? nullptr : head < heads ? norms.query : norms.key;
+  float factor = 1;
+  if (norm != nullptr) {
+    float squares = 0;
+    for (int i = thread; i < 2 * half; i += append_threads) {
+      squares += to_float(source[i]) * to_float(source[i]);
+    }
+    squares = block_sum(squares, scratch);
+    factor = 1.0f / sqrtf(squares / static_cast<float>(2 * half) + norms.epsilon);
+  }
   for (int i = thread; i < half; i += append_threads) {
     float y1 = to_float(source[i]), y2 = to_float(source[half + i]);
+    if (norm != nullptr) {
+      y1 = to_float(from_float<X>(y1 * factor * norm[i]));
+      y2 = to_float(from_float<X>(y2 * factor * norm[half + i]));
+    }
     if (!of_value) {
       const float x1 = y1, x2 = y2;
       const float c = cos[token * half + i], s = sin[token * half + i];
@@ -96,17 +118,22 @@ void step_rope_table(const Context& context, const int32_t* positions, const dou
 
 void step_rope_append(const Context& context, ConstTensorView cos, ConstTensorView sin,
                       ConstTensorView qkv, TensorView queries, const DeviceSequence* sequences,
-                      int sequence_count, int64_t kv_heads, DType row_type) {
+                      int sequence_count, int64_t kv_heads, DType row_type,
+                      const HeadNorms& norms) {
   const auto heads = static_cast<int>(queries.size(1));
   const auto half = static_cast<int>(queries.size(2) / 2);
   const dim3 grid(static_cast<unsigned int>(heads + 2 * kv_heads),
                   static_cast<unsigned int>(qkv.size(0)));
+  Norms weights{};
+  if (norms.query.raw() != nullptr) {
+    weights = {device_data<float>(norms.query), device_data<float>(norms.key), norms.epsilon};
+  }
   const auto start = [&]<typename X, typename Row>(X, Row) {
     const size_t room = is_code<Row> ? 2 * static_cast<size_t>(half) * sizeof(float) : 0;
     launch_early({grid, append_threads, room, enter(context)}, "rope_append", append_kernel<X, Row>,
                  device_data<X>(qkv), qkv.stride(0), device_data<float>(cos),
                  device_data<float>(sin), device_data<X>(queries), sequences, sequence_count, heads,
-                 static_cast<int>(kv_heads), half);
+                 static_cast<int>(kv_heads), half, weights);
   };
   with_activation(qkv.dtype(), [&](auto x) {
     if (rows_are_packed(row_type)) {

@@ -78,8 +78,10 @@ LayerWeights placed_on_gpu(const Context& context, const DecoderLayerWeights& la
       joined(context, {&layer.query.bias, &layer.key.bias, &layer.value.bias}, activations);
   placed.output = placed_together(context, {&layer.output}, activations);
   placed.output.bias = joined(context, {&layer.output.bias}, DType::f32);
-  placed.query_norm = there(layer.query_norm);
-  placed.key_norm = there(layer.key_norm);
+  if (layer.query_norm.defined()) {
+    placed.query_norm = joined(context, {&layer.query_norm}, DType::f32);
+    placed.key_norm = joined(context, {&layer.key_norm}, DType::f32);
+  }
   placed.post_norm = there(layer.post_norm);
   placed.gate_up.push_back(placed_together(context, {&layer.gate, &layer.up}, activations, true));
   placed.down = placed_together(context, {&layer.down}, activations);
@@ -224,13 +226,11 @@ void DecoderLayers::project(const Context& context, int layer, int64_t tokens,
     }
     matmul_parts(context, input, parts, native_bf16_);
   }
-  norm_heads(context, weights, out);
 }
 
-// Qwen3 norms every head of queries and keys before they turn.
-void DecoderLayers::norm_heads(const Context& context, const LayerWeights& layer,
-                               TensorView qkv) const {
+void DecoderLayers::norm_heads(const Context& context, int layer, TensorView qkv) const {
   if (!config_.qk_norm) return;
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   const int64_t size = config_.head_size;
   const auto heads = [&](int64_t first, int64_t count) {
     const TensorView columns = qkv.columns(first * size, count * size);
@@ -238,8 +238,8 @@ void DecoderLayers::norm_heads(const Context& context, const LayerWeights& layer
                       TensorView::Strides{qkv.stride(0), size, 1}, qkv.device());
   };
   const TensorView queries = heads(0, config_.heads), keys = heads(config_.heads, config_.kv_heads);
-  rms_norm(context, queries, layer.query_norm, config_.norm_epsilon, queries);
-  rms_norm(context, keys, layer.key_norm, config_.norm_epsilon, keys);
+  rms_norm(context, queries, weights.query_norm, config_.norm_epsilon, queries);
+  rms_norm(context, keys, weights.key_norm, config_.norm_epsilon, keys);
 }
 
 void DecoderLayers::finish(const Context& context, int layer, ConstTensorView mixed,

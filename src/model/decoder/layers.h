@@ -22,7 +22,7 @@ struct LayerWeights {
   Tensor beside_norm;                  // [hidden]; undefined: no rows beside
   std::vector<LinearWeights> qkv;      // together [(heads + 2 × kv heads) × head size, hidden]
   LinearWeights output;                // [hidden, heads × head size]
-  Tensor query_norm;                   // [head size]; undefined without q/k norm
+  Tensor query_norm;                   // [head size], f32 on a GPU; undefined without q/k norm
   Tensor key_norm;                     // the same
   Tensor post_norm;                    // [hidden]
   std::vector<LinearWeights> gate_up;  // together [2 × intermediate, hidden]
@@ -81,8 +81,10 @@ class DecoderLayers {
   TensorView queries(LayerSpace& space, int64_t tokens) const;  // [tokens, heads, head size]
   TensorView mixed(LayerSpace& space, int64_t tokens) const;    // [tokens, heads, head size]
 
-  // hidden → queries, keys and values of the first `tokens` rows, not yet turned.
+  // hidden → queries, keys and values of the first `tokens` rows, not yet normed or turned.
   void project(const Context& context, int layer, int64_t tokens, LayerSpace& space) const;
+  // Norms every head of queries and keys, in place, where the model does (Qwen3).
+  void norm_heads(const Context& context, int layer, TensorView qkv) const;
   // hidden += output(mixed), then the feed-forward layer, for some rows of both.
   //   mixed [rows, heads × head size], hidden [rows, hidden]
   void finish(const Context& context, int layer, ConstTensorView mixed, TensorView hidden,
@@ -100,7 +102,6 @@ class DecoderLayers {
   TensorView make_input(const Context& context, const LayerWeights& layer, int64_t tokens,
                         LayerSpace& space) const;
   void show(const LayerWeights& layer, Product product, ConstTensorView rows) const;
-  void norm_heads(const Context& context, const LayerWeights& layer, TensorView qkv) const;
   void feed_forward(const Context& context, const LayerWeights& layer, TensorView hidden,
                     LayerSpace& space) const;
 

@@ -378,11 +378,12 @@ std::optional<DecodeAttention> CapturedSteps::attend(const Context& context, con
     work.state_max = captured.softmax[i].data<float>();
     work.state_sum = work.state_max + kind.tokens * layers_.config().heads;
   }
+  const HeadNorms norms = cuda::head_norms(layers_, layer);
   if (decode_turns(context, work)) {
-    work.unturned = {qkv, cos, sin, mass};
+    work.unturned = {qkv, cos, sin, mass, norms};
   } else {
     cuda::step_rope_append(context, cos, sin, qkv, queries, work.sequences, work.sequence_count,
-                           work.kv_heads, kind.row_type);
+                           work.kv_heads, kind.row_type, norms);
   }
   decode_attention(context, work);
   if (!mass) return std::nullopt;

@@ -32,7 +32,10 @@ struct DecodeArguments {
   int64_t unturned_stride = 0;
   const float* cos = nullptr;  // [tokens, d / 2]
   const float* sin = nullptr;
-  bool keep_queries = false;  // turned ones are written to `queries`
+  bool keep_queries = false;          // turned ones are written to `queries`
+  const float* query_norm = nullptr;  // [d]; null: unturned heads are not normed
+  const float* key_norm = nullptr;
+  float norm_epsilon = 0;
   const DeviceSequence* sequences = nullptr;
   const uint64_t* masks = nullptr;  // [tokens]
   void* out = nullptr;
@@ -50,6 +53,8 @@ struct DecodeArguments {
   int32_t tokens = 1;  // of all sequences
   int32_t heads = 1;
   int32_t kv_heads = 1;
+  int32_t parts = 1;         // of a kv head's rows in decode_few; the first `longer_heads` heads
+  int32_t longer_heads = 0;  // have one more
   bool queries_f32 = false;
   bool out_f32 = false;
 };

@@ -100,6 +100,7 @@ PairTiles cut_rows(int pairs, int splits, int tile_rows) {
 
 // Slots of partial results that a pair may have.
 int slots_of(Kernel kernel, const DecodeAttention& work) {
+  if (kernel == Kernel::few) return work.splits + 1;  // of the longer heads of decode_few
   if (kernel != Kernel::many) return work.splits;
   const PairTiles tiles = hopper::cut_many(pairs_of(work), work.splits);
   return 2 * std::max(tiles.parts, tiles.last_parts);
@@ -148,23 +149,30 @@ void launch_rows(cudaStream_t stream, const DecodeArguments& arguments, int pair
   }
 }
 
+// Every multiprocessor gets a block: those without one would take two of the next kernel, whose
+// blocks are meant to have one each, and leave others without. That costs a third of its speed.
 template <int HeadSize>
-void launch_few(cudaStream_t stream, const DecodeArguments& arguments, int splits) {
+void launch_few(const Context& context, DecodeArguments arguments, int splits) {
   constexpr size_t bytes = few_shared_bytes<HeadSize>;
+  arguments.parts = std::min(splits, few_parts - 1);
+  const int blocks = arguments.parts * arguments.kv_heads;
+  const int left = cuda::multiprocessors(context.device.index) - blocks;
+  arguments.longer_heads = left > 0 && left < arguments.kv_heads ? left : 0;
   cuda::check(
       cudaFuncSetAttribute(reinterpret_cast<const void*>(decode_few<HeadSize>),
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
       "preparing decode attention");
-  cuda::launch_early({dim3(static_cast<unsigned int>(std::min(splits, few_parts)),
-                           static_cast<unsigned int>(arguments.kv_heads)),
-                      few_warps * 32, bytes, stream},
+  cuda::launch_early({static_cast<unsigned int>(blocks + arguments.longer_heads), few_warps * 32,
+                      bytes, cuda::enter(context)},
                      "decode attention", decode_few<HeadSize>, arguments);
 }
 
 template <int HeadSize>
-void launch_tensor(cudaStream_t stream, const DecodeArguments& arguments, int pairs, int splits) {
+void launch_tensor(const Context& context, const DecodeArguments& arguments, int pairs,
+                   int splits) {
   const bool joins_others = arguments.others.out != nullptr;
-  if (pairs <= few_pairs && !joins_others) return launch_few<HeadSize>(stream, arguments, splits);
+  if (pairs <= few_pairs && !joins_others) return launch_few<HeadSize>(context, arguments, splits);
+  const cudaStream_t stream = cuda::enter(context);
   if (pairs <= 16 && !joins_others)
     return launch_rows<HeadSize, 1>(stream, arguments, pairs, splits);
   if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, pairs, splits);
@@ -217,6 +225,12 @@ DecodeArguments arguments_of(const DecodeAttention& work, int slots) {
     arguments.cos = cuda::device_data<float>(work.unturned.cos);
     arguments.sin = cuda::device_data<float>(work.unturned.sin);
     arguments.keep_queries = work.unturned.keep_queries;
+    const HeadNorms& norms = work.unturned.norms;
+    if (norms.query.raw() != nullptr) {
+      arguments.query_norm = cuda::device_data<float>(norms.query);
+      arguments.key_norm = cuda::device_data<float>(norms.key);
+      arguments.norm_epsilon = norms.epsilon;
+    }
   }
   arguments.sequences = work.sequences;
   arguments.masks = work.masks;
@@ -258,9 +272,9 @@ void launch(const Context& context, const DecodeAttention& work, const DecodeArg
     hopper::launch_many(context, arguments, tiles);
     launch_join<128>(stream, arguments, tiles);
   } else if (work.queries.size(2) == 128) {
-    launch_tensor<128>(stream, arguments, pairs, work.splits);
+    launch_tensor<128>(context, arguments, pairs, work.splits);
   } else {
-    launch_tensor<64>(stream, arguments, pairs, work.splits);
+    launch_tensor<64>(context, arguments, pairs, work.splits);
   }
 }
 
@@ -360,6 +374,9 @@ void decode_attention(const Context& context, const DecodeAttention& work) {
   require(work.unturned.qkv.raw() == nullptr ||
               (kernel == Kernel::few && work.unturned.qkv.dtype() == work.queries.dtype()),
           "cannot turn the rows of such work");
+  const HeadNorms& norms = work.unturned.norms;
+  require((norms.query.raw() == nullptr) == (norms.key.raw() == nullptr),
+          "queries and keys are both normed or neither is");
   launch(context, work, arguments_of(work, slots_of(kernel, work)), kernel);
 }
 

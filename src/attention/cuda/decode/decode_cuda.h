@@ -56,12 +56,19 @@ struct DeviceSequence {
   int64_t mass_head_stride = 0;
 };
 
+// An RMS norm of every head of queries and keys, before they turn.
+struct HeadNorms {
+  ConstTensorView query, key;  // [d] f32; undefined: there is none
+  float epsilon = 0;
+};
+
 // New tokens before their rotation.
 struct UnturnedRows {
   ConstTensorView qkv;  // [T, (heads + 2 × kv heads) × d], the queries' type, rows may be strided
   ConstTensorView cos, sin;  // [T, d / 2] f32, contiguous
   // Turned queries go where DecodeAttention::queries points, for add_decode_mass; else nowhere.
   bool keep_queries = false;
+  HeadNorms norms = {};
 };
 
 // Rows that the tokens of several sequences read alike, as conversations about one video do: they
@@ -96,8 +103,8 @@ struct DecodeAttention {
   // The softmax state of every token and head, as in runner.h (natural units); null: not wanted.
   float* state_max = nullptr;  // [T, heads]
   float* state_sum = nullptr;
-  // Where decode_turns says so: turns queries and keys, writes the new rows and does not read what
-  // `queries` points at.
+  // Where decode_turns says so: norms and turns queries and keys, writes the new rows and does not
+  // read what `queries` points at.
   UnturnedRows unturned = {};
   // Only where decode_shares says so. Turned queries are then kept in `queries` in any case.
   SharedRows shared = {};

@@ -66,7 +66,8 @@ class CudaDecode : public OnGpu, public ::testing::WithParamInterface<Case> {
 
 TEST_P(CudaDecode, MatchesTheDefinitionInAGraph) {
   KINORA_FRESH_RANDOM(random);
-  for (const int splits : {1, 3, decode_splits(Context(pool_, device_), 4, 25'000)}) {
+  const auto kv_heads = static_cast<int>(GetParam().kv_heads);
+  for (const int splits : {1, 3, decode_splits(Context(pool_, device_), kv_heads, 25'000)}) {
     if (splits == 3 && testing::sanitized()) continue;
     for (const bool tree : {false, true}) check(random, GetParam(), splits, tree);
   }
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
 class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Case> {
  protected:
   void turn(Random& random, const BatchShape& shape, const std::vector<SequenceCase>& sequences,
-            int splits, bool mass) {
+            int splits, bool mass, bool normed = false) {
     DecodeBatch batch(shape, device_, pool_);
     DecodeAttention work = batch.work(splits);
     if (!decode_turns(batch.context(), work)) {
@@ -111,6 +112,7 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     }
     batch.fill(random, sequences, false);
     place_unturned(random, batch, shape);
+    if (normed) undo_norms(random, shape);
     const Tensor unturned =
         testing::tensor_of(qkv_, {shape.tokens, all(shape) * shape.head_size}, shape.type, device_);
     const Shape angles{shape.tokens, shape.head_size / 2};
@@ -120,6 +122,13 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     const Tensor poison = testing::poisoned_tensor(batch.out_shape(), shape.type, device_);
     work.queries = poison;
     work.unturned = {unturned, cosines, sines};
+    Tensor norms[2];
+    if (normed) {
+      for (size_t i = 0; i < 2; ++i) {
+        norms[i] = testing::tensor_of(norms_[i], Shape{shape.head_size}, DType::f32, device_);
+      }
+      work.unturned.norms = {norms[0], norms[1], epsilon};
+    }
     // The mass of rows needs turned queries: they are kept when asked for.
     work.unturned.keep_queries = mass;
     decode_attention(batch.context(), work);
@@ -134,13 +143,20 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     }
   }
 
+  // The last is what the device gets most often: heads need not have equally many parts.
+  std::vector<int> split_choices() const {
+    return {1, 5, 33,
+            decode_splits(Context(pool_, device_), static_cast<int>(GetParam().kv_heads), 25'000)};
+  }
+
  private:
   static int64_t all(const BatchShape& shape) { return shape.heads + 2 * shape.kv_heads; }
 
-  // Turning there and back in f32 moves a number by its partner's rounding; next to a partner of
-  // ten thousand times its size that shows even in bf16. Where nothing is turned `half` is 0.
+  // Turning there and back in f32, and norming, moves a number by its partner's rounding; next to a
+  // partner of ten thousand times its size that shows even in bf16. Where nothing is turned `half`
+  // is 0.
   static void compare(const Tensor& rows, const std::vector<float>& wanted, int64_t half) {
-    constexpr float f32_rounding = 1e-6f;
+    constexpr float f32_rounding = 2e-6f;
     const std::vector<float> there = testing::floats_of(rows);
     size_t different = 0;
     for (size_t i = 0; i < there.size(); ++i) {
@@ -196,17 +212,61 @@ class CudaDecodeTurning : public OnGpu, public ::testing::WithParamInterface<Cas
     }
   }
 
+  // Heads h of queries and keys become x with weight · x / √(mean x² + epsilon) = h. That is
+  // x = c · h / weight with c² = epsilon / (1 − mean (h / weight)²), for weights that are large
+  // enough.
+  void undo_norms(Random& random, const BatchShape& shape) {
+    const auto size = static_cast<size_t>(shape.head_size);
+    const int64_t with_keys = shape.heads + shape.kv_heads;
+    for (size_t part = 0; part < 2; ++part) {
+      const auto of_part = [&](int64_t head) {
+        return part == 0 ? head < shape.heads : head >= shape.heads && head < with_keys;
+      };
+      const auto each_head = [&](const auto& visit) {
+        for (int64_t i = 0; i < shape.tokens * all(shape); ++i) {
+          if (of_part(i % all(shape))) visit(&qkv_[static_cast<size_t>(i) * size]);
+        }
+      };
+      double most = 0;  // mean square of a head
+      each_head([&](const float* head) {
+        double squares = 0;
+        for (size_t c = 0; c < size; ++c) squares += double{head[c]} * head[c];
+        most = std::max(most, squares / static_cast<double>(size));
+      });
+      norms_[part].clear();
+      for (size_t c = 0; c < size; ++c) {
+        const double weight = std::sqrt(most) * random.uniform(1.1, 3.0);
+        norms_[part].push_back(static_cast<float>(random.below(2) == 0 ? weight : -weight));
+      }
+      each_head([&](float* head) {
+        double squares = 0;
+        for (size_t c = 0; c < size; ++c) {
+          squares += std::pow(double{head[c]} / norms_[part][c], 2);
+        }
+        const double factor = std::sqrt(epsilon / (1 - squares / static_cast<double>(size)));
+        for (size_t c = 0; c < size; ++c) {
+          head[c] = static_cast<float>(factor * head[c] / norms_[part][c]);
+        }
+      });
+    }
+  }
+
+  static constexpr float epsilon = 0.25f;
   std::vector<float> qkv_, cos_, sin_;
+  std::vector<float> norms_[2];  // weights of the norms of queries and of keys
 };
 
 TEST_P(CudaDecodeTurning, WritesTheNewRows) {
   KINORA_FRESH_RANDOM(random);
   const Case& c = GetParam();
-  for (const int splits : {1, 3, 33}) {
+  for (const int splits : split_choices()) {
     BatchShape shape = shape_of(c);
     shape.type = DType::f32;
     for (const bool mass : {false, true}) {
-      turn(random, shape, {{.sets = {{.count = c.rows}}, .tokens = c.tokens}}, splits, mass);
+      for (const bool normed : {false, true}) {
+        turn(random, shape, {{.sets = {{.count = c.rows}}, .tokens = c.tokens}}, splits, mass,
+             normed);
+      }
     }
   }
 }
@@ -224,9 +284,11 @@ TEST_P(CudaDecodeTurning, WritesThoseOfEverySequence) {
       .sets = {{.count = 33}, {}, {.count = c.rows + 7}, {.count = 90, .listed = true}},
       .tokens = c.tokens,
       .own = 2};
-  for (const int splits : {1, 5, 33}) {
+  for (const int splits : split_choices()) {
     for (const bool mass : {false, true}) {
-      turn(random, shape, {several, one, alone, several}, splits, mass);
+      for (const bool normed : {false, true}) {
+        turn(random, shape, {several, one, alone, several}, splits, mass, normed);
+      }
     }
   }
 }
@@ -235,7 +297,9 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, CudaDecodeTurning,
     ::testing::Values(Case{1, 1, 7, 1, 128, DType::bf16}, Case{1, 2305, 28, 4, 128, DType::bf16},
                       Case{1, 515, 16, 2, 128, DType::bf16}, Case{4, 259, 4, 2, 64, DType::bf16},
-                      Case{8, 8, 2, 2, 64, DType::bf16}, Case{2, 33, 8, 2, 128, DType::bf16}),
+                      Case{8, 8, 2, 2, 64, DType::bf16}, Case{2, 33, 8, 2, 128, DType::bf16},
+                      Case{1, 3001, 32, 8, 128, DType::bf16},
+                      Case{1, 900, 40, 20, 64, DType::bf16}),
     label);
 
 }  // namespace

@@ -2,8 +2,8 @@
 // head and sequence, as in decoding a token at a time. Keys and values are the left factors of its
 // products, so nothing is computed for absent pairs. Its warps use few registers, and each streams
 // rows through its own ring without waiting for the others: this leaves room for other kernels on
-// the multiprocessor. It can also rotate queries and keys and append the new rows
-// itself.
+// the multiprocessor. It can also norm and rotate queries and keys and append
+// the new rows itself.
 #pragma once
 
 #include "attention/cuda/decode/decode_join_cuda.cuh"
@@ -41,37 +41,71 @@ struct FreshRows {
   }
 };
 
-// What a thread does of the queries: columns column and column + HeadSize / 2 of every step-th
-// pair.
+// A head of a new token as a warp has it: lane l has columns l, l + 32, … of the first half and,
+// with each, its partner half a head further on.
 template <int HeadSize>
-struct FewQueries {
-  static constexpr int half = HeadSize / 2, threads = few_warps * 32;
-  static constexpr int step = threads / half, each = few_pairs / step;
-  int32_t column, first;  // pair
-  int32_t token[each];    // −1: there is no such pair
-  int32_t head[each];
+struct WarpHead {
+  static constexpr int half = HeadSize / 2, each = half / 32;
+  float x1[each] = {}, x2[each] = {};
+  float cos[each], sin[each];
 
-  __device__ explicit FewQueries(const DecodePairs& pairs)
-      : column(static_cast<int32_t>(threadIdx.x) % half),
-        first(static_cast<int32_t>(threadIdx.x) / half) {
+  // (x, x') ← (x cos − x' sin, x' cos + x sin)
+  __device__ void turn() {
 #pragma unroll
-    for (int k = 0; k < each; ++k) {
-      const int pair = first + k * step;
-      token[k] = pair < pairs.count ? pairs.token(pair) : -1;
-      head[k] = pairs.head(pair);
+    for (int i = 0; i < each; ++i) {
+      const float turned = x1[i] * cos[i] - x2[i] * sin[i];
+      x2[i] = x2[i] * cos[i] + x1[i] * sin[i];
+      x1[i] = turned;
     }
   }
 };
 
-// Two columns of a head, x and x', and the angle they are turned by.
-struct HeadColumns {
-  float x1 = 0, x2 = 0, cos = 1, sin = 0;
+// The weights of a norm of heads, as a warp has a head.
+template <int HeadSize>
+struct WarpNorm {
+  static constexpr int half = HeadSize / 2, each = half / 32;
+  float weight1[each], weight2[each];
 
-  // (x, x') ← (x cos − x' sin, x' cos + x sin)
-  __device__ void turn() {
-    const float turned = x1 * cos - x2 * sin;
-    x2 = x2 * cos + x1 * sin;
-    x1 = turned;
+  __device__ void load(const float* weights, int lane) {
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      weight1[i] = __ldg(weights + lane + 32 * i);
+      weight2[i] = __ldg(weights + half + lane + 32 * i);
+    }
+  }
+
+  // x ← weight · x / √(mean x² + epsilon), in the type that projections have; by a whole warp.
+  __device__ void apply(WarpHead<HeadSize>& head, float epsilon, bool f32) const {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      squares += head.x1[i] * head.x1[i] + head.x2[i] * head.x2[i];
+    }
+    const float factor = 1.0f / sqrtf(cuda::warp_sum(squares) / HeadSize + epsilon);
+    const auto stored = [&](float value) {
+      return f32 ? value : __bfloat162float(__float2bfloat16_rn(value));
+    };
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      head.x1[i] = stored(head.x1[i] * factor * weight1[i]);
+      head.x2[i] = stored(head.x2[i] * factor * weight2[i]);
+    }
+  }
+};
+
+// The pairs whose queries a warp brings: one in few_warps.
+struct FewQueries {
+  static constexpr int each = few_pairs / few_warps;
+  int32_t token[each];  // −1: there is no such pair
+  int32_t head[each];
+
+  __device__ explicit FewQueries(const DecodePairs& pairs) {
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      const int pair = static_cast<int>(threadIdx.x) / 32 + k * few_warps;
+      token[k] = pair < pairs.count ? pairs.token(pair) : -1;
+      head[k] = pairs.head(pair);
+    }
   }
 };
 
@@ -79,77 +113,117 @@ struct HeadColumns {
 // loaded is on its way before any of it is used.
 template <int HeadSize>
 __device__ inline void prepare_queries(const DecodeArguments& a, const DeviceSequence& sequence,
-                                       const FewQueries<HeadSize>& mine, const FreshRows& fresh,
-                                       bool keep, int kv_head, __nv_bfloat16* q) {
-  constexpr int half = HeadSize / 2, threads = few_warps * 32;
-  const int thread = static_cast<int>(threadIdx.x);
-  const bool turns = a.unturned != nullptr;
+                                       const FewQueries& mine, const FreshRows& fresh, bool keep,
+                                       int kv_head, __nv_bfloat16* q) {
+  using Head = WarpHead<HeadSize>;
+  constexpr int half = HeadSize / 2, columns = Head::each;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const bool turns = a.unturned != nullptr, norms = a.query_norm != nullptr;
   const void* from = turns ? a.unturned : a.queries;
   const auto token_stride = static_cast<int32_t>(turns ? a.unturned_stride : a.query_stride);
   const int32_t head_stride = turns ? HeadSize : static_cast<int32_t>(a.query_head_stride);
-  const auto load = [&](int token, int head, int column) {
-    const int32_t at = token * token_stride + head * head_stride + column;
-    HeadColumns columns;
-    columns.x1 = load_value(from, a.queries_f32, at);
-    columns.x2 = load_value(from, a.queries_f32, at + half);
-    if (turns && head < a.heads + a.kv_heads) {  // no value
-      columns.cos = a.cos[token * half + column];
-      columns.sin = a.sin[token * half + column];
+  const auto load = [&](int token, int head) {
+    Head row;
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      const int column = lane + 32 * i;
+      const int32_t at = token * token_stride + head * head_stride + column;
+      row.x1[i] = load_value(from, a.queries_f32, at);
+      row.x2[i] = load_value(from, a.queries_f32, at + half);
+      const bool turned = turns && head < a.heads + a.kv_heads;  // no value
+      row.cos[i] = turned ? a.cos[token * half + column] : 1;
+      row.sin[i] = turned ? a.sin[token * half + column] : 0;
     }
-    return columns;
+    return row;
   };
-  // Item i of the new rows: a token's key or value, two columns of it.
-  const int fresh_items = 2 * half * max(0, fresh.last - fresh.first);
+  // Item i of the new rows: a token's key or value.
+  const int fresh_items = 2 * max(0, fresh.last - fresh.first);
   const auto load_fresh = [&](int i) {
-    return load(sequence.first_token + fresh.first + i / (2 * half),
-                a.heads + i / half % 2 * a.kv_heads + kv_head, i % half);
+    return load(sequence.first_token + fresh.first + i / 2, a.heads + i % 2 * a.kv_heads + kv_head);
   };
-  HeadColumns query[FewQueries<HeadSize>::each], row;
+  Head query[mine.each], row;
+  WarpNorm<HeadSize> query_norm, key_norm;
+  if (norms) query_norm.load(a.query_norm, lane);
 #pragma unroll
   for (int k = 0; k < mine.each; ++k) {
-    if (mine.token[k] >= 0) query[k] = load(mine.token[k], mine.head[k], mine.column);
+    if (mine.token[k] >= 0) query[k] = load(mine.token[k], mine.head[k]);
   }
-  if (thread < fresh_items) row = load_fresh(thread);
+  if (warp < fresh_items) {
+    row = load_fresh(warp);
+    if (norms) key_norm.load(a.key_norm, lane);
+  }
 #pragma unroll
   for (int k = 0; k < mine.each; ++k) {
-    query[k].turn();
-    auto* to = q + (mine.first + k * mine.step) * HeadSize + mine.column;
-    to[0] = __float2bfloat16_rn(query[k].x1);
-    to[half] = __float2bfloat16_rn(query[k].x2);
+    if (mine.token[k] >= 0) {
+      if (norms) query_norm.apply(query[k], a.norm_epsilon, a.queries_f32);
+      query[k].turn();
+    }
+    auto* to = q + (warp + k * few_warps) * HeadSize + lane;
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      to[32 * i] = __float2bfloat16_rn(query[k].x1[i]);
+      to[32 * i + half] = __float2bfloat16_rn(query[k].x2[i]);
+    }
   }
 #pragma unroll 1
-  for (int i = thread; i < fresh_items; i += threads) {
-    if (i != thread) row = load_fresh(i);
+  for (int i = warp; i < fresh_items; i += few_warps) {
+    if (i != warp) row = load_fresh(i);
+    const bool of_value = i % 2 != 0;
+    if (norms && !of_value) key_norm.apply(row, a.norm_epsilon, a.queries_f32);
     row.turn();
     const DeviceRowSet& own = sequence.sets[sequence.own];
-    const bool of_value = i / half % 2 != 0;
     auto* target =
         static_cast<__nv_bfloat16*>(const_cast<void*>(of_value ? own.values : own.keys)) +
-        (int64_t{fresh.old_rows + fresh.first + i / (2 * half)} * a.kv_heads + kv_head) * HeadSize +
-        i % half;
-    target[0] = __float2bfloat16_rn(row.x1);
-    target[half] = __float2bfloat16_rn(row.x2);
+        (int64_t{fresh.old_rows + fresh.first + i / 2} * a.kv_heads + kv_head) * HeadSize + lane;
+#pragma unroll
+    for (int k = 0; k < columns; ++k) {
+      target[32 * k] = __float2bfloat16_rn(row.x1[k]);
+      target[32 * k + half] = __float2bfloat16_rn(row.x2[k]);
+    }
   }
   if (!keep) return;
 #pragma unroll
   for (int k = 0; k < mine.each; ++k) {
     if (mine.token[k] < 0) continue;
-    const int64_t at =
-        mine.token[k] * a.query_stride + mine.head[k] * a.query_head_stride + mine.column;
-    store_value(const_cast<void*>(a.queries), a.queries_f32, at, query[k].x1);
-    store_value(const_cast<void*>(a.queries), a.queries_f32, at + half, query[k].x2);
+    const int64_t at = mine.token[k] * a.query_stride + mine.head[k] * a.query_head_stride + lane;
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      store_value(const_cast<void*>(a.queries), a.queries_f32, at + 32 * i, query[k].x1[i]);
+      store_value(const_cast<void*>(a.queries), a.queries_f32, at + 32 * i + half, query[k].x2[i]);
+    }
   }
 }
+
+// The kv head and the part of its rows that a block of decode_few reads.
+struct FewPlace {
+  int32_t kv_head, part;
+  int32_t parts;  // of this head
+
+  __device__ explicit FewPlace(const DecodeArguments& a) : parts(a.parts) {
+    auto block = static_cast<int32_t>(blockIdx.x);
+    const int32_t longer = a.longer_heads * (parts + 1);
+    kv_head = 0;
+    if (block < longer) {
+      ++parts;
+    } else {
+      block -= longer;
+      kv_head = a.longer_heads;
+    }
+    const int32_t heads_before = small_quotient(block, reciprocal(static_cast<float>(parts)));
+    kv_head += heads_before;
+    part = block - heads_before * parts;
+  }
+};
 
 // One stretch of a sequence; all threads of a block. `waited` says whether earlier kernels have
 // ended.
 template <int HeadSize>
-__device__ inline void attend_few(const DecodeArguments& a, const Stretch& stretch, bool& waited,
-                                  char* memory) {
+__device__ inline void attend_few(const DecodeArguments& a, const FewPlace& place,
+                                  const Stretch& stretch, bool& waited, char* memory) {
   constexpr int pieces = HeadSize / 8;
   constexpr int steps = HeadSize / 16;
   constexpr uint32_t tile_bytes = few_keys * HeadSize * 2;
-  const int part = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
+  const int part = place.part, kv_head = place.kv_head;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const uint32_t ring =
       address_of(memory) + static_cast<uint32_t>(warp) * few_stages * 2 * tile_bytes;
@@ -196,7 +270,7 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
     }
     commit_copies();
   };
-  const FewQueries<HeadSize> mine(pairs);
+  const FewQueries mine(pairs);
   FreshRows fresh;
   if (a.unturned != nullptr) {
     fresh = FreshRows(sequence, stretch);
@@ -204,6 +278,10 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
       const int64_t at = pairs.token(thread) * (HeadSize / 2);
       fetch_line(a.cos + at);
       fetch_line(a.sin + at);
+    }
+    if (a.query_norm != nullptr && thread * 8 < HeadSize) {
+      fetch_line(a.query_norm + thread * 8);
+      fetch_line(a.key_norm + thread * 8);
     }
   }
   // Old rows were there before the kernel that makes this one's queries and new rows.
@@ -333,17 +411,18 @@ __device__ inline void attend_few(const DecodeArguments& a, const Stretch& stret
   }
 }
 
-// grid: (parts, kv heads)
+// grid: a block for every part of every kv head
 template <int HeadSize>
 __global__ void __launch_bounds__(few_warps * 32, 3)  // for the registers, not for three blocks
     decode_few(const __grid_constant__ DecodeArguments a) {
   extern __shared__ __align__(128) char memory[];
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
-  Walk walk(a, starts, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  const FewPlace place(a);
+  Walk walk(a, starts, place.part, place.parts);
   bool waited = false;
   for (Stretch stretch; walk.next(stretch); __syncthreads()) {
-    attend_few<HeadSize>(a, stretch, waited, memory);
+    attend_few<HeadSize>(a, place, stretch, waited, memory);
   }
   if (!waited) cuda::wait_for_previous();
 }

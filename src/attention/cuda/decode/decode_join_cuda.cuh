@@ -266,8 +266,8 @@ __device__ inline void join_through(const DecodeArguments& a, const DecodePairs&
 }
 
 // How a kernel without a join of its own has cut the pairs of a kv head into tiles, and the rows of
-// a tile into parts. A part that is alone has written the output, unless `halves` is set: then every
-// part has a slot, and two of them where the pairs of a tile are no more than half of `rows`.
+// a tile into parts. A part that is alone has written the output, unless `halves` is set: then
+// every part has a slot, and two of them where the pairs of a tile are no more than half of `rows`.
 struct PairTiles {
   int32_t rows = 1;
   int32_t full = 1;  // tiles of `parts` parts; those that follow have `last_parts`
