@@ -69,6 +69,9 @@ class Runner {
     if (cuda::strips_fit(context_, work(weights_[0]), gated)) {
       time("strips", [&](const Tensor& w) { cuda::matmul_strips(context_, work(w), gated); });
     }
+    if (cuda::tiles_fit(context_, work(weights_[0]), gated)) {
+      time("tiles", [&](const Tensor& w) { cuda::matmul_tiles(context_, work(w), gated); });
+    }
     time("reading alone", [&](const Tensor& w) { cuda::read_all(context_, w); });
     Tensor both(DType::bf16, {m, product_.n}, context_.device);
     time("library", [&](const Tensor& w) {

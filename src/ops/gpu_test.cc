@@ -119,6 +119,39 @@ TEST_F(Gpu, JoinsGateAndUpInBf16) {
   }
 }
 
+// matmul with a bias, added to what is there, or gated_matmul with a bias, against the definition.
+void check_product(const Context& context, Random& random, int64_t m, int64_t n, int64_t k,
+                   bool gated) {
+  SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " + std::to_string(k) +
+               (gated ? ", gated" : ""));
+  const int64_t weights = gated ? 2 * n : n;
+  auto a = TestTensor::random(random, DType::bf16, {m, k}, 8);
+  auto weight = TestTensor::random(random, DType::bf16, {weights, k}, 16);
+  auto bias = TestTensor::random(random, DType::f32, {weights});
+  auto out = gated ? TestTensor::poisoned(DType::bf16, {m, n}, 3)
+                   : TestTensor::random(random, DType::f32, {m, n}, 3);
+  const auto both = product(a.values(), weight.values(), m, weights, k);
+  const auto before = out.values(), shift = bias.values();
+  std::vector<double> expected(static_cast<size_t>(m * n));
+  for (int64_t row = 0; row < m; ++row) {
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value = [&](int64_t column) {
+        return both[static_cast<size_t>(row * weights + column)] +
+               shift[static_cast<size_t>(column)];
+      };
+      const auto at = static_cast<size_t>(row * n + i);
+      expected[at] = gated ? silu_exact(value(i)) * value(n + i) : before[at] + value(i);
+    }
+  }
+  if (gated) {
+    gated_matmul(context, a.on(context), weight.on(context), out.on(context), bias.on(context));
+  } else {
+    matmul(context, a.on(context), weight.on(context), out.on(context),
+           {.bias = bias.on(context), .accumulate = true});
+  }
+  expect_close(out, expected, gated ? 3 * once_rounded : 1e-5);
+}
+
 // The shapes that matmul_strips takes: one or two strips a warp, one or two passes.
 TEST_F(Gpu, MultipliesSomeRowsByVeryManyOutputs) {
   KINORA_FRESH_RANDOM(random);
@@ -130,38 +163,29 @@ TEST_F(Gpu, MultipliesSomeRowsByVeryManyOutputs) {
                                 {33, 21127, 384},
                                 {48, 22001, 128},
                                 {31, 43007, 128}}) {
-    for (const bool gated : {false, true}) {
-      SCOPED_TRACE("m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
-                   std::to_string(k) + (gated ? ", gated" : ""));
-      const int64_t outputs = gated ? n / 2 : n, weights = gated ? n / 2 * 2 : n;
-      auto a = TestTensor::random(random, DType::bf16, {m, k}, 8);
-      auto weight = TestTensor::random(random, DType::bf16, {weights, k}, 16);
-      auto bias = TestTensor::random(random, DType::f32, {weights});
-      auto out = gated ? TestTensor::poisoned(DType::bf16, {m, outputs}, 3)
-                       : TestTensor::random(random, DType::f32, {m, outputs}, 3);
-      const auto both = product(a.values(), weight.values(), m, weights, k);
-      const auto before = out.values(), shift = bias.values();
-      std::vector<double> expected(static_cast<size_t>(m * outputs));
-      for (int64_t row = 0; row < m; ++row) {
-        for (int64_t i = 0; i < outputs; ++i) {
-          const auto value = [&](int64_t column) {
-            return both[static_cast<size_t>(row * weights + column)] +
-                   shift[static_cast<size_t>(column)];
-          };
-          const auto at = static_cast<size_t>(row * outputs + i);
-          expected[at] = gated ? silu_exact(value(i)) * value(outputs + i) : before[at] + value(i);
-        }
-      }
-      if (gated) {
-        gated_matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
-                     bias.on(context_));
-      } else {
-        matmul(context_, a.on(context_), weight.on(context_), out.on(context_),
-               {.bias = bias.on(context_), .accumulate = true});
-      }
-      expect_close(out, expected, gated ? 3 * once_rounded : 1e-5);
-    }
+    check_product(context_, random, m, n, k, false);
+    check_product(context_, random, m, n / 2, k, true);
   }
+}
+
+// The shapes that matmul_tiles takes: blocks that share columns, or not, some of them without any;
+// warpgroups with one strip or four.
+TEST_F(Gpu, MultipliesDozensOfRows) {
+  KINORA_FRESH_RANDOM(random);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{17, 16, 8},
+                                {31, 48, 72},
+                                {32, 112, 4104},
+                                {33, 528, 520},
+                                {48, 1040, 1032},
+                                {47, 3584, 264},
+                                {49, 4608, 136},
+                                {63, 2064, 648},
+                                {64, 6160, 192},
+                                {64, 20016, 64}}) {
+    check_product(context_, random, m, n, k, false);
+    if (n / 2 % 8 == 0) check_product(context_, random, m, n / 2, k, true);
+  }
+  check_product(context_, random, 50, 12008, 64, true);
 }
 
 // Large enough for algorithms to be timed; the later numbers of rows take what the first one found.

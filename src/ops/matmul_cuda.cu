@@ -53,6 +53,8 @@ void matmul(const Context& context, const MatmulWork& work) {
     return matmul_strips(context, work, false);
   } else if (skinny_fits(context, work)) {
     return matmul_skinny(context, work, false);
+  } else if (m <= tiles_rows && tiles_fit(context, work, false)) {
+    return matmul_tiles(context, work, false);
   }
   if (work.a.size(1) > 0 && matmul_blas(context, rest)) return;
   matmul_plain(context, rest);
@@ -63,7 +65,8 @@ bool gated_in_one_pass(const Context& context, ConstTensorView a, ConstTensorVie
                        TensorView out) {
   const MatmulWork work{a, weight, {}, out, false};
   if (a.dtype() == DType::f32) return a.size(0) <= few_rows;
-  return skinny_fits(context, work) || strips_fit(context, work, true);
+  return skinny_fits(context, work) || strips_fit(context, work, true) ||
+         tiles_fit(context, work, true);
 }
 
 void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView weight,
@@ -74,6 +77,7 @@ void gated_matmul(const Context& context, ConstTensorView a, ConstTensorView wei
   if (matmul_stream(context, work, true)) return;
   if (strips_fit(context, work, true)) return matmul_strips(context, work, true);
   if (skinny_fits(context, work)) return matmul_skinny(context, work, true);
+  if (tiles_fit(context, work, true)) return matmul_tiles(context, work, true);
   Tensor both(out.dtype(), {a.size(0), 2 * n}, context.device);
   matmul(context, {a, weight, bias, both, false});
   silu_mul(context, both.view().columns(0, n), both.view().columns(n, n), out);

@@ -17,6 +17,12 @@ constexpr int64_t strips_rows = 48;
 bool strips_fit(const Context& context, const MatmulWork& work, bool gated);
 void matmul_strips(const Context& context, const MatmulWork& work, bool gated);
 
+// The same for up to 64 rows, of products whose outputs blocks can share at once. Without gates the
+// library is faster for more than `tiles_rows`.
+constexpr int64_t tiles_rows = 32;
+bool tiles_fit(const Context& context, const MatmulWork& work, bool gated);
+void matmul_tiles(const Context& context, const MatmulWork& work, bool gated);
+
 // One row, bf16 by bf16: the fastest of all. False, with nothing done, where it does not fit.
 bool matmul_stream(const Context& context, const MatmulWork& work, bool gated);
 

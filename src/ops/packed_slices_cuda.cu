@@ -1,10 +1,8 @@
 #include "ops/packed_slices_cuda.cuh"
 
 #include <algorithm>
-#include <map>
-#include <mutex>
-#include <utility>
 
+#include "ops/clusters_cuda.h"
 #include "ops/packed_cuda.h"
 
 namespace kinora::cuda {
@@ -22,32 +20,6 @@ size_t round_up(size_t bytes) { return (bytes + 127) / 128 * 128; }
 
 // What a block may use; a little is left for what the kernel declares itself.
 size_t shared_limit(const Context& context) { return most_shared_memory(context) - 1024; }
-
-// Clusters of `split` blocks that run at once, a block a multiprocessor. They stay within a part of
-// the card, so that some multiprocessors may have none.
-template <PackedKind kind>
-int clusters_at_once(const Context& context, int split) {
-  const int processors = multiprocessors(context.device.index);
-  if (split == 1) return processors;
-  static std::mutex mutex;
-  static std::map<std::pair<int, int>, int> known;  // by device and split
-  const std::lock_guard lock(mutex);
-  int& found = known[{context.device.index, split}];
-  if (found > 0) return found;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned int>(split), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned int>(processors / split * split);
-  config.blockDim = (most_warps + 1) * 32;
-  config.dynamicSmemBytes = shared_limit(context);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaOccupancyMaxActiveClusters(&found, slices_kernel<kind>, &config),
-        "preparing a product");
-  found = std::max(found, 1);
-  return found;
-}
 
 // How the work is divided.
 struct Division {
@@ -94,7 +66,10 @@ Division divide(const Source<kind>& weight, Shape& shape, int at_once, int split
 template <PackedKind kind>
 bool choose(const Context& context, const Source<kind>& weight, Shape& shape, int wanted,
             Division& division) {
-  const auto at_once = [&](int split) { return clusters_at_once<kind>(context, split); };
+  const auto at_once = [&](int split) {
+    return clusters_at_once(context, reinterpret_cast<const void*>(slices_kernel<kind>), split,
+                            (most_warps + 1) * 32, shared_limit(context));
+  };
   const auto busy = [&](int split) {
     const int clusters = std::min(at_once(split), weight.strips);
     return static_cast<float>(weight.strips) /
