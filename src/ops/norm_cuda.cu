@@ -1,4 +1,5 @@
-// RMS norm and layer norm: one block per row, sums in f32.
+// RMS norm and layer norm: a block or, where there are many narrow rows, a warp per row, sums in
+// f32.
 #include <bit>
 
 #include "ops/cuda_kernels.h"
@@ -92,6 +93,46 @@ __global__ void rms_norm_kernel(const X* x, Weights weight, Out* out, NormShape 
   }
 }
 
+// Many rows that a warp can keep in registers: warps do not wait for one another.
+constexpr int row_warps = 8;
+template <int packs>
+constexpr int64_t most_width = int64_t{packs} * 32 * 4;
+
+template <int packs, typename X, typename Out>
+__global__ void __launch_bounds__(32 * row_warps)
+    rms_norm_warp_kernel(const X* x, Weights weight, Out* out, NormShape shape, int64_t rows) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * row_warps + threadIdx.x / 32;
+  if (row >= rows) return;
+  const X* source = x + shape.x.offset(row);
+  Out* target = out + shape.out.offset(row);
+  const auto width = static_cast<int>(shape.width), first = static_cast<int>(threadIdx.x) % 32 * 4;
+  Pack<X, 4> held[packs];
+#pragma unroll
+  for (int k = 0; k < packs; ++k) {
+    if (first + k * 128 < width) held[k] = Pack<X, 4>::load(source + first + k * 128);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < packs; ++k) {
+    if (first + k * 128 >= width) continue;
+#pragma unroll
+    for (const float value : held[k].values) squares += value * value;
+  }
+  const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + shape.epsilon);
+#pragma unroll
+  for (int k = 0; k < packs; ++k) {
+    const int at = first + k * 128;
+    if (at >= width) continue;
+    const auto scale = weight.load<4>(at);
+    Pack<Out, 4> result;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result.values[i] = held[k].values[i] * factor * scale.values[i];
+    result.store(target + at);
+  }
+}
+
 template <int pack, typename X, typename Out>
 __global__ void layer_norm_kernel(const X* x, Weights weight, Weights bias, Out* out,
                                   NormShape shape) {
@@ -159,6 +200,13 @@ void rms_norm(const Context& context, ConstTensorView x, ConstTensorView weight,
   with_norm_types(
       x.dtype(), out.dtype(), all_take_fours({x, out, weight}),
       [&]<int pack, typename X, typename Out>(std::integral_constant<int, pack>, X, Out) {
+        if (pack == 4 && rows > few_rows && width <= most_width<16>) {
+          return launch_early({blocks_for(rows, row_warps), 32 * row_warps, 0, stream}, "rms_norm",
+                              width <= most_width<4> ? rms_norm_warp_kernel<4, X, Out>
+                                                     : rms_norm_warp_kernel<16, X, Out>,
+                              device_data<X>(x), Weights{weight.raw(), weight.dtype()},
+                              device_data<Out>(out), shape, rows);
+        }
         launch_early(
             {static_cast<unsigned int>(rows), threads_for(width, pack), 0, stream}, "rms_norm",
             rows <= few_rows ? rms_norm_kernel<pack, true, X, Out>

@@ -67,25 +67,38 @@ std::vector<double> layer_bounds(const std::vector<double>& x, const std::vector
   return bounds;
 }
 
-const std::vector<Shape> shapes{{1, 1},     {1, 3},      {7, 63},  {65, 129},
-                                {3, 5, 64}, {2, 3, 127}, {3, 4097}};
+const std::vector<Shape> shapes{{1, 1},
+                                {1, 3},
+                                {7, 63},
+                                {65, 129},
+                                {3, 5, 64},
+                                {2, 3, 127},
+                                {3, 4097},
+                                // A GPU gives many rows to warps.
+                                {257, 64},
+                                {129, 2, 512},
+                                {263, 1284},
+                                {259, 2048},
+                                {300, 65}};
 
 TEST(RmsNorm, EqualsTheReferenceForRowsAndHeads) {
   KINORA_FRESH_RANDOM(random);
   for (const DType type : float_types) {
     for (const Shape& shape : shapes) {
-      SCOPED_TRACE(to_string(shape));
-      auto x = TestTensor::random(random, DType::f32, shape, 3, 2.0);
-      auto weight = TestTensor::random(random, type, {shape[shape.rank() - 1]});
-      const auto expected = rms_reference(x.values(), weight.values(), 1e-6);
-      for_each_context([&](const Context& context) {
-        auto out = TestTensor::poisoned(DType::f32, shape, 1);
-        rms_norm(context, x.on(context), weight.on(context), 1e-6f, out.on(context));
-        expect_close(out, expected, 5e-7);
-        auto in_place = x.copy();
-        rms_norm(context, in_place.on(context), weight.on(context), 1e-6f, in_place.on(context));
-        expect_close(in_place, expected, 5e-7);
-      });
+      for (const int64_t between : {3, 4}) {  // rows: with 4, a GPU reads four elements at a time
+        SCOPED_TRACE(to_string(shape) + ", " + std::to_string(between) + " between rows");
+        auto x = TestTensor::random(random, DType::f32, shape, between, 2.0);
+        auto weight = TestTensor::random(random, type, {shape[shape.rank() - 1]});
+        const auto expected = rms_reference(x.values(), weight.values(), 1e-6);
+        for_each_context([&](const Context& context) {
+          auto out = TestTensor::poisoned(DType::f32, shape, 4 - between);
+          rms_norm(context, x.on(context), weight.on(context), 1e-6f, out.on(context));
+          expect_close(out, expected, 5e-7);
+          auto in_place = x.copy();
+          rms_norm(context, in_place.on(context), weight.on(context), 1e-6f, in_place.on(context));
+          expect_close(in_place, expected, 5e-7);
+        });
+      }
     }
   }
 }
