@@ -130,36 +130,74 @@ __device__ __forceinline__ Key key_of(float value, int32_t index) {
   const uint32_t order = order_of(value);
   return order == 0 ? 0 : (static_cast<Key>(order) << 32) | (~static_cast<uint32_t>(index));
 }
+__device__ __forceinline__ int32_t index_of(Key key) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
+__device__ __forceinline__ float value_of(Key key) {
+  const auto order = static_cast<uint32_t>(key >> 32);
+  return __uint_as_float((order & 0x80000000u) != 0 ? order ^ 0x80000000u : ~order);
+}
 
-// The k largest of a block's keys, largest first, into `best`; 0 where there are fewer. `tops`
-// [rank_warps × k] is shared memory.
-__device__ inline void take_largest(Key (&keys)[rank_values], int k, Key* tops, Key* best) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto take = [&](Key(&from)[rank_values], Key* to) {
-    for (int i = 0; i < k; ++i) {
-      Key largest = 0;
+// What take_largest works in.
+struct Picking {
+  static constexpr int named = 64;  // keys of a warp, two of every lane
+  Key tops[rank_warps][named];
+  Key floors[rank_warps];
+  Key left[rank_part];
+  int count;
+  Key largest;  // of all; 0: there is none
+};
+static_assert(most_ranked <= Picking::named);
+
+// The k largest of a block's keys, of which none comes twice, largest first, into `best`; 0 where
+// there are fewer. Lanes name their two largest: the k-th of what a warp names is a floor under the
+// k largest of all. What reaches the highest floor is little, and gets its place by counting.
+__device__ inline void take_largest(const Key (&keys)[rank_values], int k, Picking& room,
+                                    Key* best) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32, warp = thread / 32;
+  Key first = 0, second = 0;
 #pragma unroll
-      for (int n = 0; n < rank_values; ++n) largest = max(largest, from[n]);
-      for (int distance = 16; distance > 0; distance /= 2) {
-        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-      }
-      if (lane == 0) to[i] = largest;
-#pragma unroll
-      for (int n = 0; n < rank_values; ++n) {
-        if (from[n] == largest) from[n] = 0;  // no key comes twice
-      }
-    }
-  };
-  take(keys, tops + warp * k);
-  __syncthreads();
-  if (warp != 0) return;
-  static_assert(rank_warps * most_ranked <= 32 * rank_values);
-#pragma unroll
-  for (int n = 0; n < rank_values; ++n) {
-    const int at = n * 32 + lane;
-    keys[n] = at < rank_warps * k ? tops[at] : 0;
+  for (const Key key : keys) {
+    second = max(second, min(first, key));
+    first = max(first, key);
   }
-  take(keys, best);
+  room.tops[warp][lane] = first;
+  room.tops[warp][32 + lane] = second;
+  if (lane == 0) room.floors[warp] = 0;
+  if (thread == 0) {
+    room.count = 0;
+    room.largest = 0;
+  }
+  __syncwarp();
+  int above_first = 0, above_second = 0;
+#pragma unroll 8
+  for (const Key other : room.tops[warp]) {
+    above_first += other > first;
+    above_second += other > second;
+  }
+  if (first != 0 && above_first == k - 1) room.floors[warp] = first;
+  if (second != 0 && above_second == k - 1) room.floors[warp] = second;
+  __syncthreads();
+  Key floor = 1;  // 0 is no number
+#pragma unroll
+  for (const Key other : room.floors) floor = max(floor, other);
+#pragma unroll
+  for (const Key key : keys) {
+    if (key >= floor) room.left[atomicAdd(&room.count, 1)] = key;
+  }
+  __syncthreads();
+  const int count = room.count;
+  for (int i = count + thread; i < k; i += rank_threads) best[i] = 0;
+  for (int i = thread; i < count; i += rank_threads) {
+    const Key own = room.left[i];
+    int above = 0;
+#pragma unroll 8
+    for (int other = 0; other < count; ++other) above += room.left[other] > own;
+    if (above < k) best[above] = own;
+    if (above == 0) room.largest = own;
+  }
+  __syncthreads();
 }
 
 // Σ over the block; the first thread has it.
@@ -178,36 +216,25 @@ __device__ inline double sum_of_block(double own) {
 // grid: (parts, rows)
 __global__ void __launch_bounds__(rank_threads)
     rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share) {
-  extern __shared__ Key tops[];
+  __shared__ Picking room;
   let_next_start();
   wait_for_previous();
   x += blockIdx.y * stride;
   const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   best += part * k;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rank_part;
-  const auto value_at = [&](int n) {
-    const int64_t i = first + n * rank_threads + threadIdx.x;
-    return i < count ? x[i] : __int_as_float(0x7fc00000);  // NaN
-  };
   Key keys[rank_values];
 #pragma unroll
   for (int n = 0; n < rank_values; ++n) {
-    keys[n] = key_of(value_at(n), static_cast<int32_t>(first + n * rank_threads + threadIdx.x));
+    const int64_t i = first + n * rank_threads + threadIdx.x;
+    keys[n] = i < count ? key_of(x[i], static_cast<int32_t>(i)) : 0;
   }
-  take_largest(keys, k, tops, best);
-  __syncthreads();
-  const Key top = best[0];
-  if (top == 0) {
-    if (threadIdx.x == 0) share[part] = 0;
-    return;
-  }
-  const double highest = x[~static_cast<uint32_t>(top)];
+  take_largest(keys, k, room, best);
+  const float highest = value_of(room.largest);
   double own = 0;
-  // Sixteen copies of exp would take longer to fetch than to run.
-#pragma unroll 1
-  for (int n = 0; n < rank_values; ++n) {
-    const float value = value_at(n);
-    if (!isnan(value)) own += exp(static_cast<double>(value) - highest);
+#pragma unroll
+  for (const Key key : keys) {
+    if (key != 0) own += expf(value_of(key) - highest);
   }
   own = sum_of_block(own);
   if (threadIdx.x == 0) share[part] = own;
@@ -215,42 +242,43 @@ __global__ void __launch_bounds__(rank_threads)
 
 // found [rows, k] (index, value), largest first, *taken of them; mass [rows].  grid: rows
 __global__ void __launch_bounds__(rank_threads)
-    rank_joined(const float* x, int64_t stride, int32_t parts, int k, const Key* best,
-                const double* share, int2* found, int32_t* taken, double* mass) {
-  extern __shared__ Key tops[];
+    rank_joined(int32_t parts, int k, const Key* best, const double* share, int2* found,
+                int32_t* taken, double* mass) {
+  __shared__ Picking room;
   __shared__ Key largest[most_ranked];
   let_next_start();
   wait_for_previous();
   const int64_t row = blockIdx.x;
-  x += row * stride;
+  const int thread = static_cast<int>(threadIdx.x);
   best += row * parts * k;
   share += row * parts;
+  const auto top_of = [&](int part) { return part < parts ? best[part * k] : 0; };
+  const auto share_of = [&](int part) { return part < parts ? share[part] : 0; };
   Key keys[rank_values];
 #pragma unroll
   for (int n = 0; n < rank_values; ++n) {
-    const int at = n * rank_threads + static_cast<int>(threadIdx.x);
+    const int at = n * rank_threads + thread;
     keys[n] = at < parts * k ? best[at] : 0;
   }
-  take_largest(keys, k, tops, largest);
-  __syncthreads();
-  const auto place = [](Key key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); };
-  if (static_cast<int>(threadIdx.x) < k && largest[threadIdx.x] != 0) {
-    const int32_t index = place(largest[threadIdx.x]);
-    found[row * k + threadIdx.x] = make_int2(index, __float_as_int(x[index]));
+  const Key own_top = top_of(thread);
+  const double own_share = share_of(thread);
+  take_largest(keys, k, room, largest);
+  const bool there = thread < k && largest[thread] != 0;
+  if (there) {
+    const Key key = largest[thread];
+    found[row * k + thread] = make_int2(index_of(key), __float_as_int(value_of(key)));
   }
-  double own = 0;
-  for (int part = static_cast<int>(threadIdx.x); part < parts; part += rank_threads) {
-    const Key top = best[part * k];
-    if (top != 0) {
-      const double below =
-          static_cast<double>(x[place(top)]) - static_cast<double>(x[place(largest[0])]);
-      own += share[part] * exp(below);
-    }
+  const double highest = value_of(room.largest);
+  const auto mass_of = [&](Key top, double part_share) {
+    return top == 0 ? 0 : part_share * exp(value_of(top) - highest);
+  };
+  double own = mass_of(own_top, own_share);
+  for (int part = thread + rank_threads; part < parts; part += rank_threads) {
+    own += mass_of(top_of(part), share_of(part));
   }
   own = sum_of_block(own);
-  if (threadIdx.x != 0) return;
-  int32_t count = 0;
-  while (count < k && largest[count] != 0) ++count;
+  const int count = __syncthreads_count(there);
+  if (thread != 0) return;
   taken[row] = count;
   mass[row] = count > 0 ? own : 0;
 }
@@ -355,14 +383,12 @@ void rank_rows(const Context& context, const RankWork& work) {
   auto* best = reinterpret_cast<Key*>(work.room);
   auto* share = reinterpret_cast<double*>(best + work.x.size(0) * parts * k);
   const auto* values = device_data<float>(work.x);
-  const size_t shared = static_cast<size_t>(rank_warps * k) * sizeof(Key);
   const cudaStream_t stream = enter(context);
-  launch_early({dim3(static_cast<unsigned int>(parts), rows), rank_threads, shared, stream},
-               "top_k", rank_parts, values, work.x.stride(0), static_cast<int32_t>(work.x.size(1)),
-               k, best, share);
-  launch_early({rows, rank_threads, shared, stream}, "top_k", rank_joined, values, work.x.stride(0),
-               static_cast<int32_t>(parts), k, best, share, reinterpret_cast<int2*>(work.best),
-               work.taken, work.mass);
+  launch_early({dim3(static_cast<unsigned int>(parts), rows), rank_threads, 0, stream}, "top_k",
+               rank_parts, values, work.x.stride(0), static_cast<int32_t>(work.x.size(1)), k, best,
+               share);
+  launch_early({rows, rank_threads, 0, stream}, "top_k", rank_joined, static_cast<int32_t>(parts),
+               k, best, share, reinterpret_cast<int2*>(work.best), work.taken, work.mass);
 }
 
 std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k) {

@@ -120,7 +120,6 @@ class CapturedTrees final : public DeviceTrees {
   Tensor joined_;         // [most_tokens, 2 × hidden]: what FC joins; or, where rows stand beside,
                           // f32 [most_tokens, hidden]: states before their norm
   Tensor given_;          // f32 [most_text, hidden]: states that come with the text
-  Tensor newest_;         // f32 [1, hidden]: the newest token's, by the draft
   Tensor spoken_;         // [most_width, hidden]: what the head reads
   Tensor tables_;         // the rest of cuda::TreeTables
   cuda::TreeTables tree_;
@@ -157,7 +156,6 @@ void CapturedTrees::make_buffers() {
                 ? Tensor::zeros(DType::f32, {most_tokens, hidden}, device)
                 : Tensor::zeros(parts_.layers.activations(), {most_tokens, 2 * hidden}, device);
   given_ = Tensor(DType::f32, {most_text, hidden}, device);
-  newest_ = Tensor(DType::f32, {1, hidden}, device);
   spoken_ = Tensor(parts_.layers.activations(), {most_width, hidden}, device);
 
   std::vector<std::byte> columns(static_cast<size_t>(half) * (sizeof(double) + sizeof(int32_t)));
@@ -174,8 +172,7 @@ void CapturedTrees::make_buffers() {
   }
 
   constexpr size_t tokens = most_tokens;
-  tables_ =
-      bytes(tokens * (sizeof(uint64_t) + 2 * sizeof(int32_t)) + most_candidates * sizeof(float));
+  tables_ = bytes(tokens * (sizeof(uint64_t) + 2 * sizeof(int32_t) + sizeof(float)));
   tree_.masks = reinterpret_cast<uint64_t*>(tables_.view().raw());
   tree_.ids = reinterpret_cast<int32_t*>(tree_.masks + tokens);
   tree_.parents = tree_.ids + tokens;
@@ -305,8 +302,6 @@ void CapturedTrees::levels(const Context& context, const Kind& kind, Captured& c
                         cos_.view(), sin_.view());
 
   run(context, kind, captured, text_pass(kind));
-  copy_async(context, newest_.view().raw(), space_.hidden.view().rows(kind.text - 1, 1).raw(),
-             static_cast<size_t>(newest_.bytes()));
   speak(context, captured, kind.text, 1);
   captured.first->rank(context, captured.logits.view().rows(0, 1));
   cuda::grow_tree(context, *captured.first, names, 0, false, tree_);
@@ -328,12 +323,13 @@ CapturedTrees::Pass CapturedTrees::text_pass(const Kind& kind) {
           0};
 }
 
-// The layer's output of the level above is read where it lies, and then overwritten.
+// The layer's output of the level above, or of the text, is read where it lies, and then
+// overwritten.
 CapturedTrees::Pass CapturedTrees::level_pass(const Kind& kind, int64_t level) {
   const int64_t first = level * kind.width;
   return {kind.width,
-          {parts_.embeddings, space_.hidden, newest_.data<float>(), tree_.ids + first,
-           tree_.parents + first},
+          {parts_.embeddings, space_.hidden, space_.hidden.view().row<float>(kind.text - 1),
+           tree_.ids + first, tree_.parents + first},
           told_there()->levels + 1 + level,
           tree_.masks + first,
           most_text + first};

@@ -18,9 +18,9 @@ struct TreeTables {
                                // one of the text
   uint64_t* masks = nullptr;    // [tokens] bit i: token i is an ancestor, or itself
   int32_t* chosen = nullptr;    // [tokens] which candidate it is
+  float* confidence = nullptr;  // [tokens] log-probability of the whole path
   int32_t* guesses = nullptr;   // [candidates] tokens of the target; −1: there is none
   float* likely = nullptr;      // [candidates] log-probability after the one before
-  float* confidence = nullptr;  // [candidates] of the whole path
 };
 
 // One level: what was ranked after the newest token (level 0) or after each token of level

@@ -14,15 +14,18 @@ __global__ void __launch_bounds__(grow_threads)
                 const __grid_constant__ TreeTables tree) {
   __shared__ float confidences[most_width * most_width];
   __shared__ int order[most_width];  // candidates of the level that become tokens
+  __shared__ uint64_t ancestors[most_width];
   const int parents = level == 0 ? 1 : width;
   const int count = parents * width;
   const int first = level == 0 ? 0 : width + (level - 1) * width * width;
   const int first_parent = (level - 1) * width;  // tokens
   const int thread = static_cast<int>(threadIdx.x);
+  let_next_start();
   wait_for_previous();
+  if (thread < parents) ancestors[thread] = level == 0 ? 0 : tree.masks[first_parent + thread];
   for (int i = thread; i < count; i += grow_threads) {
     const int row = i / width, place = i % width;
-    const float above = level == 0 ? 0 : tree.confidence[tree.chosen[first_parent + row]];
+    const float above = level == 0 ? 0 : tree.confidence[first_parent + row];
     // What comes after a candidate that is none is none either.
     const bool there = place < taken[row] && above > -INFINITY;
     float likely = -INFINITY;
@@ -38,7 +41,6 @@ __global__ void __launch_bounds__(grow_threads)
     const float confidence = there ? above + fminf(0, likely) : -INFINITY;
     tree.guesses[first + i] = token;
     tree.likely[first + i] = likely;
-    tree.confidence[first + i] = confidence;
     confidences[i] = confidence;
   }
   if (last) return;
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(grow_threads)
   for (int i = thread; i < count; i += grow_threads) {
     const float own = confidences[i];
     int better = 0;
+#pragma unroll 8
     for (int other = 0; other < count; ++other) {
       better += confidences[other] > own || (confidences[other] == own && other < i);
     }
@@ -56,9 +59,9 @@ __global__ void __launch_bounds__(grow_threads)
   const int own = order[thread];
   int place = 0;
   for (int other = 0; other < width; ++other) place += order[other] < own;
-  const int token = level * width + place, parent = first_parent + own / width;
-  const uint64_t above = level == 0 ? 0 : tree.masks[parent];
-  tree.masks[token] = above | uint64_t{1} << token;
+  const int token = level * width + place;
+  tree.masks[token] = ancestors[own / width] | uint64_t{1} << token;
+  tree.confidence[token] = confidences[own];
   tree.parents[token] = level == 0 ? -1 : own / width;
   tree.chosen[token] = first + own;
   tree.ids[token] = max(0, tree.guesses[first + own]);

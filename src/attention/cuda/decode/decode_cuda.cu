@@ -173,7 +173,8 @@ void launch_tensor(const Context& context, const DecodeArguments& arguments, int
   const bool joins_others = arguments.others.out != nullptr;
   if (pairs <= few_pairs && !joins_others) return launch_few<HeadSize>(context, arguments, splits);
   const cudaStream_t stream = cuda::enter(context);
-  if (pairs <= 16 && !joins_others)
+  // One part has nothing to join: more tiles let more multiprocessors work.
+  if ((pairs <= 16 || splits == 1) && !joins_others)
     return launch_rows<HeadSize, 1>(stream, arguments, pairs, splits);
   if (pairs <= 32) return launch_rows<HeadSize, 2>(stream, arguments, pairs, splits);
   if (pairs <= 64) return launch_rows<HeadSize, 4>(stream, arguments, pairs, splits);

@@ -251,7 +251,7 @@ __device__ inline void attend_rows(const DecodeArguments& a, const Stretch& stre
   const bool only = stretch.parts.count == 1 && a.others.out == nullptr;
   join_warps<key_warps, tile_rows, HeadSize, pitch>(a, pairs, first_pair, pair_count, part, only,
                                                     warp_out, warp_max, warp_sum);
-  if constexpr (RowWarps == 1) {  // one tile
+  if constexpr (RowWarps == 1) {  // one tile, or one part
     if (!only &&
         last_to_arrive(a.arrived + stretch.sequence * a.kv_heads + kv_head, stretch.parts.count)) {
       join_through<HeadSize, decode_warps * 32, decode_shared_bytes<HeadSize>>(
