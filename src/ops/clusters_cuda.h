@@ -1,4 +1,4 @@
-// How many clusters of blocks a GPU runs at once.
+// Clusters of blocks on Hopper: how many run at once, and sums sent from block to block.
 #pragma once
 
 #include <algorithm>
@@ -33,6 +33,21 @@ inline int clusters_at_once(const Context& context, const void* kernel, int spli
   check(cudaOccupancyMaxActiveClusters(&found, kernel, &config), "preparing a product");
   found = std::max(found, 1);
   return found;
+}
+
+// Four sums of a lane to block `rank` of the cluster, counted on its barrier.
+__device__ __forceinline__ void send_four(uint32_t target, uint32_t barrier, int rank,
+                                          const float* v) {
+  uint32_t there, there_barrier;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(target), "r"(rank));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(there_barrier)
+               : "r"(barrier), "r"(rank));
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(there),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(there_barrier)
+      : "memory");
 }
 
 }  // namespace kinora::cuda

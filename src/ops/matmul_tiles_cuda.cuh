@@ -5,6 +5,7 @@
 // rows. At the end every block sends its sums to the block of its cluster that writes them out.
 #pragma once
 
+#include "ops/clusters_cuda.h"
 #include "ops/hopper_instructions.cuh"
 #include "ops/matmul_parts_cuda.cuh"
 
@@ -72,21 +73,6 @@ __device__ __forceinline__ void wait_for_products(float (&d)[Size]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
 #pragma unroll
   for (int i = 0; i < Size; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-// Four sums of a lane to a block of the cluster, counted on its barrier.
-__device__ __forceinline__ void send_four(uint32_t target, uint32_t barrier, int rank,
-                                          const float* v) {
-  uint32_t there, there_barrier;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(target), "r"(rank));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(there_barrier)
-               : "r"(barrier), "r"(rank));
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(there),
-      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(there_barrier)
-      : "memory");
 }
 
 __device__ __forceinline__ void write_out(const TilesShape& shape, int64_t at, float value) {

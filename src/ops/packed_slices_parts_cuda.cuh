@@ -2,6 +2,7 @@
 // their shape, instructions that C++ has no words for, and how sums are scaled and written out.
 #pragma once
 
+#include "ops/clusters_cuda.h"
 #include "ops/hopper_instructions.cuh"
 #include "ops/packed_codes_cuda.cuh"
 
@@ -139,21 +140,6 @@ __device__ __forceinline__ void numbers_of(uint32_t (&left)[4], const uint32_t* 
   } else {
     halves_of<kind>(left, words);
   }
-}
-
-// Four numbers of a lane to another block of the cluster, counted on its barrier.
-__device__ __forceinline__ void send_four(uint32_t target, uint32_t barrier, int rank,
-                                          const float (&v)[4]) {
-  uint32_t there, there_barrier;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(target), "r"(rank));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(there_barrier)
-               : "r"(barrier), "r"(rank));
-  asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(there),
-      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(there_barrier)
-      : "memory");
 }
 
 __device__ __forceinline__ float number_at(const void* data, DType type, int64_t at) {
