@@ -212,16 +212,39 @@ __device__ inline double sum_of_block(double own) {
   return own;
 }
 
-// best [rows, parts, k]; share [rows, parts]: Σ exp(x[i] − largest), both of the part.
-// grid: (parts, rows)
+struct Ranked {
+  int2* found;     // [rows, k] (index, value), largest first, …
+  int32_t* taken;  // … this many of a row's
+  double* mass;    // [rows] Σ exp(x[i] − the largest)
+};
+
+// A row, by all threads of a block; the first one has the mass.
+__device__ inline void write_row(const Ranked& out, int64_t row, int k, const Key* largest,
+                                 double mass) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool there = thread < k && largest[thread] != 0;
+  if (there) {
+    const Key key = largest[thread];
+    out.found[row * k + thread] = make_int2(index_of(key), __float_as_int(value_of(key)));
+  }
+  const int count = __syncthreads_count(there);
+  if (thread != 0) return;
+  out.taken[row] = count;
+  out.mass[row] = count > 0 ? mass : 0;
+}
+
+// A part of a row: best [rows, parts, k]; share [rows, parts]: Σ exp(x[i] − the part's largest). Or
+// all of it.  grid: (parts, rows)
+template <bool whole>
 __global__ void __launch_bounds__(rank_threads)
-    rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share) {
+    rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share,
+               const __grid_constant__ Ranked out) {
   __shared__ Picking room;
+  __shared__ Key largest[whole ? most_ranked : 1];
   let_next_start();
   wait_for_previous();
   x += blockIdx.y * stride;
   const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  best += part * k;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rank_part;
   Key keys[rank_values];
 #pragma unroll
@@ -229,7 +252,7 @@ __global__ void __launch_bounds__(rank_threads)
     const int64_t i = first + n * rank_threads + threadIdx.x;
     keys[n] = i < count ? key_of(x[i], static_cast<int32_t>(i)) : 0;
   }
-  take_largest(keys, k, room, best);
+  take_largest(keys, k, room, whole ? largest : best + part * k);
   const float highest = value_of(room.largest);
   double own = 0;
 #pragma unroll
@@ -237,13 +260,17 @@ __global__ void __launch_bounds__(rank_threads)
     if (key != 0) own += expf(value_of(key) - highest);
   }
   own = sum_of_block(own);
-  if (threadIdx.x == 0) share[part] = own;
+  if constexpr (whole) {
+    write_row(out, blockIdx.y, k, largest, own);
+  } else if (threadIdx.x == 0) {
+    share[part] = own;
+  }
 }
 
-// found [rows, k] (index, value), largest first, *taken of them; mass [rows].  grid: rows
+// What rank_parts found, together.  grid: rows
 __global__ void __launch_bounds__(rank_threads)
-    rank_joined(int32_t parts, int k, const Key* best, const double* share, int2* found,
-                int32_t* taken, double* mass) {
+    rank_joined(int32_t parts, int k, const Key* best, const double* share,
+                const __grid_constant__ Ranked out) {
   __shared__ Picking room;
   __shared__ Key largest[most_ranked];
   let_next_start();
@@ -263,11 +290,6 @@ __global__ void __launch_bounds__(rank_threads)
   const Key own_top = top_of(thread);
   const double own_share = share_of(thread);
   take_largest(keys, k, room, largest);
-  const bool there = thread < k && largest[thread] != 0;
-  if (there) {
-    const Key key = largest[thread];
-    found[row * k + thread] = make_int2(index_of(key), __float_as_int(value_of(key)));
-  }
   const double highest = value_of(room.largest);
   const auto mass_of = [&](Key top, double part_share) {
     return top == 0 ? 0 : part_share * exp(value_of(top) - highest);
@@ -276,11 +298,7 @@ __global__ void __launch_bounds__(rank_threads)
   for (int part = thread + rank_threads; part < parts; part += rank_threads) {
     own += mass_of(top_of(part), share_of(part));
   }
-  own = sum_of_block(own);
-  const int count = __syncthreads_count(there);
-  if (thread != 0) return;
-  taken[row] = count;
-  mass[row] = count > 0 ? own : 0;
+  write_row(out, row, k, largest, sum_of_block(own));
 }
 
 // mass = Σ exp(x[i] − the largest of what select_kernel found). One block a row.
@@ -382,13 +400,14 @@ void rank_rows(const Context& context, const RankWork& work) {
   const auto k = static_cast<int>(work.k);
   auto* best = reinterpret_cast<Key*>(work.room);
   auto* share = reinterpret_cast<double*>(best + work.x.size(0) * parts * k);
-  const auto* values = device_data<float>(work.x);
+  const Ranked out{reinterpret_cast<int2*>(work.best), work.taken, work.mass};
   const cudaStream_t stream = enter(context);
   launch_early({dim3(static_cast<unsigned int>(parts), rows), rank_threads, 0, stream}, "top_k",
-               rank_parts, values, work.x.stride(0), static_cast<int32_t>(work.x.size(1)), k, best,
-               share);
+               parts == 1 ? rank_parts<true> : rank_parts<false>, device_data<float>(work.x),
+               work.x.stride(0), static_cast<int32_t>(work.x.size(1)), k, best, share, out);
+  if (parts == 1) return;
   launch_early({rows, rank_threads, 0, stream}, "top_k", rank_joined, static_cast<int32_t>(parts),
-               k, best, share, reinterpret_cast<int2*>(work.best), work.taken, work.mass);
+               k, best, share, out);
 }
 
 std::vector<RankedRow> top_k_rows(const Context& context, ConstTensorView x, int64_t k) {
