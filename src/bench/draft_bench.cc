@@ -84,7 +84,7 @@ DraftFigure measure_draft(const Context& context, const Decoder& target,
     }
     text.push_back(7);
     const std::vector<Tensor> checked{random_states(context, figure.tokens, config.hidden)};
-    drafter.learn(right, checked);
+    drafter.learn({right, checked});
   }
   std::sort(seconds.begin(), seconds.end());
   figure.seconds = seconds[seconds.size() / 2];

@@ -134,14 +134,14 @@ class ScriptedDrafter final : public Drafter {
     draft_ = propose_(text, most, deepest);
     return draft_;
   }
-  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override {
+  void learn(const CheckedDraft& checked) override {
     int32_t parent = -1;
-    for (const int32_t place : right) {
+    for (const int32_t place : checked.right) {
       EXPECT_EQ(draft_.parents.at(static_cast<size_t>(place)), parent);
       parent = place;
     }
-    EXPECT_EQ(states.size(), states_.size());
-    for (const Tensor& state : states) {
+    EXPECT_EQ(checked.states.size(), states_.size());
+    for (const Tensor& state : checked.states) {
       EXPECT_EQ(state.size(0), static_cast<int64_t>(1 + draft_.ids.size()));
     }
     draft_ = {};

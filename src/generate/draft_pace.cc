@@ -57,9 +57,7 @@ Draft DraftPace::grow(std::span<const Guess> first, int64_t most, int64_t deepes
       frontier = tree.frontier(width);
     }
     const std::vector<double> above = probabilities(tree, frontier);
-    const double started = now();
-    const Level found = run(tree, frontier);
-    costs_.note_level(found.tokens, now() - started);
+    const Level found = timed([&] { return run(tree, frontier); });
     double below = 0;
     for (size_t i = 0; i < frontier.size(); ++i) {
       const std::vector<Guess>& guesses = found.followers[i];
@@ -105,8 +103,9 @@ int64_t DraftPace::take(std::span<const double> confidences) {
 
 void DraftPace::end() { proposed_ = now(); }
 
-void DraftPace::learn(int64_t right) {
+void DraftPace::learn(int64_t right, bool usual) {
   const double passing = now() - proposed_;
+  if (!usual) return;
   if (tried_ && usual_)
     costs_.note_step(proposed_ - began_, passing, 1 + drafted_, right, promised_);
   costs_.note_pass(1 + drafted_, passing);

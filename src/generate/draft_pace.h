@@ -40,6 +40,7 @@ class DraftPace {
   struct Level {
     std::vector<std::vector<Guess>> followers;
     int64_t tokens = 0;
+    bool usual = true;  // it took what such levels take
   };
   using RunLevel = std::function<Level(const DraftTree& tree, std::span<const int32_t> leaves)>;
 
@@ -56,15 +57,17 @@ class DraftPace {
   // are those of the whole chain so far.
   int64_t take(std::span<const double> confidences);
   void end();
-  void learn(int64_t right);
+  // `usual` if the pass took what such passes take.
+  void learn(int64_t right, bool usual);
 
-  // Adds to what is known of levels: one over this many tokens ran outside of `grow`.
+  // Adds to what is known of levels: `grow` does so, and who runs one outside of it.
   template <typename Run>
-  auto timed(int64_t tokens, const Run& run) {
+  Level timed(const Run& run) {
     const double began = now();
-    auto result = run();
-    costs_.note_level(tokens, now() - began);
-    return result;
+    Level level = run();
+    usual_ = usual_ && level.usual;
+    if (level.usual) costs_.note_level(level.tokens, now() - began);
+    return level;
   }
   const DraftCosts& costs() const { return costs_; }
 

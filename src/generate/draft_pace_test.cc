@@ -29,5 +29,21 @@ TEST(DraftPace, TakesOfAChainWhatIsWorthChecking) {
   EXPECT_EQ(always.take(unlikely), 2);
 }
 
+// A pass that took longer than such passes do, as a graph was made for it, says nothing.
+TEST(DraftPace, LearnsFromWhatIsUsual) {
+  DraftPace pace({9, 8, 1}, true, Device::cuda(), 0.2);
+  const auto pass = [&](bool usual) {
+    EXPECT_FALSE(pace.begin(false));
+    pace.end();
+    pace.learn(0, usual);
+    return pace.costs().pass(1);
+  };
+  EXPECT_EQ(pass(false), 0);
+  EXPECT_EQ(pass(false), 0);
+  const double known = pass(true);
+  EXPECT_GT(known, 0);
+  EXPECT_EQ(pass(false), known);
+}
+
 }  // namespace
 }  // namespace kinora

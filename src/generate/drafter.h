@@ -47,6 +47,14 @@ struct DraftTarget {
   const RowMass* mass = nullptr;     // the answer's attention so far, where it is added up
 };
 
+// What became of a proposal.
+struct CheckedDraft {
+  std::span<const int32_t> right;  // the places in it that were right, in order
+  std::span<const Tensor> states;  // the wanted layers' rows [1 + drafted, hidden] of the tokens
+                                   // that were checked
+  bool usual = true;               // the pass took what such passes take
+};
+
 // Belongs to one session and lives as long, so that it may keep what it knows of the text.
 class Drafter {
  public:
@@ -71,11 +79,8 @@ class Drafter {
   // newest token of the answer, not yet in memory. Chains no longer than `deepest`.
   virtual Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) = 0;
 
-  // What became of the last proposal: the places in it that were right, in order. `states` are the
-  // wanted layers' rows [1 + drafted, hidden] of the tokens that were checked.
-  virtual void learn(std::span<const int32_t> right, std::span<const Tensor> states) {
-    (void)right, (void)states;
-  }
+  // What became of the last proposal.
+  virtual void learn(const CheckedDraft& checked) { (void)checked; }
 
   // Seconds that a pass over one token takes, for a drafter that measures it; else 0.
   virtual double plain_seconds() const { return 0; }

@@ -190,7 +190,7 @@ void Generation::take(const Context& context, const Forwarded& result, TensorVie
   if (path.size() != draft_.ids.size() + 1) state_.memory.accept(context, path);
   if (state_.mass != nullptr && !draft_.ids.empty()) state_.mass->accept(context, path);
   result_.draft.right += static_cast<int64_t>(right.size());
-  drafter_->learn(right, result.states);
+  drafter_->learn({right, result.states, result.usual});
   result_.draft.plain_seconds = drafter_->plain_seconds();
 }
 

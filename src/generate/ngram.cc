@@ -111,8 +111,8 @@ Draft NgramDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t
   return draft;
 }
 
-void NgramDrafter::learn(std::span<const int32_t> right, std::span<const Tensor>) {
-  if (pace_) pace_->learn(std::ssize(right));
+void NgramDrafter::learn(const CheckedDraft& checked) {
+  if (pace_) pace_->learn(std::ssize(checked.right), checked.usual);
 }
 
 DraftPolicy ngram_policy() {

@@ -38,7 +38,7 @@ class NgramDrafter final : public Drafter {
 
   void start(const DraftTarget& target) override;
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
-  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
+  void learn(const CheckedDraft& checked) override;
   double plain_seconds() const override { return pace_ ? pace_->costs().pass(1) : 0; }
 
   // How likely the first `count` guesses after a run of this length are right, each with all before

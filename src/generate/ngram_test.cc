@@ -73,7 +73,7 @@ TEST(Ngram, GuessesWhatFollowedTheLongestRunTheLastTime) {
       const auto proposed = static_cast<int64_t>(draft.ids.size());
       guessed += proposed > 0;
       past_the_end += alphabet == 1 && proposed > 1;
-      drafter.learn(places(random.below(proposed + 1)), {});
+      drafter.learn({places(random.below(proposed + 1)), {}});
     }
   }
   EXPECT_GT(guessed, 1000);

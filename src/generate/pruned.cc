@@ -194,13 +194,14 @@ void PrunedDrafter::catch_up() {
   copied_ = tokens;
 }
 
-std::vector<std::vector<Guess>> PrunedDrafter::run(Sequence& sequence, int64_t wanted) {
+DraftPace::Level PrunedDrafter::run(Sequence& sequence, int64_t wanted) {
   sequence.memory = memory_.get();
   sequence.attention = &attention_;
   sequence.hidden_rows = wanted;
   const Forwarded result = target_->runner.forward(sequence);
   const Tensor logits = target_->model.decoder().logits(target_->context, result.hidden);
-  return likeliest(target_->context, logits, options_.shape.width);
+  return {likeliest(target_->context, logits, options_.shape.width), sequence.count(),
+          result.usual};
 }
 
 // As in SparrowDrafter: a chain goes on from its own rows; where there are several leaves, those
@@ -222,7 +223,7 @@ DraftPace::Level PrunedDrafter::run_level(const DraftTree& tree, std::span<const
   }
   if (!chain) sequence.parents = tree.parents_among(nodes);
   if (chain) ++chain_rows_;
-  return {run(sequence, std::ssize(leaves)), std::ssize(nodes)};
+  return run(sequence, std::ssize(leaves));
 }
 
 Draft PrunedDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
@@ -236,10 +237,10 @@ Draft PrunedDrafter::propose(std::span<const int32_t> text, int64_t most, int64_
     Sequence newest;
     newest.ids = {text.back()};
     newest.tokens = {along_[0]};
-    const auto first = pace_->timed(1, [&] { return run(newest, 1); });
+    const DraftPace::Level first = pace_->timed([&] { return run(newest, 1); });
     newest_ = memory_->mark();
     chain_rows_ = 0;
-    draft = pace_->grow(first[0], most, deepest,
+    draft = pace_->grow(first.followers[0], most, deepest,
                         [&](const DraftTree& tree, std::span<const int32_t> leaves) {
                           return run_level(tree, leaves);
                         });
@@ -249,8 +250,8 @@ Draft PrunedDrafter::propose(std::span<const int32_t> text, int64_t most, int64_
   return draft;
 }
 
-void PrunedDrafter::learn(std::span<const int32_t> right, std::span<const Tensor>) {
-  pace_->learn(std::ssize(right));
+void PrunedDrafter::learn(const CheckedDraft& checked) {
+  pace_->learn(std::ssize(checked.right), checked.usual);
 }
 
 DraftPolicy pruned_policy() {

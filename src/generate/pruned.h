@@ -45,7 +45,7 @@ class PrunedDrafter final : public Drafter {
   void start(const DraftTarget& target) override;
   RowMass* mass() override;
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
-  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
+  void learn(const CheckedDraft& checked) override;
   double plain_seconds() const override { return pace_ ? pace_->costs().pass(1) : 0; }
 
   // What it remembers; null before the first guess of an answer.
@@ -63,7 +63,7 @@ class PrunedDrafter final : public Drafter {
   bool has_chosen() const;
   LayerRows rows_to_copy(int layer, const LayerRows* like) const;
   void catch_up();
-  std::vector<std::vector<Guess>> run(Sequence& sequence, int64_t wanted);
+  DraftPace::Level run(Sequence& sequence, int64_t wanted);
   DraftPace::Level run_level(const DraftTree& tree, std::span<const int32_t> leaves);
 
   PrunedOptions options_;

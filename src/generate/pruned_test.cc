@@ -80,9 +80,7 @@ class Watched : public Drafter {
     proposed(text, most, deepest, draft);
     return draft;
   }
-  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override {
-    inner.learn(right, states);
-  }
+  void learn(const CheckedDraft& checked) override { inner.learn(checked); }
 
   PrunedOptions options;
   PrunedDrafter inner;

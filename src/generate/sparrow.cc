@@ -257,7 +257,7 @@ DraftPace::Level SparrowDrafter::run_level(const DraftTree& tree,
   copy_rows(context_, result.states[0].view().rows(count - leaves, leaves),
             node_states_.view().rows(used_slots_, leaves));
   used_slots_ += leaves;
-  return {model_->next(result.hidden, options_.shape.width), count};
+  return {model_->next(result.hidden, options_.shape.width), count, result.usual};
 }
 
 Draft SparrowDrafter::propose(std::span<const int32_t> text, int64_t most, int64_t deepest) {
@@ -299,16 +299,16 @@ Draft SparrowDrafter::grow(int64_t most, int64_t deepest) {
   return draft;
 }
 
-void SparrowDrafter::learn(std::span<const int32_t> right, std::span<const Tensor> states) {
-  pace_.learn(std::ssize(right));
+void SparrowDrafter::learn(const CheckedDraft& checked) {
+  pace_.learn(std::ssize(checked.right), checked.usual);
   if (options_.adapt) model_->remember(options_.shape, pace_.known());
   std::vector<int32_t> path{0};
-  for (const int32_t place : right) path.push_back(place + 1);
+  for (const int32_t place : checked.right) path.push_back(place + 1);
   const int64_t first = text_count_ - 1;
   if (first > known_end()) return;
   if (first < known_end()) cut(first);
   std::vector<Tensor> rows;
-  for (const Tensor& state : states) {
+  for (const Tensor& state : checked.states) {
     rows.emplace_back(DType::f32, Shape{std::ssize(path), state.size(1)}, context_.device);
     gather_rows(context_, state, path, rows.back());
   }

@@ -36,7 +36,7 @@ class SparrowDrafter final : public Drafter {
   std::vector<int> states() const override { return model_->feed().layers; }
   void read(const ReadText& text) override;
   Draft propose(std::span<const int32_t> text, int64_t most, int64_t deepest) override;
-  void learn(std::span<const int32_t> right, std::span<const Tensor> states) override;
+  void learn(const CheckedDraft& checked) override;
   double plain_seconds() const override { return pace_.costs().pass(1); }
   std::unique_ptr<Drafter> fork() override;
   void save(int64_t tokens, ArchiveWriter& out) override;

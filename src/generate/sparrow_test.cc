@@ -186,7 +186,7 @@ TEST_P(Sparrow, GrowsTheTreeThatTheDraftModelMeans) {
         right.push_back(at);
       }
       const std::vector<Tensor> checked = random_layers(random, *model, 1 + std::ssize(draft.ids));
-      drafter.learn(right, checked);
+      drafter.learn({right, checked});
       const auto keep = [&](int64_t row) {
         for (size_t i = 0; i < states.size(); ++i) {
           std::copy_n(checked[i].view().row<float>(row), states[i].size(1),
@@ -225,7 +225,7 @@ TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   std::vector<int32_t> text = first;
   text.push_back(3);
   drafter.propose(text, 63, 8);
-  drafter.learn({}, random_layers(random, *model, 12));
+  drafter.learn({{}, random_layers(random, *model, 12)});
   read(drafter, 600, second, others);
   read(fresh, 600, second, others);
   text.resize(600);

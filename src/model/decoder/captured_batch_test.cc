@@ -269,6 +269,19 @@ TEST_P(CapturedBatch, TreesOf30And64Nodes) {
   }
 }
 
+// The first two steps of a kind take longer: one asks for memory, one makes the graph.
+TEST_P(CapturedBatch, OnlyStepsThatAreReplayedAreUsual) {
+  KINORA_FRESH_RANDOM(random);
+  Reader one = reader(random, 20);
+  for (const bool expected : {false, !replays_graphs(), true, true}) {
+    one.add(random_id(random));
+    const std::vector<Sequence> batch{one.together.next(1)};
+    const std::vector<Forwarded> results = together_->forward(batch);
+    ASSERT_FALSE(results[0].failure);
+    EXPECT_EQ(results[0].usual, expected);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HeadSizes, CapturedBatch, ::testing::Values(64, 128));
 
 }  // namespace

@@ -60,6 +60,8 @@ struct Sequence {
 struct Forwarded {
   Tensor hidden;               // f32 [hidden_rows, hidden], after the final norm
   std::vector<Tensor> states;  // f32 [tokens or state_rows, hidden], one for each layer asked for
+  bool usual = true;           // false: the batch took longer than its like will, as a graph was
+                               // made for it
   std::exception_ptr failure;
 };
 

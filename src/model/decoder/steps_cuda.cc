@@ -105,7 +105,7 @@ class CapturedSteps final : public DecoderSteps {
   void upload(const Context& context, const StepRows& rows, const Kind& kind);
   void embed(const Context& context, std::span<const Step> steps);
   void make_room(const Context& context, const Kind& kind, Captured& captured);
-  void replay(const Context& context, const Kind& kind, Captured& captured);
+  bool replay(const Context& context, const Kind& kind, Captured& captured);
   void layers(const Context& context, const Kind& kind, Captured& captured);
   DecodeAttention work_of(const Kind& kind, Captured& captured, int layer);
   // Gives back what the mass of rows needs, where the layer's is wanted.
@@ -218,7 +218,8 @@ bool CapturedSteps::run(const Context& context, std::span<const Step> steps) {
   upload(context, rows, kind);
   embed(context, rows.steps());
   Captured& captured = captured_[kind];
-  replay(context, kind, captured);
+  const bool usual = replay(context, kind, captured);
+  for (const Step& step : steps) step.result->usual = usual;
   give_back(context, steps, rows.first_tokens(), kind, captured);
   return true;
 }
@@ -297,19 +298,22 @@ void CapturedSteps::make_room(const Context& context, const Kind& kind, Captured
 }
 
 // The first step of a kind runs plainly, which allocates whatever it needs; the second is captured;
-// from then on it is replayed.
-void CapturedSteps::replay(const Context& context, const Kind& kind, Captured& captured) {
-  if (!captured.ready) {
-    make_room(context, kind, captured);
-    return layers(context, kind, captured);
+// from then on it is replayed, as this says.
+bool CapturedSteps::replay(const Context& context, const Kind& kind, Captured& captured) {
+  const bool ready = captured.ready;
+  if (!ready) make_room(context, kind, captured);
+  if (!ready || !replays_graphs()) {
+    layers(context, kind, captured);
+    return ready;
   }
-  if (!replays_graphs()) return layers(context, kind, captured);
-  if (captured.graph.empty()) {
+  const bool replayed = !captured.graph.empty();
+  if (!replayed) {
     captured.graph = GpuGraph::record(
         context, [&](const Context& recorder) { layers(recorder, kind, captured); });
   }
   captured.graph.launch(context);
   ++launched_;
+  return replayed;
 }
 
 void CapturedSteps::layers(const Context& context, const Kind& kind, Captured& captured) {
