@@ -14,6 +14,8 @@ namespace kinora {
 namespace {
 
 constexpr int64_t chunk = 512;  // rows made at once, and states held at most
+// Text is cut back to where a prompt ended, or by a few tokens of an answer.
+constexpr size_t most_answer_ends = 64;
 
 void copy_rows(const Context& context, ConstTensorView from, TensorView to) {
   const auto bytes = static_cast<size_t>(from.bytes());
@@ -182,6 +184,7 @@ std::unique_ptr<Drafter> SparrowDrafter::fork() {
   other->positions_ = positions_;
   other->pieces_ = pieces_;
   other->edges_ = edges_;
+  other->answer_ends_ = answer_ends_;
   return other;
 }
 
@@ -313,6 +316,11 @@ void SparrowDrafter::learn(const CheckedDraft& checked) {
     gather_rows(context_, state, path, rows.back());
   }
   add_states(first, model_->state(rows));
+  answer_ends_.push_back(known_end());
+  if (answer_ends_.size() > most_answer_ends) {
+    edges_.erase(answer_ends_.front());
+    answer_ends_.pop_front();
+  }
 }
 
 DraftPolicy sparrow_policy() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -43,8 +44,9 @@ class SparrowDrafter final : public Drafter {
   void load(const Archive& in, std::span<const int32_t> ids,
             std::span<const TokenInfo> tokens) override;
 
-  // Text tokens that have a row, for tests.
+  // For tests: text tokens that have a row, and ends up to which text can be cut back unnoticed.
   int64_t rows() const { return memory_->token_count(); }
+  int64_t ends() const { return std::ssize(edges_); }
 
  private:
   // What the draft is told of text tokens [first, first + rows).
@@ -82,6 +84,7 @@ class SparrowDrafter final : public Drafter {
   std::vector<Position> positions_;  // of the same
   std::vector<Piece> pieces_;        // states that rows still have to be made from
   std::map<int64_t, Tensor> edges_;  // state [1, hidden] of the last token before such an end
+  std::deque<int64_t> answer_ends_;  // those in answers, the newest last
   Tensor newest_state_;              // ŝ and the normed output of the newest row, [1, hidden]
   Tensor newest_normed_;
   Tensor node_states_;  // ŝ of the nodes that the tree went on from

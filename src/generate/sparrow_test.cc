@@ -202,6 +202,25 @@ TEST_P(Sparrow, GrowsTheTreeThatTheDraftModelMeans) {
   }
 }
 
+TEST_P(Sparrow, LongAnswersDoNotPileUp) {
+  KINORA_FRESH_RANDOM(random);
+  const auto model = random_draft(random);
+  SparrowOptions options;
+  options.adapt = false;
+  options.shape = {2, 0, 1};
+  SparrowDrafter drafter(model, options);
+  std::vector<int32_t> text = random_ids(random, 9);
+  drafter.read({0, text, text_tokens(0, 9), random_layers(random, *model, 9)});
+  const int64_t prompts = drafter.ends();
+  for (int step = 0; step < 150; ++step) {
+    text.push_back(random_ids(random, 1)[0]);
+    const Draft draft = drafter.propose(text, 1, 1);
+    ASSERT_EQ(draft.ids.size(), 1u);
+    drafter.learn({{}, random_layers(random, *model, 2)});
+    EXPECT_LE(drafter.ends(), prompts + 64);
+  }
+}
+
 TEST_P(Sparrow, TextThatIsCutBackIsForgotten) {
   KINORA_FRESH_RANDOM(random);
   const auto model = random_draft(random);
