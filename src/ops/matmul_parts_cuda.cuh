@@ -13,6 +13,14 @@ inline bool has_clusters(const Context& context) {
   return has != 0;
 }
 
+// Only these cards multiply by warpgroups: later ones have other instructions for it.
+inline bool is_hopper(const Context& context) {
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, context.device.index),
+        "reading the properties of a GPU");
+  return major == 9;
+}
+
 inline bool starts_at_sixteen_bytes(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }

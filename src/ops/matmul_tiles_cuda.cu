@@ -14,7 +14,7 @@ constexpr int most_split = 8;    // blocks of a cluster that every card with clu
 constexpr int least_strips = 6;  // of a cluster: below, rows of a weigh as much as the weights
 
 bool rows_take_sixteen_bytes(const ConstTensorView& view) {
-  return reinterpret_cast<uintptr_t>(view.raw()) % 16 == 0 && view.stride(0) % 8 == 0;
+  return starts_at_sixteen_bytes(view.raw()) && view.stride(0) % 8 == 0;
 }
 
 int parts(int all, int each) { return (all + each - 1) / each; }
@@ -82,7 +82,7 @@ bool tiles_fit(const Context& context, const MatmulWork& work, bool gated) {
          work.weight.dtype() == DType::bf16 && rows_take_sixteen_bytes(work.a) &&
          rows_take_sixteen_bytes(work.weight) &&
          (work.out.dtype() == DType::bf16 || work.out.dtype() == DType::f32) &&
-         has_clusters(context) &&
+         is_hopper(context) &&
          divide(context, strips_of(n, gated), width_for(m)).strips <= most_tiles * tile_strips;
 }
 

@@ -110,7 +110,7 @@ __device__ __forceinline__ void write_sums(const TilesShape& shape, int strip, i
 template <int Width>
 __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     tiles_kernel(const __grid_constant__ TilesShape shape) {
-#if __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // other architectures get an empty kernel
   constexpr int eights = Width / 8;
   constexpr uint32_t a_bytes = Width * row_bytes;
   extern __shared__ char unaligned[];

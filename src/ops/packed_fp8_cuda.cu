@@ -138,19 +138,12 @@ __global__ void round_rows_kernel(RowsShape shape, uint8_t* out, float* scales) 
   if (threadIdx.x == 0) scales[row] = scale;
 }
 
-// Ada has only one scale for a whole matrix, and later cards want other ones.
-bool is_hopper(const Context& context) {
-  int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, context.device.index),
-        "reading the properties of a GPU");
-  return major == 9;
-}
-
 }  // namespace
 
 bool packed_by_fp8(const Context& context, const MatmulWork& work, const PackedStrips& weight) {
   const int64_t m = work.a.size(0), n = work.out.size(1), k = weight.columns();
   const bool blocks = weight.block_scales().raw() != nullptr;
+  // Ada has only one scale for a whole matrix, and cards after Hopper want other ones.
   if (m < least_rows || n % 16 != 0 || k % 16 != 0 || !is_hopper(context) ||
       (!blocks && weight.row_scales().raw() == nullptr)) {
     return false;
