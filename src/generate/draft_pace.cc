@@ -66,28 +66,32 @@ Draft DraftPace::grow(std::span<const Guess> first, int64_t most, int64_t deepes
     }
     costs_.note_growth(std::accumulate(above.begin(), above.end(), 0.0), below);
   }
-  return choose(tree, most);
+  return choose(tree, rank(tree, most));
 }
 
 Draft DraftPace::grow_whole(int64_t most, const RunWhole& run) {
   TreeShape shape = shape_;
   if (adapt_) shape.width = widths_.next();
-  const double started = now();
   const GrownTree grown = run(shape);
   usual_ = grown.replayed;
+  const Ranking ranking = rank(grown.tree, most);
   if (adapt_) {
     width_ = shape.width;
-    widths_.note(shape.width, now() - started, grown.replayed, grown.tree, costs_);
+    widths_.see(shape.width, grown.tree, ranking.confidences, costs_);
   }
-  return choose(grown.tree, most);
+  return choose(grown.tree, ranking);
 }
 
-Draft DraftPace::choose(const DraftTree& tree, int64_t most) {
-  const std::vector<int32_t> ranking = tree.ranked();
-  const std::vector<double> confidences = probabilities(tree, ranking);
-  const int64_t allowed = std::min({most, shape_.total - 1, std::ssize(ranking)});
-  choose_of(std::span(confidences).first(static_cast<size_t>(allowed)));
-  return tree.best(ranking, drafted_);
+DraftPace::Ranking DraftPace::rank(const DraftTree& tree, int64_t most) const {
+  Ranking ranking;
+  ranking.nodes = tree.ranked(std::min(most, shape_.total - 1));
+  ranking.confidences = probabilities(tree, ranking.nodes);
+  return ranking;
+}
+
+Draft DraftPace::choose(const DraftTree& tree, const Ranking& ranking) {
+  choose_of(ranking.confidences);
+  return tree.best(ranking.nodes, drafted_);
 }
 
 void DraftPace::choose_of(std::span<const double> confidences) {
@@ -109,7 +113,9 @@ void DraftPace::learn(int64_t right, bool usual) {
   if (tried_ && usual_)
     costs_.note_step(proposed_ - began_, passing, 1 + drafted_, right, promised_);
   costs_.note_pass(1 + drafted_, passing);
-  if (width_ > 0) widths_.note_pass(width_, passing);
+  if (width_ > 0 && usual_) {
+    widths_.note(width_, {proposed_ - began_, passing, static_cast<double>(right), promised_});
+  }
 }
 
 }  // namespace kinora

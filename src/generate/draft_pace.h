@@ -73,8 +73,14 @@ class DraftPace {
 
  private:
   static double now();
+  // The guesses that may be checked, likeliest first.
+  struct Ranking {
+    std::vector<int32_t> nodes;
+    std::vector<double> confidences;
+  };
+  Ranking rank(const DraftTree& tree, int64_t most) const;
   // What of a tree is worth checking.
-  Draft choose(const DraftTree& tree, int64_t most);
+  Draft choose(const DraftTree& tree, const Ranking& ranking);
   void choose_of(std::span<const double> confidences);
 
   TreeShape shape_;

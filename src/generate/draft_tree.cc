@@ -14,12 +14,16 @@ void DraftTree::add(int32_t parent, std::span<const Guess> guesses) {
   }
 }
 
-std::vector<int32_t> DraftTree::ranked() const {
+std::vector<int32_t> DraftTree::ranked(int64_t most) const {
   std::vector<int32_t> order(nodes_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return nodes_[static_cast<size_t>(a)].confidence > nodes_[static_cast<size_t>(b)].confidence;
+  const auto end = order.begin() + std::min(most, std::ssize(order));
+  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
+    const float first = nodes_[static_cast<size_t>(a)].confidence;
+    const float second = nodes_[static_cast<size_t>(b)].confidence;
+    return first != second ? first > second : a < b;
   });
+  order.erase(end, order.end());
   return order;
 }
 

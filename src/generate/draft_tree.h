@@ -50,8 +50,9 @@ class DraftTree {
   // The nodes that a tree of this width, no more than the tree's own, would have had, as far as
   // they are here.
   std::vector<Node> narrowed(int64_t width) const;
-  // All nodes, likeliest first; of equals the earlier one.
-  std::vector<int32_t> ranked() const;
+  // All nodes, or the likeliest so many, likeliest first; of equals the earlier one.
+  std::vector<int32_t> ranked() const { return ranked(std::ssize(nodes_)); }
+  std::vector<int32_t> ranked(int64_t most) const;
   // The first `count` of these as a draft.
   Draft best(std::span<const int32_t> ranking, int64_t count) const;
 

@@ -79,7 +79,7 @@ void SparrowDrafter::cut(int64_t end) {
   while (!pieces_.empty() && pieces_.back().end() > end) {
     Piece& last = pieces_.back();
     if (end > last.first) {
-      last.rows = rows_of(context_, last.rows, 0, end - last.first);
+      last.count = end - last.first;
     } else {
       pieces_.pop_back();
     }
@@ -96,24 +96,27 @@ void SparrowDrafter::start_at(int64_t first) {
   edges_.clear();
 }
 
-void SparrowDrafter::add_states(int64_t first, Tensor rows) {
-  const int64_t count = rows.size(0);
-  edges_[first + count] = rows_of(context_, rows, count - 1, 1);
-  pieces_.push_back({first, std::move(rows)});
+void SparrowDrafter::add_states(int64_t first, Tensor states, int64_t count) {
+  edges_[first + count] = rows_of(context_, states, count - 1, 1);
+  pieces_.push_back({first, std::move(states), count});
 }
 
 // The states of the tokens before [first, first + count); zeros where they are not known.
 void SparrowDrafter::states_before(int64_t first, TensorView out) const {
   const int64_t count = out.size(0);
-  clear(context_, out);
-  if (const auto edge = edges_.find(first); edge != edges_.end()) {
-    copy_rows(context_, edge->second, out.rows(0, 1));
+  const auto edge = edges_.find(first);
+  int64_t known = edge == edges_.end() ? 0 : 1;
+  for (const Piece& piece : pieces_) {
+    known += std::max<int64_t>(
+        0, std::min(piece.end(), first + count - 1) - std::max(piece.first, first));
   }
+  if (known < count) clear(context_, out);
+  if (edge != edges_.end()) copy_rows(context_, edge->second, out.rows(0, 1));
   for (const Piece& piece : pieces_) {
     const int64_t from = std::max(piece.first, first - 1);
     const int64_t to = std::min(piece.end(), first + count - 1);
     if (from >= to) continue;
-    copy_rows(context_, piece.rows.view().rows(from - piece.first, to - from),
+    copy_rows(context_, piece.states.view().rows(from - piece.first, to - from),
               out.rows(from - (first - 1), to - from));
   }
 }
@@ -165,7 +168,7 @@ void SparrowDrafter::read(const ReadText& text) {
   ids_.insert(ids_.end(), text.ids.begin() + skipped, text.ids.end());
   positions_.resize(before);
   for (const TokenInfo& token : text.tokens.subspan(own)) positions_.push_back(token.position);
-  add_states(text.first, model_->state(text.states));
+  add_states(text.first, model_->state(text.states), count);
   // Rows are made with the first guess, unless that would hold many states until then.
   while (known_end() - begin_ - rows() > chunk) run_rows(chunk, false);
 }
@@ -310,12 +313,16 @@ void SparrowDrafter::learn(const CheckedDraft& checked) {
   const int64_t first = text_count_ - 1;
   if (first > known_end()) return;
   if (first < known_end()) cut(first);
-  std::vector<Tensor> rows;
+  std::vector<Tensor> states;
   for (const Tensor& state : checked.states) {
-    rows.emplace_back(DType::f32, Shape{std::ssize(path), state.size(1)}, context_.device);
-    gather_rows(context_, state, path, rows.back());
+    if (path.back() + 1 == std::ssize(path)) {  // a chain's stand one after another
+      states.push_back(state);
+      continue;
+    }
+    states.emplace_back(DType::f32, Shape{std::ssize(path), state.size(1)}, context_.device);
+    gather_rows(context_, state, path, states.back());
   }
-  add_states(first, model_->state(rows));
+  add_states(first, model_->state(states), std::ssize(path));
   answer_ends_.push_back(known_end());
   if (answer_ends_.size() > most_answer_ends) {
     edges_.erase(answer_ends_.front());

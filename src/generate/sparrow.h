@@ -49,18 +49,19 @@ class SparrowDrafter final : public Drafter {
   int64_t ends() const { return std::ssize(edges_); }
 
  private:
-  // What the draft is told of text tokens [first, first + rows).
+  // What the draft is told of text tokens [first, first + count).
   struct Piece {
     int64_t first = 0;
-    Tensor rows;
-    int64_t end() const { return first + rows.size(0); }
+    Tensor states;      // [count or more, hidden]
+    int64_t count = 0;  // of them
+    int64_t end() const { return first + count; }
   };
 
   void cut_rows(int64_t end);
   void cut(int64_t end);
   void start_at(int64_t first);
   int64_t known_end() const { return pieces_.empty() ? begin_ + rows() : pieces_.back().end(); }
-  void add_states(int64_t first, Tensor rows);
+  void add_states(int64_t first, Tensor states, int64_t count);
   void states_before(int64_t first, TensorView out) const;
   void forget_states();
   void run_rows(int64_t count, bool last);

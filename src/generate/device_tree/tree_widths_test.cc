@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
+#include <vector>
 
 #include "support/random_data.h"
 
@@ -28,24 +30,38 @@ DraftTree tree_of(double best, const TreeShape& shape) {
   return tree;
 }
 
-// What is chosen in the long run where a tree takes this many seconds by its width, and a pass one
-// or what is given.
-int64_t settled(double best, const std::map<int64_t, double>& seconds,
-                const std::map<int64_t, double>& passes = {}) {
+struct Machine {
+  std::map<int64_t, double> trees;   // seconds by width
+  std::map<int64_t, double> passes;  // 1 where nothing is said
+  std::map<int64_t, double> right;   // of what was promised, all where nothing is said
+};
+
+// What is chosen in the long run where the best follower of anything has this probability.
+int64_t settled(double best, const Machine& machine) {
   const TreeShape shape{30, 4, 8};
   DraftCosts costs({0.01, 0.2, 0.01});
   for (int i = 0; i < 20; ++i) costs.note_pass(1, 1);
+  const auto given = [](const std::map<int64_t, double>& values, int64_t width) {
+    const auto found = values.find(width);
+    return found == values.end() ? 1 : found->second;
+  };
   TreeWidths widths(shape);
   std::map<int64_t, int> chosen;
   for (int i = 0; i < 300; ++i) {
     const int64_t width = widths.next();
-    // The first trees of a width take much longer than all that follow.
-    const bool usual = ++chosen[width] > 2;
-    widths.note(width, usual ? seconds.at(width) : 50, usual,
-                tree_of(best, {shape.total, shape.depth, width}), costs);
-    const auto pass = passes.find(width);
+    const DraftTree tree = tree_of(best, {shape.total, shape.depth, width});
+    std::vector<double> confidences;
+    for (const int32_t node : tree.ranked(shape.total - 1)) {
+      confidences.push_back(std::exp(tree.nodes()[static_cast<size_t>(node)].confidence));
+    }
+    widths.see(width, tree, confidences, costs);
+    // The first trees of a width take much longer than all that follow, which is not told.
+    if (++chosen[width] <= 2) continue;
+    const double promised = std::accumulate(confidences.begin(), confidences.end(), 0.0);
     // Now and then a pass has to wait for something.
-    widths.note_pass(width, (pass == passes.end() ? 1 : pass->second) * (i % 7 == 0 ? 5 : 1));
+    const double waiting = i % 7 == 0 ? 5 : 1;
+    widths.note(width, {machine.trees.at(width), given(machine.passes, width) * waiting,
+                        given(machine.right, width) * promised, promised});
   }
   EXPECT_EQ(chosen.size(), 2u) << "both are tried";
   EXPECT_GE(chosen[8], 6) << "the widest shows now and then what a chain misses";
@@ -57,11 +73,27 @@ int64_t settled(double best, const std::map<int64_t, double>& seconds,
 
 TEST(TreeWidths, FindsWhatPays) {
   // Where width costs nothing, the widest; where guesses are sure and width costs, a chain.
-  EXPECT_EQ(settled(0.2, {{8, 0.2}, {1, 0.2}}), 8);
-  EXPECT_EQ(settled(0.2, {{8, 3}, {1, 0.2}}), 1);
-  EXPECT_EQ(settled(0.99, {{8, 0.8}, {1, 0.2}}), 1);
-  // The pass over many guesses counts too.
-  EXPECT_EQ(settled(0.9, {{8, 0.2}, {1, 0.2}}, {{8, 3}}), 1);
+  EXPECT_EQ(settled(0.2, {{{8, 0.2}, {1, 0.2}}, {}, {}}), 8);
+  EXPECT_EQ(settled(0.2, {{{8, 3}, {1, 0.2}}, {}, {}}), 1);
+  EXPECT_EQ(settled(0.99, {{{8, 0.8}, {1, 0.2}}, {}, {}}), 1);
+  // The pass over many guesses counts too, and whether those of a kind come true.
+  EXPECT_EQ(settled(0.9, {{{8, 0.2}, {1, 0.2}}, {{8, 3}}, {}}), 1);
+  EXPECT_EQ(settled(0.99, {{{8, 0.5}, {1, 0.2}}, {}, {{1, 0.5}}}), 8);
+}
+
+// A width whose trees never take what they usually take is not tried for ever.
+TEST(TreeWidths, LeavesAloneWhatIsNeverUsual) {
+  const TreeShape shape{30, 4, 8};
+  const DraftCosts costs({0.01, 0.2, 0.01});
+  TreeWidths widths(shape);
+  std::map<int64_t, int> chosen;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t width = widths.next();
+    widths.see(width, tree_of(0.9, {shape.total, shape.depth, width}), std::vector{0.9}, costs);
+    ++chosen[width];
+    if (width == 1) widths.note(width, {1, 1, 1, 1});
+  }
+  EXPECT_LT(chosen[8], 25);
 }
 
 // The narrowed tree is the one that would have grown with that width, where the wide one holds it.
