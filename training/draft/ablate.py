@@ -5,7 +5,10 @@
 
 The drafts are the rows of Sparrow's table 6 and what kinora ships: with and without multi-token prediction, visual rows as states of the
 target's middle layer, as raw embeddings (MSD's way), as a few learned rows (ViSpec's way) or not at all, and with a head over fewer tokens. Each is measured as it was trained, reading visual rows where it read some, and
-text-anchored, reading none, which is what kinora does. `--also NAME=DIRECTORY` measures a saved draft too.
+text-anchored, reading none, which is what kinora does. `--also NAME=DIRECTORY` measures a saved draft too; with --arms alone nothing is
+trained, and with --times 8 eight times as many captions are asked for:
+
+    python -m training.draft.ablate --out build/ablation --arms --times 8 --also kinora=models/kinora-tiny/draft
 """
 import argparse
 import dataclasses
@@ -100,7 +103,7 @@ class Ablation:
         steps_done, chance = 0, random.Random(a.seed)
         while True:
             progress = steps_done / 4 if a.smoke else (time.time() - began) / a.seconds
-            if progress >= 1:
+            if progress >= 1 or not self.learners:
                 break
             self.stage.value = int(progress >= a.text_share)
             stage, shape, b = next(self.batches)
@@ -138,6 +141,7 @@ class Ablation:
         found, counted = {name: {} for name in ready}, {}
         for frames, (size, videos) in (SMOKE_FRAMES if a.smoke else FRAMES).items():
             said = 0
+            videos *= a.times
             for index in range(videos // size):
                 shape, b = captions(frames, size, index, text)
                 rows = self.target.rows(shape, {k: torch.from_numpy(v) for k, v in b.items()})
@@ -174,9 +178,10 @@ def arguments(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--target", default=str(MODEL), help="the model's directory")
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--start", help="a saved draft that all begin with, instead of the target's last layer")
+    parser.add_argument("--times", type=int, default=1, help="as many held-out videos, by length 32 to 48")
     parser.add_argument("--tree", default="30-4-8", help="total-depth-width")
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--text-share", type=float, default=0.15)
