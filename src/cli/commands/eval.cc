@@ -326,6 +326,10 @@ void add_eval(CommandLine& line) {
       ->type_name("FILE");
   command->add_flag("--bf16", flags->engine.native_bf16,
                     "Multiply in bf16 where weights and CPU allow: faster, rounded");
+  command
+      ->add_flag("--f32", flags->engine.gpu_exact,
+                 "Multiply in f32 on a GPU too, as a CPU does: slow, to compare answers exactly")
+      ->excludes("--bf16");
   command->add_option("--device", flags->engine.device, "auto, cpu, cuda or cuda:N")
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
