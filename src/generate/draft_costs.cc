@@ -71,7 +71,7 @@ DraftCosts DraftCosts::for_other_text() const {
 }
 
 void DraftCosts::note_pass(int64_t tokens, double seconds) {
-  passes_.note(tokens, seconds);
+  passes_.note(run_(tokens), seconds);
   ++since_plain_;
   if (tokens > 1) return;
   plain_ = plain_ == 0 ? seconds : plain_ + 0.3 * (std::min(seconds, outlier * plain_) - plain_);
@@ -80,7 +80,7 @@ void DraftCosts::note_pass(int64_t tokens, double seconds) {
 
 double DraftCosts::pass(int64_t tokens) const {
   if (!passes_.known()) return 0;
-  return tokens == 1 && plain_ > 0 ? plain_ : passes_.at(tokens);
+  return tokens == 1 && plain_ > 0 ? plain_ : passes_.at(run_(tokens));
 }
 
 void DraftCosts::note_growth(double above, double below) {
@@ -95,10 +95,10 @@ void DraftCosts::note_step(double drafting, double passing, int64_t tokens, int6
   if (!passes_.known()) return;
   // A machine that is busy with something else is so for plain passes too. A little slower than the
   // line says is no sign of that: lines are learnt.
-  const double slower = passing / passes_.at(tokens);
+  const double usually = passes_.at(run_(tokens)), slower = passing / usually;
   const double busy = slower > 1.5 ? std::min(slower, outlier) : 1;
   const double brought = (1 + static_cast<double>(right)) * pass(1);
-  const double checking = std::min(passing, outlier * passes_.at(tokens));
+  const double checking = std::min(passing, outlier * usually);
   // Something else may take the time once. What takes long again and again is the draft.
   const double usual = drafting_ == 0 ? drafting : std::min(drafting, outlier * drafting_);
   double lost = margin * (usual + checking) - brought * busy;

@@ -37,8 +37,12 @@ class DraftCosts {
     double level = 0.2;
     double drafted = 0.25;  // of that
   };
-  explicit DraftCosts(const Shares& shares)
-      : shares_(shares), passes_(shares.checked), levels_(shares.drafted) {}
+  // How many tokens a pass runs for so many that it is given: where graphs exist for some numbers
+  // only, further guesses cost nothing up to the next.
+  using TokensRun = int64_t (*)(int64_t);
+  explicit DraftCosts(
+      const Shares& shares, TokensRun run = [](int64_t tokens) { return tokens; })
+      : shares_(shares), run_(run), passes_(shares.checked), levels_(shares.drafted) {}
 
   // The same knowledge for another text. Of what became of drafting in this one only what it
   // brought counts, a little: so much may be lost before it rests.
@@ -86,6 +90,7 @@ class DraftCosts {
   double level_or_share(int64_t tokens) const;
 
   Shares shares_;
+  TokensRun run_;
   CostLine passes_, levels_;
   double justified_ = 4, promised_ = 4;  // as if four promised guesses had come true
   double growth_ = 0.6;

@@ -115,6 +115,24 @@ TEST(DraftCosts, ChecksAsManyAsBringTheMostTokensASecond) {
 }
 
 // Before anything was measured it begins with little where tokens are dear, with much where not.
+// Passes run four tokens at a time: an unlikely guess is checked where it fills up a pass, and not
+// where it makes it longer.
+TEST(DraftCosts, GuessesThatFillUpAPassCostNothing) {
+  DraftCosts costs({}, [](int64_t tokens) { return (tokens + 3) / 4 * 4; });
+  for (int i = 0; i < 100; ++i) {
+    for (const int64_t tokens : {2, 4, 6, 8, 9, 12}) {
+      costs.note_pass(tokens, 1 + 0.25 * static_cast<double>((tokens + 3) / 4));
+    }
+    costs.note_pass(1, 1.25);
+  }
+  EXPECT_NEAR(costs.pass(5), 1.5, 1e-3);
+  EXPECT_EQ(costs.pass(5), costs.pass(8));
+  const std::vector<double> one_likely{0.9, 0.02, 0.01, 0.01, 0.01, 0.01};
+  EXPECT_EQ(costs.worth_checking(one_likely, 0), 3);
+  const std::vector<double> five_likely{0.9, 0.9, 0.9, 0.9, 0.9, 0.01, 0.01, 0.01, 0.01};
+  EXPECT_EQ(costs.worth_checking(five_likely, 0), 7);
+}
+
 TEST(DraftCosts, FirstStepsFitTheMachine) {
   const std::vector<double> confidences{0.9, 0.8, 0.6, 0.5, 0.3, 0.2, 0.1, 0.05, 0.05};
   const DraftCosts dear({0.3, 0.2, 0.25}), cheap({0.005, 0.1, 0.01});

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/decoder/steps.h"
+
 namespace kinora {
 namespace {
 
@@ -25,7 +27,11 @@ std::vector<double> probabilities(const DraftTree& tree, std::span<const int32_t
 }  // namespace
 
 DraftPace::DraftPace(const TreeShape& shape, bool adapt, Device device, double level)
-    : shape_(shape), adapt_(adapt), costs_(first_shares(device, level)), widths_(shape) {}
+    : shape_(shape),
+      adapt_(adapt),
+      costs_(device.is_cpu() ? DraftCosts(first_shares(device, level))
+                             : DraftCosts(first_shares(device, level), captured_tokens)),
+      widths_(shape) {}
 
 double DraftPace::now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
