@@ -7,18 +7,26 @@
 namespace kinora {
 namespace {
 
-constexpr double newest = 0.1;          // the share of the newest promise
-constexpr double fading = 0.97;         // of what came true, with each later step
-constexpr int64_t first_steps = 3;      // that are measured before a width is judged by them
-constexpr int64_t most_first = 16;      // trees until then; what never becomes usual is left alone
-constexpr int64_t longest_unused = 64;  // trees until a width is tried again
-constexpr double outlier = 3;           // times what was expected: something else took the time
-constexpr double fall = 0.3, rise = 0.1;  // the share of what took less, and of what took longer
+constexpr double newest = 0.03;        // the share of the newest tree in what is usual
+constexpr double fading = 0.97;        // of what came true, with each later step
+constexpr int64_t first_steps = 3;     // that are measured before a width is judged by them
+constexpr int64_t most_first = 16;     // trees until then; what never becomes usual is left alone
+constexpr double nearly = 0.85;        // of the best rate
+constexpr int64_t settled_steps = 24;  // until a width that is nearly as good is known well
+// Trees until a width is tried again, and until one that is nearly as good is.
+constexpr int64_t longest_unused = 64, nearly_unused = 16;
+constexpr double outlier = 3;  // times what was expected: something else took the time
 
-// What took long may have had to wait; what was quick shows what is possible, at first above all.
-void take(double& known, double seconds, bool first) {
-  if (known == 0 || (first && seconds < known)) known = seconds;
-  known += (seconds < known ? fall : rise) * (std::min(seconds, outlier * known) - known);
+// The mean of the first so many, then of the later ones more and more. What a tree promises, and
+// how many of its guesses are checked, varies much from step to step: a few steps say little.
+void take(double& known, double value, int64_t count) {
+  known += std::max(newest, 1 / static_cast<double>(count)) * (value - known);
+}
+
+// At first what took long may have had to wait, and the quickest shows what is possible.
+void take_time(double& known, double seconds, int64_t count) {
+  if (count == 1 || (count <= first_steps && seconds < known)) known = seconds;
+  take(known, std::min(seconds, outlier * known), count);
 }
 
 }  // namespace
@@ -39,12 +47,18 @@ double TreeWidths::Width::rate() const {
 int64_t TreeWidths::next() {
   // The widest is measured first: it shows what a chain would bring.
   for (const Width& one : widths_) {
-    const bool known = one.steps >= first_steps || one.trees >= most_first;
-    if (!known || one.since > longest_unused) return one.width;
+    if (one.steps < first_steps && one.trees < most_first) return one.width;
   }
-  return std::max_element(widths_.begin(), widths_.end(),
-                          [](const Width& a, const Width& b) { return a.rate() < b.rate(); })
-      ->width;
+  const Width& best =
+      *std::max_element(widths_.begin(), widths_.end(),
+                        [](const Width& a, const Width& b) { return a.rate() < b.rate(); });
+  for (const Width& one : widths_) {
+    if (&one == &best) continue;
+    const bool close = one.rate() > nearly * best.rate();
+    if (close && one.steps < std::min(best.steps, settled_steps)) return one.width;
+    if (one.since > (close ? nearly_unused : longest_unused)) return one.width;
+  }
+  return best.width;
 }
 
 void TreeWidths::see(int64_t width, const DraftTree& tree, std::span<const double> confidences,
@@ -71,15 +85,15 @@ void TreeWidths::judge(Width& one, std::span<const double> confidences,
   const double drafting = one.drafting > 0 ? one.drafting : widths_[0].drafting;
   const auto count = costs.worth_checking(confidences, drafting);
   const double promise = std::accumulate(confidences.begin(), confidences.begin() + count, 0.0);
-  one.promise += (one.promise == 0 ? 1 : newest) * (promise - one.promise);
+  take(one.promise, promise, ++one.judged);
 }
 
 void TreeWidths::note(int64_t width, const Step& step) {
   for (Width& one : widths_) {
     if (one.width != width) continue;
-    const bool first = ++one.steps <= first_steps;
-    take(one.drafting, step.drafting, first);
-    take(one.passing, step.passing, first);
+    ++one.steps;
+    take_time(one.drafting, step.drafting, one.steps);
+    take_time(one.passing, step.passing, one.steps);
     one.right = fading * one.right + step.right;
     one.promised = fading * one.promised + step.promised;
   }

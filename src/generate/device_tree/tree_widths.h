@@ -38,6 +38,7 @@ class TreeWidths {
     double promise = 0;                // guesses of a tree that will be right, if one trusts them
     double right = 4, promised = 4;    // as if four promised guesses had come true
     int64_t trees = 0, steps = 0;      // grown, and those whose steps are known
+    int64_t judged = 0;                // trees that say what it promises
     int64_t since = 0;                 // trees of other widths since the last
 
     double rate() const;  // tokens a second

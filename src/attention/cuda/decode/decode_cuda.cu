@@ -124,10 +124,16 @@ size_t counter_bytes(int64_t heads) {
 template <int HeadSize>
 void launch_join(cudaStream_t stream, const DecodeArguments& arguments, const PairTiles& tiles) {
   const auto pairs = arguments.tokens * (arguments.heads / arguments.kv_heads);
-  cuda::launch_early({dim3(cuda::blocks_for(pairs, join_warps_per_block),
+  // Few pairs of many parts: a warp alone would wait for its parts longer than for all else.
+  constexpr int most_pairs_alone = 512, many_slots = 16;
+  const int slots = std::max(tiles.parts, tiles.last_parts) * (tiles.halves ? 2 : 1);
+  const bool alone = slots > many_slots && pairs * arguments.kv_heads <= most_pairs_alone;
+  cuda::launch_early({dim3(cuda::blocks_for(pairs, alone ? 1 : join_warps_per_block),
                            static_cast<unsigned int>(arguments.kv_heads)),
                       join_warps_per_block * 32, 0, stream},
-                     "joining decode attention", join_pairs<HeadSize>, arguments, tiles);
+                     "joining decode attention",
+                     alone ? join_pairs<HeadSize, join_warps_per_block> : join_pairs<HeadSize, 1>,
+                     arguments, tiles);
 }
 
 template <int HeadSize, int RowWarps>

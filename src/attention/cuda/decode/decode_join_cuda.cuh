@@ -286,19 +286,25 @@ struct PairTiles {
 
 constexpr int join_warps_per_block = 4;
 
-// Joins the slots of every pair of the batch, and what it has of other rows; a warp for each, whose
-// lanes share out quads of columns.
-// grid: (tokens × heads of a kv head / warps, kv heads)
-template <int HeadSize>
+// Joins the slots of every pair of the batch, and what it has of other rows; PairWarps warps for
+// each, whose lanes share out quads of columns. Where a warp has more lanes than there are quads,
+// and where there are more warps, they read different parts.
+// grid: (tokens × heads of a kv head × PairWarps / warps, kv heads)
+template <int HeadSize, int PairWarps>
 __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
     join_pairs(const __grid_constant__ DecodeArguments a, const __grid_constant__ PairTiles tiles) {
   constexpr int quads = HeadSize / 4;
+  constexpr int readers = PairWarps * (32 / quads);
+  static_assert(PairWarps == 1 || PairWarps == join_warps_per_block, "for the barrier");
   __shared__ SequenceStarts starts;
   cuda::let_next_start();
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32 % PairWarps;
+  const int reader = warp * (32 / quads) + lane / quads;
   const int group = a.heads / a.kv_heads;
   const int index =
-      static_cast<int>(blockIdx.x) * join_warps_per_block + static_cast<int>(threadIdx.x) / 32;
+      (static_cast<int>(blockIdx.x) * join_warps_per_block + static_cast<int>(threadIdx.x) / 32) /
+      PairWarps;
   const int32_t shares = place_sequences(a, starts);
   const int token = index / group;
   const int32_t which =
@@ -334,8 +340,8 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
   constexpr int ahead = 16;
   float4 fetched[ahead];
 #pragma unroll
-  for (int i = 0; i < ahead; ++i) {
-    if (i < range.count) fetched[i] = out_of(i);
+  for (int k = 0; k < ahead; ++k) {
+    if (reader + k * readers < range.count) fetched[k] = out_of(reader + k * readers);
   }
   float other_max = -INFINITY, other_sum = 0;
   float4 other_out{};
@@ -345,20 +351,32 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
     other_out =
         __ldcg(reinterpret_cast<const float4*>(a.others.out + place * HeadSize + lane % quads * 4));
   }
-  // A part that read nothing has sum 0. A lane keeps what it knows of its first part.
-  const float own_sum = lane < range.count ? __ldcg(sums + lane * all_pairs) : 0;
-  const float own_max = lane < range.count ? __ldcg(maxima + lane * all_pairs) : -INFINITY;
-  float high = fmaxf(own_max, other_sum > 0 ? other_max : -INFINITY);
+  // A part that read nothing has sum 0. A lane keeps what it knows of the first parts, of which
+  // some outputs are on their way.
+  constexpr int known = (ahead * readers + 31) / 32;
+  float own_sum[known], share[known];
+  float high = other_sum > 0 ? other_max : -INFINITY;
+#pragma unroll
+  for (int k = 0; k < known; ++k) {
+    const int i = lane + 32 * k;
+    own_sum[k] = i < range.count ? __ldcg(sums + i * all_pairs) : 0;
+    share[k] = i < range.count ? __ldcg(maxima + i * all_pairs) : -INFINITY;
+    high = fmaxf(high, share[k]);
+  }
 #pragma unroll 1
-  for (int i = lane + 32; i < range.count; i += 32) {
+  for (int i = lane + 32 * known; i < range.count; i += 32) {
     high = fmaxf(high, __ldcg(maxima + i * all_pairs));
   }
   high = cuda::warp_max(high);
   const auto weight_of = [&](float max, float sum) { return sum > 0 ? exp2_fast(max - high) : 0; };
-  const float own_weight = weight_of(own_max, own_sum);
-  float total = own_weight * own_sum;
+  float total = 0;
+#pragma unroll
+  for (int k = 0; k < known; ++k) {
+    share[k] = weight_of(share[k], own_sum[k]);
+    total += share[k] * own_sum[k];
+  }
 #pragma unroll 1
-  for (int i = lane + 32; i < range.count; i += 32) {
+  for (int i = lane + 32 * known; i < range.count; i += 32) {
     const float sum = __ldcg(sums + i * all_pairs);
     total += weight_of(__ldcg(maxima + i * all_pairs), sum) * sum;
   }
@@ -368,18 +386,21 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
   if (other_sum > 0) {  // its output is divided by its sum already
     const float other = exp2_fast(other_max - high) * other_sum;
     total += other;
-    add(other * reciprocal(total), other_out);
+    if (reader == 0) add(other * reciprocal(total), other_out);
   }
   const float factor = total > 0 ? reciprocal(total) : 0;
-  const float own_share = own_weight * factor;
 #pragma unroll
-  for (int i = 0; i < ahead; ++i) {
-    const float share = __shfl_sync(0xffffffff, own_share, i);
-    if (i < range.count) add(share, fetched[i]);
+  for (int k = 0; k < known; ++k) share[k] *= factor;
+#pragma unroll
+  for (int k = 0; k < ahead; ++k) {
+    const int i = reader + k * readers;  // readers divide 32
+    const float of_part = __shfl_sync(0xffffffff, share[k * readers / 32], i % 32);
+    if (i < range.count) add(of_part, fetched[k]);
   }
+  constexpr int fetched_parts = ahead * readers;
 #pragma unroll 1
-  for (int first = 0; first < range.count; first += 32) {
-    float mine = own_share;
+  for (int first = fetched_parts / 32 * 32; first < range.count; first += 32) {
+    float mine = share[0];
     if (first > 0) {
       const int i = first + lane;
       mine = i < range.count
@@ -388,9 +409,23 @@ __global__ void __launch_bounds__(join_warps_per_block * 32, 4)
     }
     const int end = min(32, range.count - first);
 #pragma unroll 8
-    for (int i = first > 0 ? 0 : ahead; i < end; ++i) {
-      add(__shfl_sync(0xffffffff, mine, i), out_of(first + i));
+    for (int i = max(0, fetched_parts - first); i < end; i += readers) {
+      const float of_part = __shfl_sync(0xffffffff, mine, i + reader);
+      if (i + reader < end) add(of_part, out_of(first + i + reader));
     }
+  }
+  const auto add_other = [&](float4 x) { add(1, x); };
+  if constexpr (quads < 32) {
+    add_other(
+        {__shfl_xor_sync(0xffffffff, value.x, quads), __shfl_xor_sync(0xffffffff, value.y, quads),
+         __shfl_xor_sync(0xffffffff, value.z, quads), __shfl_xor_sync(0xffffffff, value.w, quads)});
+  }
+  if constexpr (PairWarps > 1) {  // a block has one pair
+    __shared__ float4 of_warps[PairWarps][quads];
+    if (lane < quads) of_warps[warp][lane] = value;
+    __syncthreads();
+    if (warp > 0) return;
+    for (int other = 1; other < PairWarps; ++other) add_other(of_warps[other][lane % quads]);
   }
   if (lane < quads) {
     const int64_t at = token * a.out_stride + head * a.out_head_stride + lane * 4;
