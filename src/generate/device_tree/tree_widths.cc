@@ -23,7 +23,7 @@ void take(double& known, double value, int64_t count) {
   known += std::max(newest, 1 / static_cast<double>(count)) * (value - known);
 }
 
-// At first what took long may have had to wait, and the quickest shows what is possible.
+// Of the first ones the quickest counts wholly: what took longer may have had to wait.
 void take_time(double& known, double seconds, int64_t count) {
   if (count == 1 || (count <= first_steps && seconds < known)) known = seconds;
   take(known, std::min(seconds, outlier * known), count);
