@@ -135,14 +135,16 @@ bool DraftCosts::could_pay(int64_t guesses, double level) const {
   return 1 + count > margin * (1 + (level + shares_.checked) * count);
 }
 
-DraftCosts::Worth DraftCosts::best_of(std::span<const double> confidences, double spent) const {
+int64_t DraftCosts::worth_checking(std::span<const double> confidences, double spent) const {
   const double drafting = passes_.known() ? spent : 2 * level_or_share(1);
-  double tokens = 0;
-  Worth best{0, 1, rate(0, 0, drafting)};
+  double tokens = 0, best_rate = rate(0, 0, drafting);
+  int64_t best = 0;
   for (int64_t i = 0; i < std::ssize(confidences); ++i) {
     tokens += confidences[static_cast<size_t>(i)];
     const double now = rate(tokens, i + 1, drafting);
-    if (now > best.rate) best = {i + 1, 1 + likely(tokens), now};
+    if (now <= best_rate) continue;
+    best_rate = now;
+    best = i + 1;
   }
   return best;
 }

@@ -64,16 +64,7 @@ class DraftCosts {
   bool could_pay(int64_t guesses, double level) const;
   // How many of the guesses, likeliest first, bring the most tokens a second, now that this much
   // time was spent on them. Confidences are probabilities.
-  int64_t worth_checking(std::span<const double> confidences, double spent) const {
-    return best_of(confidences, spent).count;
-  }
-  // And how many tokens that promises, the model's own counted, in all and a second.
-  struct Worth {
-    int64_t count = 0;
-    double tokens = 0;
-    double rate = 0;
-  };
-  Worth best_of(std::span<const double> confidences, double spent) const;
+  int64_t worth_checking(std::span<const double> confidences, double spent) const;
   // From how many of the deepest guesses, likeliest first, to go on; 0: it does not pay. `all` is
   // the tree so far, likeliest first. `along` further tokens run with more than one of them.
   int64_t worth_going_on(std::span<const double> deepest, std::span<const double> all,

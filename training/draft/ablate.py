@@ -181,7 +181,7 @@ def arguments(words=None):
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--start", help="a saved draft that all begin with, instead of the target's last layer")
-    parser.add_argument("--times", type=int, default=1, help="as many held-out videos, by length 32 to 48")
+    parser.add_argument("--times", type=int, default=1, help="so many times the usual held-out videos, which are 32 to 48 by length")
     parser.add_argument("--tree", default="30-4-8", help="total-depth-width")
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--text-share", type=float, default=0.15)
