@@ -62,14 +62,15 @@ CUtensorMap map_of_rows(const ConstTensorView& a, int width) {
   return hopper::describe(a.raw(), 4, sizes, strides, box);
 }
 
-CUtensorMap map_of_strips(const ConstTensorView& weight, int64_t n, bool gated) {
+// Boxes of `each` strips.
+CUtensorMap map_of_strips(const ConstTensorView& weight, int64_t n, bool gated, int each) {
   const auto rows = [&](int64_t count) {
     return static_cast<cuuint64_t>(weight.stride(0) * 2 * count);
   };
   const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(weight.size(1)), 8, 2,
                                static_cast<cuuint64_t>(strips_of(n, gated))};
   const cuuint64_t strides[3] = {rows(1), rows(gated ? n : 8), rows(gated ? 8 : 16)};
-  const cuuint32_t box[4] = {chunk, 8, 2, 1};
+  const cuuint32_t box[4] = {chunk, 8, 2, static_cast<cuuint32_t>(each)};
   return hopper::describe(weight.raw(), 4, sizes, strides, box);
 }
 
@@ -92,7 +93,8 @@ void matmul_tiles(const Context& context, const MatmulWork& work, bool gated) {
   TilesShape shape{};
   shape.strips = strips_of(n, gated);
   const Division division = divide(context, shape.strips, width);
-  shape.weight = map_of_strips(work.weight, n, gated);
+  shape.weight = map_of_strips(work.weight, n, gated, division.strips);
+  shape.weight_less = map_of_strips(work.weight, n, gated, std::max(1, division.strips - 1));
   shape.a = map_of_rows(work.a, width);
   shape.bias = work.bias.raw();
   shape.bias_type = work.bias.dtype();

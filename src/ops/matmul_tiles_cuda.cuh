@@ -23,8 +23,11 @@ constexpr uint32_t tile_alignment = 1024;                // bytes after which a 
 constexpr uint32_t message_bytes = 32 * sizeof(float4);  // sums of a strip with eight rows of a
 
 struct TilesShape {
-  CUtensorMap weight;  // (columns, 8 rows, 2, strips); gated: the second eight are those of up
-  CUtensorMap a;       // (columns, rows, 1, 1)
+  // (columns, 8 rows, 2, strips); gated: the second eight are those of up. A box has the strips of a
+  // cluster, of one that has the most and of one that has one less: a single thread asks for boxes,
+  // some 60 ns each, and would not keep up with a box a strip.
+  CUtensorMap weight, weight_less;
+  CUtensorMap a;  // (columns, rows, 1, 1)
   const void* bias;    // of the type `bias_type`; null: none
   DType bias_type, out_type;
   bool accumulate, gated;
@@ -149,14 +152,12 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
 
   if (warp == warps) {
     if (lane == 0) {
+      const CUtensorMap* weight = count == shape.most_strips ? &shape.weight : &shape.weight_less;
       const auto bring_weights = [&](int step, int stage) {
         hopper::barrier_arrive_expect(&full[stage],
                                       static_cast<uint32_t>(count) * strip_bytes + a_bytes);
-        char* to = memory + static_cast<uint32_t>(stage) * stage_bytes;
-        for (int strip = 0; strip < count; ++strip) {
-          hopper::copy_box(to + static_cast<uint32_t>(strip) * strip_bytes, &shape.weight,
-                           &full[stage], (column + step) * chunk, 0, 0, first + strip);
-        }
+        hopper::copy_box(memory + static_cast<uint32_t>(stage) * stage_bytes, weight, &full[stage],
+                         (column + step) * chunk, 0, 0, first);
       };
       const auto bring_rows = [&](int step, int stage) {
         hopper::copy_box(memory + static_cast<uint32_t>(stage) * stage_bytes + a_at, &shape.a,

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -68,18 +69,17 @@ class TestTensor {
   // Normal values times `scale`, rounded to the type.
   static TestTensor random(Random& random, DType type, const Shape& shape, int64_t padding = 0,
                            double scale = 1.0) {
-    TestTensor tensor(type, shape, padding);
-    tensor.each([&](std::byte* at, bool inside) {
-      if (inside) put_float(type, static_cast<float>(random.normal() * scale), at);
-    });
-    return tensor;
+    return of(random_floats(random, shape.elements(), scale), shape, type, padding);
   }
   static TestTensor of(const std::vector<float>& values, const Shape& shape,
-                       DType type = DType::f32) {
-    TestTensor tensor(type, shape, 0);
-    size_t i = 0;
-    tensor.each([&](std::byte* at, bool inside) {
-      if (inside) put_float(type, values.at(i++), at);
+                       DType type = DType::f32, int64_t padding = 0) {
+    TestTensor tensor(type, shape, padding);
+    if (static_cast<int64_t>(values.size()) < shape.elements()) {
+      throw std::out_of_range("fewer values than the tensor has");
+    }
+    const float* value = values.data();
+    tensor.each_row([&](std::byte* row) {
+      for (int64_t i = 0; i < tensor.width_; ++i) put_float(type, *value++, row + i * tensor.size_);
     });
     return tensor;
   }
@@ -98,42 +98,49 @@ class TestTensor {
 
   std::vector<double> values() {
     storage_ = storage_.to(Device::cpu());
+    const DType type = storage_.dtype();
     std::vector<double> result;
-    each([&](std::byte* at, bool inside) {
-      if (inside) result.push_back(as_float(storage_.dtype(), at));
+    result.reserve(static_cast<size_t>(storage_.elements()));
+    each_row([&](std::byte* row) {
+      for (int64_t i = 0; i < width_; ++i) result.push_back(as_float(type, row + i * size_));
     });
     return result;
   }
   bool padding_is_untouched() {
     storage_ = storage_.to(Device::cpu());
+    const DType type = storage_.dtype();
     bool untouched = true;
-    each([&](std::byte* at, bool inside) {
-      if (!inside) untouched &= std::isnan(as_float(storage_.dtype(), at));
+    each_row([&](std::byte* row) {
+      for (int64_t i = width_; i < row_; ++i)
+        untouched &= std::isnan(as_float(type, row + i * size_));
     });
     return untouched;
   }
 
  private:
   TestTensor(DType type, const Shape& shape, int64_t padding)
-      : width_(shape[shape.rank() - 1]), row_(width_ + padding) {
+      : width_(shape[shape.rank() - 1]), row_(width_ + padding), size_(dtype_size(type)) {
     Shape padded;
     for (int axis = 0; axis + 1 < shape.rank(); ++axis) padded.append(shape[axis]);
     padded.append(row_);
     storage_ = Tensor(type, padded);
-    each([&](std::byte* at, bool) { put_float(type, std::nanf(""), at); });
+    each_row([&](std::byte* row) {
+      for (int64_t i = 0; i < row_; ++i) put_float(type, std::nanf(""), row + i * size_);
+    });
   }
 
-  // Calls body(address, whether it is an element and not padding) in order.
+  // Calls body(its first byte) for every row, in order. The tensor is on the CPU.
   template <class Body>
-  void each(const Body& body) {
-    std::byte* at = storage_.view().raw();
-    for (int64_t i = 0; i < storage_.elements(); ++i, at += dtype_size(storage_.dtype())) {
-      body(at, i % row_ < width_);
+  void each_row(const Body& body) {
+    const int64_t all = storage_.elements();
+    for (int64_t first = 0; first < all; first += row_) {
+      body(storage_.view().raw() + first * size_);
     }
   }
 
   int64_t width_ = 0;
   int64_t row_ = 0;
+  int64_t size_ = 0;  // of an element
   Tensor storage_;
 };
 

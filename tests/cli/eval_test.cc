@@ -125,6 +125,10 @@ TEST(Eval, AnotherVideoIsNoHelp) {
   EXPECT_LT(right_share(answers_of(folder.file("answers"))), 0.7);
 }
 
+TEST(Eval, MultipliesInOneTypeAtATime) {
+  expect_error(kinora({"eval", small_set, "--f32", "--bf16"}), 2, "--bf16 excludes --f32");
+}
+
 TEST(Eval, ABadLineAndAMissingVideoDoNotStopTheRest) {
   const TempDir folder;
   const std::string image = std::filesystem::absolute(small_set).replace_filename("image-0.png");
