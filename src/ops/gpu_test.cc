@@ -169,7 +169,7 @@ TEST_F(Gpu, MultipliesSomeRowsByVeryManyOutputs) {
 }
 
 // The shapes that matmul_tiles takes: blocks that share columns, or not, some of them without any;
-// warpgroups with one strip or four.
+// warpgroups with one strip or four, of which the last has eight rows or sixteen.
 TEST_F(Gpu, MultipliesDozensOfRows) {
   KINORA_FRESH_RANDOM(random);
   for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{17, 16, 8},
@@ -181,7 +181,13 @@ TEST_F(Gpu, MultipliesDozensOfRows) {
                                 {49, 4608, 136},
                                 {63, 2064, 648},
                                 {64, 6160, 192},
-                                {64, 20016, 64}}) {
+                                {64, 20016, 64},
+                                {18, 24, 264},
+                                {29, 1048, 200},
+                                {32, 3592, 1000},
+                                {33, 24, 136},
+                                {41, 264, 4488},
+                                {48, 1048, 5256}}) {
     check_product(context_, random, m, n, k, false);
     if (n / 2 % 8 == 0) check_product(context_, random, m, n / 2, k, true);
   }

@@ -53,7 +53,7 @@ void matmul(const Context& context, const MatmulWork& work) {
     return matmul_strips(context, work, false);
   } else if (skinny_fits(context, work)) {
     return matmul_skinny(context, work, false);
-  } else if (m <= tiles_rows && tiles_fit(context, work, false)) {
+  } else if (tiles_fit(context, work, false)) {
     return matmul_tiles(context, work, false);
   }
   if (work.a.size(1) > 0 && matmul_blas(context, rest)) return;

@@ -17,9 +17,7 @@ constexpr int64_t strips_rows = 48;
 bool strips_fit(const Context& context, const MatmulWork& work, bool gated);
 void matmul_strips(const Context& context, const MatmulWork& work, bool gated);
 
-// The same for up to 64 rows, of products whose outputs blocks can share at once. Without gates the
-// library is faster for more than `tiles_rows`.
-constexpr int64_t tiles_rows = 32;
+// The same for up to 64 rows, of products whose outputs blocks can share at once.
 bool tiles_fit(const Context& context, const MatmulWork& work, bool gated);
 void matmul_tiles(const Context& context, const MatmulWork& work, bool gated);
 

@@ -17,7 +17,7 @@ namespace kinora::cuda::strips {
 constexpr int chunk = 128;                 // columns of a step
 constexpr int row_bytes = chunk * 2;       // of a step
 constexpr int half_bytes = 8 * row_bytes;  // eight rows of the weights
-constexpr int halves = 5;                  // of a warp's ring: two in use, three on their way
+constexpr int halves = 9;                  // of a warp's ring: two in use, the others on their way
 constexpr int ring_bytes = halves * half_bytes;
 constexpr int buffers = 3;  // of rows of a
 constexpr int most_warps = 10, row_warps = 2;

@@ -1,8 +1,9 @@
 // Products of dozens of rows, where reading the weights is still most of the work, but the rows of
-// a are so many that warps must not read them one by one. A cluster of blocks has some strips of
-// sixteen rows of the weights, and its blocks share the columns. In a block the copy engine brings
-// strips and rows of a, 64 columns at a time, and each warpgroup multiplies four strips with all
-// rows. At the end every block sends its sums to the block of its cluster that writes them out.
+// a are so many that warps must not read them one by one. A cluster of blocks has some units of
+// eight rows of the weights (gated: eight of gate and the same eight of up), and its blocks share
+// the columns. In a block the copy engine brings units and rows of a, 64 columns at a time, and
+// each warpgroup multiplies four strips of sixteen rows with all rows. At the end every block sends
+// its sums to the block of its cluster that writes them out.
 #pragma once
 
 #include "ops/clusters_cuda.h"
@@ -11,30 +12,30 @@
 
 namespace kinora::cuda::tiles {
 
-constexpr int chunk = 64;                                   // columns of a stage
-constexpr int strip_rows = 16;                              // of the weights
-constexpr int row_bytes = chunk * 2;                        // of a stage
-constexpr uint32_t strip_bytes = strip_rows * row_bytes;    // of a stage
-constexpr int tile_strips = 4;                              // of a warpgroup, a warp each
-constexpr uint32_t tile_bytes = tile_strips * strip_bytes;  // of a stage
-constexpr int most_tiles = 5;                               // of a block
+constexpr int chunk = 64;                               // columns of a stage
+constexpr int row_bytes = chunk * 2;                    // of a stage
+constexpr uint32_t eight_bytes = 8 * row_bytes;         // of a stage
+constexpr uint32_t strip_bytes = 2 * eight_bytes;       // of a stage
+constexpr int tile_rows = 64;                           // of a warpgroup, a strip each warp
+constexpr uint32_t tile_bytes = tile_rows * row_bytes;  // of a stage
+constexpr int most_tiles = 5;                           // of a block
 constexpr int most_stages = 12;
 constexpr uint32_t tile_alignment = 1024;                // bytes after which a swizzle repeats
 constexpr uint32_t message_bytes = 32 * sizeof(float4);  // sums of a strip with eight rows of a
 
 struct TilesShape {
-  // (columns, 8 rows, 2, strips); gated: the second eight are those of up. A box has the strips of a
-  // cluster, of one that has the most and of one that has one less: a single thread asks for boxes,
-  // some 60 ns each, and would not keep up with a box a strip.
+  // (columns, 8 rows, 1 or gate and up, units). A box has the units of a cluster, of one that has
+  // the most and of one that has one less: a single thread asks for boxes, some 60 ns each, and
+  // would not keep up with a box a strip.
   CUtensorMap weight, weight_less;
-  CUtensorMap a;  // (columns, rows, 1, 1)
-  const void* bias;    // of the type `bias_type`; null: none
+  CUtensorMap a;     // (columns, rows, 1, 1)
+  const void* bias;  // of the type `bias_type`; null: none
   DType bias_type, out_type;
   bool accumulate, gated;
   int m, n;
-  int chunks, strips;  // of the whole product
-  int split;           // blocks of a cluster
-  int most_strips;     // of a cluster
+  int chunks, units;  // of the whole product
+  int split;          // blocks of a cluster
+  int most_units;     // of a cluster
   int stages, most_owned;
   uint32_t inbox;  // where sums of other blocks arrive, behind the stages
   void* out;
@@ -45,7 +46,7 @@ __host__ __device__ __forceinline__ int part_of(int all, int which, int parts) {
   return all * which / parts;
 }
 
-// d += a · bᵀ: 64 × 8·N × 16, both from shared memory with rows along k. N is size / 4.
+// d += a · bᵀ: 64 × 2·size × 16, both from shared memory with rows along k.
 __device__ __forceinline__ void multiply_tile(float (&d)[16], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
@@ -54,6 +55,18 @@ __device__ __forceinline__ void multiply_tile(float (&d)[16], uint64_t a, uint64
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
         "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
         "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void multiply_tile(float (&d)[24], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, 1, 1, 1, 0, 0;\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
       : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_tile(float (&d)[32], uint64_t a, uint64_t b) {
@@ -89,22 +102,29 @@ __device__ __forceinline__ void write_out(const TilesShape& shape, int64_t at, f
   }
 }
 
+// A strip of a cluster, of which the second half may be missing.
+struct Strip {
+  int first;  // output
+  bool whole;
+};
+
 // A lane's sums of a strip with eight rows of a: outputs lane / 4 and eight more (gate and up where
 // gated), rows 2 · (lane % 4) and the next.
-__device__ __forceinline__ void write_sums(const TilesShape& shape, int strip, int rows_from,
-                                           int lane, const float (&bias)[2], const float* sum) {
+__device__ __forceinline__ void write_sums(const TilesShape& shape, const Strip& strip,
+                                           int rows_from, int lane, const float (&bias)[2],
+                                           const float* sum) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     const int row = rows_from + lane % 4 * 2 + j;
     if (row >= shape.m) continue;
-    const int64_t from = row * shape.out_stride;
+    const int64_t at = row * shape.out_stride + strip.first + lane / 4;
     const float first = sum[j] + bias[0], second = sum[2 + j] + bias[1];
     if (shape.gated) {
       const float gate = __fdividef(first, 1.0f + __expf(-first));
-      write_out(shape, from + strip * 8 + lane / 4, gate * second);
+      write_out(shape, at, gate * second);
     } else {
-      write_out(shape, from + strip * 16 + lane / 4, first);
-      write_out(shape, from + strip * 16 + lane / 4 + 8, second);
+      write_out(shape, at, first);
+      if (strip.whole) write_out(shape, at + 8, second);
     }
   }
 }
@@ -126,13 +146,15 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
   const int rank = static_cast<int>(blockIdx.x) % split;
   const int cluster = static_cast<int>(blockIdx.x) / split;
   const int clusters = static_cast<int>(gridDim.x) / split;
-  const int first = part_of(shape.strips, cluster, clusters);
-  const int count = part_of(shape.strips, cluster + 1, clusters) - first;
+  const int first = part_of(shape.units, cluster, clusters);
+  const int count = part_of(shape.units, cluster + 1, clusters) - first;
+  const int strips = shape.gated ? count : (count + 1) / 2;
   const int column = part_of(shape.chunks, rank, split);
   const int steps = part_of(shape.chunks, rank + 1, split) - column;
   const int owned_from = part_of(eights, rank, split);
   const int owned = part_of(eights, rank + 1, split) - owned_from;
-  const uint32_t a_at = static_cast<uint32_t>(shape.most_strips) * strip_bytes;
+  const uint32_t unit_bytes = shape.gated ? strip_bytes : eight_bytes;
+  const uint32_t a_at = static_cast<uint32_t>(shape.most_units) * unit_bytes;
   const uint32_t stage_bytes = a_at + a_bytes;
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
@@ -143,7 +165,7 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     hopper::barrier_init_visible();
     if (split > 1) {
       hopper::barrier_arrive_expect(&inbox_full,
-                                    static_cast<uint32_t>(split * count * owned) * message_bytes);
+                                    static_cast<uint32_t>(split * strips * owned) * message_bytes);
     }
   }
   __syncthreads();
@@ -152,10 +174,10 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
 
   if (warp == warps) {
     if (lane == 0) {
-      const CUtensorMap* weight = count == shape.most_strips ? &shape.weight : &shape.weight_less;
+      const CUtensorMap* weight = count == shape.most_units ? &shape.weight : &shape.weight_less;
       const auto bring_weights = [&](int step, int stage) {
         hopper::barrier_arrive_expect(&full[stage],
-                                      static_cast<uint32_t>(count) * strip_bytes + a_bytes);
+                                      static_cast<uint32_t>(count) * unit_bytes + a_bytes);
         hopper::copy_box(memory + static_cast<uint32_t>(stage) * stage_bytes, weight, &full[stage],
                          (column + step) * chunk, 0, 0, first);
       };
@@ -181,13 +203,16 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     return;
   }
 
-  const int strip = first + min(warp, count - 1);  // of the last tile some may be none
+  const int own_strip = min(warp, strips - 1);  // of the last tile some may be none
+  const Strip strip{(first + (shape.gated ? own_strip : own_strip * 2)) * 8,
+                    shape.gated || own_strip * 2 + 1 < count};
   float bias[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    bias[half] = bias_of(shape.bias, shape.bias_type,
-                         shape.gated ? int64_t{half} * shape.n + strip * 8 + lane / 4
-                                     : int64_t{strip} * 16 + half * 8 + lane / 4);
+    const int64_t further = shape.gated ? shape.n : 8;
+    bias[half] = half == 0 || strip.whole
+                     ? bias_of(shape.bias, shape.bias_type, half * further + strip.first + lane / 4)
+                     : 0;
   }
   float sum[Width / 2] = {};
   {
@@ -215,7 +240,7 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
   let_next_start();
   if (split > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   wait_for_previous();  // who reads `out` may still run
-  if (warp >= count) return;
+  if (warp >= strips) return;
   if (split == 1) {
 #pragma unroll
     for (int j = 0; j < eights; ++j) {
@@ -223,11 +248,11 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     }
     return;
   }
-  // [blocks, own eights, strips, lanes]
+  // [blocks, own eights of rows, strips, lanes]
   const uint32_t inbox = hopper::shared_address(memory) + shape.inbox;
   const auto place = [&](int from, int own) {
     return inbox +
-           static_cast<uint32_t>((from * shape.most_owned + own) * count + warp) * message_bytes +
+           static_cast<uint32_t>((from * shape.most_owned + own) * strips + warp) * message_bytes +
            static_cast<uint32_t>(lane) * 16;
   };
 #pragma unroll
