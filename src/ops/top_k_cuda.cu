@@ -119,11 +119,14 @@ __global__ void select_kernel(const float* x, int64_t stride, int32_t count, int
 // Few of many: every block takes the largest of a part of a row (rank_parts), then one block a row
 // those of the parts (rank_joined). A key orders like (value, the complement of the index), so the
 // first of equals comes first; 0 is no number.
+//
+// Between two products that read gigabytes no cache holds the instructions of these kernels any
+// more, and fetching them takes longer than all else: loops are short, and what they go through
+// lies in shared memory.
 using Key = unsigned long long;
-constexpr int rank_threads = 256;
+constexpr int rank_threads = 512;
 constexpr int rank_warps = rank_threads / 32;
-constexpr int rank_values = 16;  // of a thread
-constexpr int rank_part = rank_threads * rank_values;
+constexpr int rank_part = 4096;
 constexpr int most_ranked = 64;
 
 __device__ __forceinline__ Key key_of(float value, int32_t index) {
@@ -138,27 +141,41 @@ __device__ __forceinline__ float value_of(Key key) {
   return __uint_as_float((order & 0x80000000u) != 0 ? order ^ 0x80000000u : ~order);
 }
 
+// Bytes on their way into shared memory; whoever asked waits for them with wait_copies.
+template <typename T>
+__device__ __forceinline__ void copy_value(T* target, const T* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(target))),
+               "l"(source), "n"(sizeof(T))
+               : "memory");
+}
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // What take_largest works in.
 struct Picking {
   static constexpr int named = 64;  // keys of a warp, two of every lane
-  Key tops[rank_warps][named];
+  static constexpr int near = rank_warps * named;
+  Key tops[rank_warps][named];  // then the first keys that are left, for they are read most
   Key floors[rank_warps];
-  Key left[rank_part];
+  uint16_t left[rank_part];  // their places
   int count;
   Key largest;  // of all; 0: there is none
 };
-static_assert(most_ranked <= Picking::named);
+static_assert(most_ranked <= Picking::named && rank_part <= 65536);
 
 // The k largest of a block's keys, of which none comes twice, largest first, into `best`; 0 where
-// there are fewer. Lanes name their two largest: the k-th of what a warp names is a floor under the
-// k largest of all. What reaches the highest floor is little, and gets its place by counting.
-__device__ inline void take_largest(const Key (&keys)[rank_values], int k, Picking& room,
+// there are fewer. key_at(0 … places − 1): each has been copied by thread place % rank_threads.
+// Lanes name their two largest: the k-th of what a warp names is a floor under the k largest of
+// all. What reaches the highest floor is little, and gets its place by counting.
+template <typename KeyAt>
+__device__ inline void take_largest(int places, const KeyAt& key_at, int k, Picking& room,
                                     Key* best) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32;
   Key first = 0, second = 0;
-#pragma unroll
-  for (const Key key : keys) {
+#pragma unroll 4
+  for (int place = thread; place < places; place += rank_threads) {
+    const Key key = key_at(place);
     second = max(second, min(first, key));
     first = max(first, key);
   }
@@ -180,20 +197,30 @@ __device__ inline void take_largest(const Key (&keys)[rank_values], int k, Picki
   if (second != 0 && above_second == k - 1) room.floors[warp] = second;
   __syncthreads();
   Key floor = 1;  // 0 is no number
-#pragma unroll
+#pragma unroll 4
   for (const Key other : room.floors) floor = max(floor, other);
-#pragma unroll
-  for (const Key key : keys) {
-    if (key >= floor) room.left[atomicAdd(&room.count, 1)] = key;
+  Key* near = &room.tops[0][0];
+#pragma unroll 1
+  for (int place = thread; place < places; place += rank_threads) {
+    const Key key = key_at(place);
+    if (key < floor) continue;
+    const int at = atomicAdd(&room.count, 1);
+    room.left[at] = static_cast<uint16_t>(place);
+    if (at < Picking::near) near[at] = key;
   }
   __syncthreads();
   const int count = room.count;
   for (int i = count + thread; i < k; i += rank_threads) best[i] = 0;
+#pragma unroll 1
   for (int i = thread; i < count; i += rank_threads) {
-    const Key own = room.left[i];
+    const Key own = key_at(room.left[i]);
     int above = 0;
-#pragma unroll 8
-    for (int other = 0; other < count; ++other) above += room.left[other] > own;
+#pragma unroll 4
+    for (int other = 0; other < min(count, Picking::near); ++other) above += near[other] > own;
+#pragma unroll 1
+    for (int other = Picking::near; other < count; ++other) {
+      above += key_at(room.left[other]) > own;
+    }
     if (above < k) best[above] = own;
     if (above == 0) room.largest = own;
   }
@@ -203,13 +230,18 @@ __device__ inline void take_largest(const Key (&keys)[rank_values], int k, Picki
 // Σ over the block; the first thread has it.
 __device__ inline double sum_of_block(double own) {
   __shared__ double parts[rank_warps];
-  for (int distance = 16; distance > 0; distance /= 2) {
-    own += __shfl_xor_sync(0xffffffffu, own, distance);
-  }
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = own;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const auto sum_of_warp = [&](double value) {
+#pragma unroll 1
+    for (int distance = 16; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(0xffffffffu, value, distance);
+    }
+    return value;
+  };
+  own = sum_of_warp(own);
+  if (lane == 0) parts[warp] = own;
   __syncthreads();
-  for (int warp = 1; threadIdx.x == 0 && warp < rank_warps; ++warp) own += parts[warp];
-  return own;
+  return warp == 0 ? sum_of_warp(lane < rank_warps ? parts[lane] : 0) : 0;
 }
 
 struct Ranked {
@@ -240,23 +272,28 @@ __global__ void __launch_bounds__(rank_threads)
     rank_parts(const float* x, int64_t stride, int32_t count, int k, Key* best, double* share,
                const __grid_constant__ Ranked out) {
   __shared__ Picking room;
+  __shared__ float values[rank_part];
   __shared__ Key largest[whole ? most_ranked : 1];
   let_next_start();
   wait_for_previous();
   x += blockIdx.y * stride;
   const int64_t part = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rank_part;
-  Key keys[rank_values];
-#pragma unroll
-  for (int n = 0; n < rank_values; ++n) {
-    const int64_t i = first + n * rank_threads + threadIdx.x;
-    keys[n] = i < count ? key_of(x[i], static_cast<int32_t>(i)) : 0;
+  const int32_t first = static_cast<int32_t>(blockIdx.x) * rank_part;
+  const int places = min(rank_part, count - first);
+  const int thread = static_cast<int>(threadIdx.x);
+  x += first;
+#pragma unroll 1
+  for (int place = thread; place < places; place += rank_threads) {
+    copy_value(values + place, x + place);
   }
-  take_largest(keys, k, room, whole ? largest : best + part * k);
+  wait_copies();
+  const auto key_at = [&](int place) { return key_of(values[place], first + place); };
+  take_largest(places, key_at, k, room, whole ? largest : best + part * k);
   const float highest = value_of(room.largest);
   double own = 0;
-#pragma unroll
-  for (const Key key : keys) {
+#pragma unroll 4
+  for (int place = thread; place < places; place += rank_threads) {
+    const Key key = key_at(place);
     if (key != 0) own += expf(value_of(key) - highest);
   }
   own = sum_of_block(own);
@@ -272,6 +309,7 @@ __global__ void __launch_bounds__(rank_threads)
     rank_joined(int32_t parts, int k, const Key* best, const double* share,
                 const __grid_constant__ Ranked out) {
   __shared__ Picking room;
+  __shared__ Key keys[rank_part];
   __shared__ Key largest[most_ranked];
   let_next_start();
   wait_for_previous();
@@ -281,18 +319,19 @@ __global__ void __launch_bounds__(rank_threads)
   share += row * parts;
   const auto top_of = [&](int part) { return part < parts ? best[part * k] : 0; };
   const auto share_of = [&](int part) { return part < parts ? share[part] : 0; };
-  Key keys[rank_values];
-#pragma unroll
-  for (int n = 0; n < rank_values; ++n) {
-    const int at = n * rank_threads + thread;
-    keys[n] = at < parts * k ? best[at] : 0;
+  const int places = parts * k;
+#pragma unroll 1
+  for (int place = thread; place < places; place += rank_threads) {
+    copy_value(keys + place, best + place);
   }
+  const auto key_at = [&](int place) { return keys[place]; };
   const Key own_top = top_of(thread);
   const double own_share = share_of(thread);
-  take_largest(keys, k, room, largest);
-  const double highest = value_of(room.largest);
+  wait_copies();
+  take_largest(places, key_at, k, room, largest);
+  const float highest = value_of(room.largest);
   const auto mass_of = [&](Key top, double part_share) {
-    return top == 0 ? 0 : part_share * exp(value_of(top) - highest);
+    return top == 0 ? 0 : part_share * double{expf(value_of(top) - highest)};
   };
   double own = mass_of(own_top, own_share);
   for (int part = thread + rank_threads; part < parts; part += rank_threads) {

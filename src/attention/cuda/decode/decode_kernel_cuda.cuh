@@ -49,76 +49,82 @@ __device__ inline void attend_rows(const DecodeArguments& a, const Stretch& stre
   const int32_t* list = nullptr;
   int32_t count = 0;
 
+  // Short code: with few rows, fetching the instructions takes longer than the rows.
   const auto load = [&](int32_t tile_begin, int stage) {
     const uint32_t key_tile = shared + static_cast<uint32_t>(stage) * 2 * tile_bytes;
+#pragma unroll 1
+    for (int share = 0; share < decode_tile; share += decode_share) {
+      const int32_t first = tile_begin + share;
+      if (first >= end) break;
+      if (source.seek(sequence, first)) {
+        const DeviceRowSet& set = sequence.sets[source.index];
+        keys = static_cast<const __nv_bfloat16*>(set.keys) + kv_head * HeadSize;
+        values = static_cast<const __nv_bfloat16*>(set.values) + kv_head * HeadSize;
+        list = set.list;
+        count = static_cast<int32_t>(set.count);
+      }
+      const int32_t place = first - source.begin, left = count - place;
 #pragma unroll
-    for (int share = 0; share < decode_tile / decode_share; ++share) {
-      const int32_t first = tile_begin + share * decode_share;
-      if (first < end) {
-        if (source.seek(sequence, first)) {
-          const DeviceRowSet& set = sequence.sets[source.index];
-          keys = static_cast<const __nv_bfloat16*>(set.keys) + kv_head * HeadSize;
-          values = static_cast<const __nv_bfloat16*>(set.values) + kv_head * HeadSize;
-          list = set.list;
-          count = static_cast<int32_t>(set.count);
-        }
-        const int32_t place = first - source.begin, left = count - place;
-#pragma unroll
-        for (int i = thread; i < decode_share * pieces; i += decode_warps * 32) {
-          const int row = i / pieces, piece = i % pieces;
-          const bool inside = row < left;
-          int32_t from = inside ? place + row : 0;
-          if (list != nullptr) from = list[from];
-          const int64_t offset = from * row_stride + piece * 8;
-          const uint32_t at = piece_offset<pieces>(share * decode_share + row, piece);
-          copy_piece(key_tile + at, keys + offset, inside ? 16 : 0);
-          copy_piece(key_tile + tile_bytes + at, values + offset, inside ? 16 : 0);
-        }
+      for (int i = thread; i < decode_share * pieces; i += decode_warps * 32) {
+        const int row = i / pieces, piece = i % pieces;
+        const bool inside = row < left;
+        int32_t from = inside ? place + row : 0;
+        if (list != nullptr) from = list[from];
+        const int64_t offset = from * row_stride + piece * 8;
+        const uint32_t at = piece_offset<pieces>(share + row, piece);
+        copy_piece(key_tile + at, keys + offset, inside ? 16 : 0);
+        copy_piece(key_tile + tile_bytes + at, values + offset, inside ? 16 : 0);
       }
     }
     commit_copies();
   };
   // Old rows were there before the kernel that makes this one's queries and new rows.
-  int early = 0;
-  if (!waited) {
-    const int32_t old_end = old_rows_end(sequence, begin, end);
-    for (; early < decode_stages - 1 && begin + (early + 1) * decode_tile <= old_end; ++early) {
-      load(begin + early * decode_tile, early);
-    }
-    cuda::wait_for_previous();
+  const int32_t old_end = waited ? all_rows : old_rows_end(sequence, begin, end);
+  const auto wait_once = [&] {
+    if (!waited) cuda::wait_for_previous();
     waited = true;
+  };
+#pragma unroll 1
+  for (int stage = 0; stage < decode_stages - 1; ++stage) {
+    if (begin + (stage + 1) * decode_tile > old_end) wait_once();
+    load(begin + stage * decode_tile, stage);
   }
-  for (; early < decode_stages - 1; ++early) load(begin + early * decode_tile, early);
+  wait_once();
 
+  // The queries pass through the last stage, which nobody needs yet.
+  const uint32_t query_tile = shared + (decode_stages - 1) * 2 * tile_bytes;
+#pragma unroll
+  for (int i = thread; i < tile_rows * HeadSize / 2; i += decode_warps * 32) {
+    const int row = i / (HeadSize / 2), two = i % (HeadSize / 2);
+    uint32_t value = 0;
+    if (row < pair_count) {
+      const int pair = first_pair + row;
+      const int64_t from =
+          pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + two * 2;
+      if (a.queries_f32) {
+        const float2 x =
+            *reinterpret_cast<const float2*>(static_cast<const float*>(a.queries) + from);
+        value = pack_bf16(x.x, x.y);
+      } else {
+        value =
+            *reinterpret_cast<const uint32_t*>(static_cast<const __nv_bfloat16*>(a.queries) + from);
+      }
+    }
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(query_tile + piece_offset<pieces>(row, two / 4) +
+                                                 static_cast<uint32_t>(two % 4 * 4)),
+                 "r"(value)
+                 : "memory");
+  }
+  __syncthreads();
   // This warp's 16 pairs: a lane sees rows lane / 4 and lane / 4 + 8.
   uint32_t q[steps][4];
   int token[2];  // of the sequence
 #pragma unroll
+  for (int s = 0; s < steps; ++s) load_left<pieces>(q[s], query_tile, row_warp * 16, s, lane);
+#pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int pair = first_pair + row_warp * 16 + (lane >> 2) + 8 * r;
-    const bool inside = pair < first_pair + pair_count;
-    token[r] = inside ? pair / pairs.group : 0;
-    const int64_t at = (pairs.first_token + token[r]) * a.query_stride +
-                       pairs.head(inside ? pair : 0) * a.query_head_stride;
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int64_t from = at + s * 16 + half * 8 + (lane & 3) * 2;
-        uint32_t value = 0;
-        if (inside) {
-          if (a.queries_f32) {
-            const float2 x =
-                *reinterpret_cast<const float2*>(static_cast<const float*>(a.queries) + from);
-            value = pack_bf16(x.x, x.y);
-          } else {
-            value = *reinterpret_cast<const uint32_t*>(
-                static_cast<const __nv_bfloat16*>(a.queries) + from);
-          }
-        }
-        q[s][half * 2 + r] = value;
-      }
-    }
+    const int pair = row_warp * 16 + (lane >> 2) + 8 * r;
+    token[r] = pair < pair_count ? (first_pair + pair) / pairs.group : 0;
   }
 
   float out[2 * steps][4] = {};

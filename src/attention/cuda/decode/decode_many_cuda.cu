@@ -4,11 +4,27 @@
 #include "attention/cuda/decode/decode_many_cuda.cuh"
 #include "attention/cuda/runner_hopper.h"
 #include "base/cuda_support.h"
+#include "ops/tensor_maps_cuda.h"
 
 namespace kinora::hopper {
 namespace {
 
 constexpr size_t many_shared_bytes = sizeof(ManyShared) + 1024;
+
+// Reaches as far below an address of the device as above it. Nothing is read but what lies in sets.
+AllMemory memory_around(const void* address, int64_t kv_heads) {
+  constexpr uintptr_t region = uintptr_t{1} << (stretch_bits + region_bits);
+  constexpr uintptr_t stretch = 1 << stretch_bits, before = memory_regions / 2 * region;
+  const auto at = reinterpret_cast<uintptr_t>(address) / stretch * stretch;
+  AllMemory memory{};
+  memory.begin = reinterpret_cast<const char*>(at > before ? at - before : stretch);
+  const cuuint64_t sizes[4] = {64, block_keys, (1 << region_bits) + 1, memory_regions};
+  const cuuint64_t strides[3] = {static_cast<cuuint64_t>(kv_heads * head_size * 2), stretch,
+                                 region};
+  const cuuint32_t box[4] = {64, block_keys, 2, 1};
+  memory.map = describe(reinterpret_cast<const std::byte*>(memory.begin), 4, sizes, strides, box);
+  return memory;
+}
 
 }  // namespace
 
@@ -38,7 +54,8 @@ void launch_many(const Context& context, const DecodeArguments& arguments, const
   cuda::launch_early(
       {dim3(static_cast<unsigned int>(blocks), static_cast<unsigned int>(arguments.kv_heads)),
        threads, many_shared_bytes, cuda::enter(context)},
-      "decode attention", decode_many<>, arguments, tiles);
+      "decode attention", decode_many<>, arguments, tiles,
+      memory_around(arguments.part_out, arguments.kv_heads));
 }
 
 }  // namespace kinora::hopper

@@ -37,59 +37,100 @@ struct ManyPlace {
   }
 };
 
-// The set whose rows are on their way into shared memory.
-struct ManySource {
-  SetCursor at;
-  const DeviceRowSet* set = nullptr;
-  const int32_t* list = nullptr;
-  int32_t count = 0;
-
-  __device__ void seek(const DeviceSequence& sequence, int32_t row) {
-    if (!at.seek(sequence, row)) return;
-    set = &sequence.sets[at.index];
-    list = set->list;
-    count = static_cast<int32_t>(set->count);
-  }
+// All memory around the sets of rows, as one tensor of the copy engine: (64 columns, 128 rows,
+// stretches of 128 bytes, 2³⁰ of these). Its axes overlap: a box is the rows that follow any
+// address. Where a set lies is only known on the device, and a tensor for each would have to be
+// made there.
+struct AllMemory {
+  CUtensorMap map;
+  const char* begin;
 };
+constexpr int stretch_bits = 7, region_bits = 30;
+constexpr int64_t memory_regions = 64;
+
+// 128 rows of a kv head by the copy engine, from an address on; by a whole warpgroup. False, with
+// nothing done, where the address is out of its reach.
+__device__ inline bool copy_rows(const AllMemory& memory, const __nv_bfloat16* from, void* tile,
+                                 uint64_t* full) {
+  const int64_t offset = reinterpret_cast<const char*>(from) - memory.begin;
+  const int64_t stretch = offset >> stretch_bits;
+  if (offset < 0 || (offset & ((1 << stretch_bits) - 1)) != 0 ||
+      stretch >> region_bits >= memory_regions) {
+    return false;
+  }
+  if (threadIdx.x == 0) {
+    barrier_arrive_expect(full, half_tile * 2 * sizeof(__nv_bfloat16));
+    copy_box(tile, &memory.map, full, 0, 0,
+             static_cast<int32_t>(stretch & ((1 << region_bits) - 1)),
+             static_cast<int32_t>(stretch >> region_bits));
+  } else if (threadIdx.x % 32 == 0) {
+    barrier_arrive(full);
+  }
+  return true;
+}
 
 // The producer warpgroup.
-__device__ inline void load_many(const DecodeArguments& a, Walk walk, const ManyPlace& where,
-                                 ManyShared& shared) {
+__device__ inline void load_many(const DecodeArguments& a, const AllMemory& memory, Walk walk,
+                                 const ManyPlace& where, ManyShared& shared) {
   const int thread = static_cast<int>(threadIdx.x);
   const int piece = thread & 15, own_row = thread >> 4;
   const int64_t row_stride = int64_t{a.kv_heads} * head_size;
-  const int offset = where.kv_head * head_size + piece * 8;
-  // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more. A
-  // thread has a piece of every eighth row, so that its place in the swizzled tile only moves on.
-  const auto copy = [&](const DeviceSequence& sequence, ManySource& source, bool of_values,
-                        int32_t first, int32_t end, uint32_t target) {
-    const auto rows = [&] {
-      return static_cast<const __nv_bfloat16*>(of_values ? source.set->values : source.set->keys) +
-             offset;
+  // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more.
+  // Rows that follow one another come by the copy engine. Otherwise a thread has a piece of every
+  // eighth row, so that its place in the swizzled tile only moves on; the next block is asked for
+  // before these have come.
+  uint64_t* coming = nullptr;  // the barrier of a block that threads copy
+  const auto finish_coming = [&] {
+    fence_async();
+    __syncwarp();
+    if (thread % 32 == 0) barrier_arrive(coming);
+    coming = nullptr;
+  };
+  const auto copy = [&](const DeviceSequence& sequence, SetCursor& at, int which, int32_t first,
+                        int32_t end, int stage) {
+    uint64_t* full = &shared.full[which][stage];
+    auto* tile = shared.rows[which][stage];
+    const auto rows_of = [&](const DeviceRowSet& set) {
+      return static_cast<const __nv_bfloat16*>(which == 1 ? set.values : set.keys) +
+             where.kv_head * head_size;
     };
-    source.seek(sequence, first);
-    const int32_t place = first - source.at.begin;
-    if (source.list == nullptr && place + block_keys <= source.count && first + block_keys <= end) {
-      const __nv_bfloat16* from = rows() + (place + own_row) * row_stride;
-#pragma unroll
-      for (int row = 0; row < block_keys; row += 8, from += 8 * row_stride) {
-        copy_16(target + row * 128, from, 16);
+    at.seek(sequence, first);
+    {
+      const DeviceRowSet& set = sequence.sets[at.index];
+      const int32_t place = first - at.begin;
+      if (set.list == nullptr && place + block_keys <= static_cast<int32_t>(set.count) &&
+          first + block_keys <= end &&
+          copy_rows(memory, rows_of(set) + place * row_stride, tile, full)) {
+        if (coming != nullptr) {
+          copy_wait<0>();
+          finish_coming();
+        }
+        return;
       }
-      return;
     }
+    const uint32_t target = shared_address(tile) + swizzled(own_row, piece);
 #pragma unroll 1
     for (int share = 0; share < block_keys; share += decode_share) {
-      if (first + share < end) source.seek(sequence, first + share);
-      const int32_t begin = first + share - source.at.begin;
-      const int32_t left = first + share < end ? source.count - begin : 0;
+      if (first + share < end) at.seek(sequence, first + share);
+      const DeviceRowSet& set = sequence.sets[at.index];
+      const int32_t* list = set.list;
+      const __nv_bfloat16* rows = rows_of(set) + piece * 8;
+      const int32_t begin = first + share - at.begin;
+      const int32_t left = first + share < end ? static_cast<int32_t>(set.count) - begin : 0;
 #pragma unroll
       for (int row = 0; row < decode_share; row += 8) {
         const bool inside = row + own_row < left;
         int32_t from = inside ? begin + row + own_row : 0;
-        if (source.list != nullptr) from = source.list[from];
-        copy_16(target + (share + row) * 128, rows() + from * row_stride, inside ? 16 : 0);
+        if (list != nullptr) from = list[from];
+        copy_16(target + (share + row) * 128, rows + from * row_stride, inside ? 16 : 0);
       }
     }
+    copy_commit();
+    if (coming != nullptr) {
+      copy_wait<1>();
+      finish_coming();
+    }
+    coming = full;
   };
 
   bool waited = false;
@@ -98,7 +139,7 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
     const DeviceSequence& sequence = a.sequences[stretch.sequence];
     if (sequence.tokens * (a.heads / a.kv_heads) <= where.tile * many_pairs) continue;
     const int32_t old_end = waited ? 0 : old_rows_end(sequence, stretch.begin, stretch.end);
-    ManySource source;
+    SetCursor at;
 #pragma unroll 1
     for (int32_t first = stretch.begin; first < stretch.end; first += block_keys) {
       // Old rows were there before the kernel that makes the queries and the new rows.
@@ -106,22 +147,21 @@ __device__ inline void load_many(const DecodeArguments& a, Walk walk, const Many
         cuda::wait_for_previous();
         waited = true;
       }
-      ManySource here;
+      SetCursor here;
 #pragma unroll 1
       for (int which = 0; which < 2; ++which) {
-        here = source;
-        uint64_t* full = &shared.full[which][stage.index];
+        here = at;
         barrier_wait<false>(&shared.empty[which][stage.index], stage.phase ^ 1);
-        copy(sequence, here, which == 1, first, stretch.end,
-             shared_address(shared.rows[which][stage.index]) + swizzled(own_row, piece));
-        arrive_with_copies(full);
+        copy(sequence, here, which, first, stretch.end, stage.index);
       }
-      source = here;
+      at = here;
       stage.next();
     }
   }
-  copy_commit();
-  copy_wait<0>();
+  if (coming != nullptr) {
+    copy_wait<0>();
+    finish_coming();
+  }
 }
 
 // Queries of pairs [first, first + 64) of a sequence; by a consumer warpgroup, which owns 64 rows
@@ -217,7 +257,6 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
     const auto wait_full = [&](uint64_t(&barriers)[many_stages], int32_t number) {
       const uint32_t at = passed + static_cast<uint32_t>(number);
       barrier_wait<false>(&barriers[at % many_stages], at / many_stages & 1);
-      fence_async();
     };
     const auto release = [&](uint64_t* barrier) {
       __syncwarp();
@@ -356,17 +395,18 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
 
 // grid: (parts of all tiles, kv heads)
 template <int = 0>
-__global__ void __launch_bounds__(threads, 1) decode_many(const __grid_constant__ DecodeArguments a,
-                                                          const __grid_constant__ PairTiles tiles) {
+__global__ void __launch_bounds__(threads, 1)
+    decode_many(const __grid_constant__ DecodeArguments a, const __grid_constant__ PairTiles tiles,
+                const __grid_constant__ AllMemory memory) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // other architectures get an empty kernel
-  extern __shared__ char memory[];
+  extern __shared__ char room[];
   auto& shared =
-      *reinterpret_cast<ManyShared*>(memory + (1024 - (shared_address(memory) & 1023)) % 1024);
+      *reinterpret_cast<ManyShared*>(room + (1024 - (shared_address(room) & 1023)) % 1024);
   cuda::let_next_start();
   if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int i = 0; i < 2 * many_stages; ++i) {
-      barrier_init(&shared.full[0][0] + i, 128);
+      barrier_init(&shared.full[0][0] + i, 4);  // warps
       barrier_init(&shared.empty[0][0] + i, 8);
     }
     barrier_init_visible();
@@ -377,7 +417,7 @@ __global__ void __launch_bounds__(threads, 1) decode_many(const __grid_constant_
                   block_keys / decode_share);
   if (threadIdx.x < 128) {
     registers_fewer<40>();
-    load_many(a, walk, where, shared);
+    load_many(a, memory, walk, where, shared);
   } else {
     registers_more<232>();
     consume_many(a, walk, where, shared);
