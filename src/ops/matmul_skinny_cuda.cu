@@ -1,7 +1,7 @@
 // Products with few rows, where reading the weights is all the work. A block takes up to 16 or 32
 // rows of the weights and streams them, with the same columns of a, through a ring in shared
-// memory; its eight warps share the columns and add up at the end. The tensor cores do the
-// arithmetic: sixteen rows of weights times eight rows of a, some of them empty, cost nothing
+// memory; its eight or sixteen warps share the columns and add up at the end. The tensor cores do
+// the arithmetic: sixteen rows of weights times eight rows of a, some of them empty, cost nothing
 // compared with reading. Where all blocks run at once, each takes the same number of rows, whatever
 // it is.
 #include "ops/matmul_cuda.h"
@@ -10,7 +10,6 @@
 namespace kinora::cuda {
 namespace {
 
-constexpr int warps = 8;
 constexpr int chunk = 256;         // columns of a stage
 constexpr int pieces = chunk / 8;  // of 16 bytes, in a row of a stage
 constexpr int row_bytes = chunk * 2;
@@ -38,20 +37,26 @@ __device__ __forceinline__ uint32_t place(int row, int piece) {
   return static_cast<uint32_t>(row * row_bytes + ((piece ^ (row & 7)) << 4));
 }
 
-// Below 99 KiB, which every card from sm_80 on has. Width: rows of a, 8 or 16.
-template <int Rows, int Width>
-constexpr int skinny_stages = Rows == 16 ? (Width == 8 ? 8 : 6) : 4;
-template <int Rows, int Width>
-constexpr size_t skinny_stage_bytes = size_t{Rows + Width} * row_bytes;
-template <int Rows, int Width>
-constexpr size_t skinny_shared_bytes =
-    size_t{skinny_stages<Rows, Width>} * skinny_stage_bytes<Rows, Width>;
+// How a block works. Width: rows of a, 8 or 16. Two blocks share a multiprocessor and take less
+// than 99 KiB, which every card from sm_80 on has; or one `alone` has all of it, so that the rows
+// of a are read half as often: where they are many, the caches give no more.
+template <int Rows_, int Width_, bool alone>
+struct Skinny {
+  static constexpr int Rows = Rows_, Width = Width_;
+  static constexpr int warps = alone ? 16 : 8;
+  static constexpr int blocks = alone ? 1 : 2;  // of a multiprocessor
+  static constexpr int stages = alone ? 8 : Rows == 32 ? 4 : Width == 8 ? 8 : 6;
+  static constexpr size_t stage_bytes = size_t{Rows + Width} * row_bytes;
+  static constexpr size_t shared_bytes = stages * stage_bytes;
+};
 
 // gated: half of the rows are those of gate, the others the same rows of up. The first
 // stages of the weights are asked for before the kernel that makes `a` has ended.
-template <int Rows, int Width, bool gated, typename Out>
-__global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape, Out* out) {
-  constexpr int stages = skinny_stages<Rows, Width>;
+template <typename Way, bool gated, typename Out>
+__global__ void __launch_bounds__(32 * Way::warps, Way::blocks)
+    skinny_kernel(SkinnyShape shape, Out* out) {
+  constexpr int Rows = Way::Rows, Width = Way::Width;
+  constexpr int warps = Way::warps, stages = Way::stages;
   constexpr int row_tiles = Rows / 16;
   constexpr int groups = warps / row_tiles;      // warps that share the columns of a row tile
   constexpr int steps = chunk / 16 / groups;     // products of a warp in a stage
@@ -65,8 +70,8 @@ __global__ void __launch_bounds__(32 * warps, 2) skinny_kernel(SkinnyShape shape
   const int chunks = (columns + chunk - 1) / chunk;
   const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   const auto stage_at = [&](int number) {
-    return shared + static_cast<uint32_t>(number % stages) *
-                        static_cast<uint32_t>(skinny_stage_bytes<Rows, Width>);
+    return shared +
+           static_cast<uint32_t>(number % stages) * static_cast<uint32_t>(Way::stage_bytes);
   };
   // A warp brings whole rows: lane by lane the pieces of row `warp`, of the one eight below it, …
   static_assert(pieces == 32);
@@ -217,7 +222,7 @@ bool skinny_fits(const Context& context, const MatmulWork& work) {
   // With more than eight rows and so many columns the library is faster.
   const int64_t m = work.out.size(0), n = work.out.size(1);
   if (m > skinny_rows || (m > 8 && n > 32768)) return false;
-  return skinny_shared_bytes<32, 16> <= most_shared_memory(context) &&
+  return Skinny<32, 16, false>::shared_bytes <= most_shared_memory(context) &&
          work.a.dtype() == DType::bf16 && work.weight.dtype() == DType::bf16 &&
          work.a.size(1) % 8 == 0 && rows_take_sixteen_bytes(work.a) &&
          rows_take_sixteen_bytes(work.weight);
@@ -248,26 +253,29 @@ void matmul_skinny(const Context& context, const MatmulWork& work, bool gated) {
   if (m == 0 || n == 0) return;
   SkinnyShape shape = skinny_shape(work);
   const cudaStream_t stream = enter(context);
-  const auto run = [&]<int Rows, int Width, bool Gated, typename Out>(Out) {
-    constexpr size_t bytes = skinny_shared_bytes<Rows, Width>;
-    const auto kernel = skinny_kernel<Rows, Width, Gated, Out>;
+  const auto run = [&]<typename Way, bool Gated, typename Out>(Way, Out) {
+    constexpr size_t bytes = Way::shared_bytes;
+    const auto kernel = skinny_kernel<Way, Gated, Out>;
     check(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "preparing a product");
-    launch_early({blocks_for(n, shape.outputs), 32 * warps, bytes, stream}, "matmul", kernel, shape,
-                 device_data<Out>(work.out));
+    launch_early({blocks_for(n, shape.outputs), 32 * Way::warps, bytes, stream}, "matmul", kernel,
+                 shape, device_data<Out>(work.out));
   };
-  // Blocks that run at once.
-  const int64_t slots = int64_t{2} * multiprocessors(context.device.index);
-  const int most = gated || n <= 16 * slots ? 16 : 32;
+  const int64_t processors = multiprocessors(context.device.index);
+  const bool alone = !gated && m > 8 && n > 16 * processors && n <= 32 * processors &&
+                     Skinny<32, 16, true>::shared_bytes <= most_shared_memory(context);
+  const int64_t slots = (alone ? 1 : 2) * processors;  // blocks that run at once
+  const int most = alone ? 32 : gated || n <= 16 * slots ? 16 : 32;
   shape.outputs = static_cast<int>(blocks_for(n, slots * blocks_for(n, most * slots)));
   with_activation(work.out.dtype(), [&]<typename Out>(Out type) {
     const auto wide = [&]<int Width>() {
-      if (gated) return run.template operator()<32, Width, true>(type);
-      if (most == 16) return run.template operator()<16, Width, false>(type);
-      run.template operator()<32, Width, false>(type);
+      if (gated) return run.template operator()<Skinny<32, Width, false>, true>({}, type);
+      if (most == 16) return run.template operator()<Skinny<16, Width, false>, false>({}, type);
+      run.template operator()<Skinny<32, Width, false>, false>({}, type);
     };
+    if (alone) return run.template operator()<Skinny<32, 16, true>, false>({}, type);
     m <= 8 ? wide.template operator()<8>() : wide.template operator()<16>();
   });
 }

@@ -153,60 +153,71 @@ __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;
 
 // What take_largest works in.
 struct Picking {
-  static constexpr int named = 64;  // keys of a warp, two of every lane
-  static constexpr int near = rank_warps * named;
-  Key tops[rank_warps][named];  // then the first keys that are left, for they are read most
-  Key floors[rank_warps];
-  uint16_t left[rank_part];  // their places
+  static constexpr int named = 64;  // orders of a warp, two of every lane
+  static constexpr int near_keys = rank_warps * named / 2;
+  union {
+    uint4 tops[rank_warps][named / 4];
+    Key near[near_keys];  // later: the first keys that are left, for these are read most
+  };
+  uint4 floors[rank_warps / 4];
+  uint16_t left[rank_part];  // places of keys
   int count;
   Key largest;  // of all; 0: there is none
 };
 static_assert(most_ranked <= Picking::named && rank_part <= 65536);
 
 // The k largest of a block's keys, of which none comes twice, largest first, into `best`; 0 where
-// there are fewer. key_at(0 … places − 1): each has been copied by thread place % rank_threads.
-// Lanes name their two largest: the k-th of what a warp names is a floor under the k largest of
-// all. What reaches the highest floor is little, and gets its place by counting.
-template <typename KeyAt>
-__device__ inline void take_largest(int places, const KeyAt& key_at, int k, Picking& room,
-                                    Key* best) {
+// there are fewer. order_at and key_at of 0 … places − 1: each has been copied by thread place %
+// rank_threads. Lanes name their largest order, or their two largest: the k-th of what a warp names
+// is a floor under the k largest of all. What reaches the highest floor is little, and gets its
+// place by counting.
+template <typename OrderAt, typename KeyAt>
+__device__ inline void take_largest(int places, const OrderAt& order_at, const KeyAt& key_at, int k,
+                                    Picking& room, Key* best) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32, warp = thread / 32;
-  Key first = 0, second = 0;
+  uint32_t first = 0, second = 0;
 #pragma unroll 4
   for (int place = thread; place < places; place += rank_threads) {
-    const Key key = key_at(place);
-    second = max(second, min(first, key));
-    first = max(first, key);
+    const uint32_t order = order_at(place);
+    second = max(second, min(first, order));
+    first = max(first, order);
   }
-  room.tops[warp][lane] = first;
-  room.tops[warp][32 + lane] = second;
-  if (lane == 0) room.floors[warp] = 0;
+  auto* named = reinterpret_cast<uint32_t*>(room.tops[warp]);
+  named[lane] = first;
+  named[32 + lane] = second;
   if (thread == 0) {
     room.count = 0;
     room.largest = 0;
   }
   __syncwarp();
-  int above_first = 0, above_second = 0;
-#pragma unroll 8
-  for (const Key other : room.tops[warp]) {
-    above_first += other > first;
-    above_second += other > second;
-  }
-  if (first != 0 && above_first == k - 1) room.floors[warp] = first;
-  if (second != 0 && above_second == k - 1) room.floors[warp] = second;
-  __syncthreads();
-  Key floor = 1;  // 0 is no number
+  const bool one_each = k <= 16;
+  // The order, if fewer than k of those named are larger.
+  const auto if_high = [&](uint32_t own) {
+    int above = 0;
 #pragma unroll 4
-  for (const Key other : room.floors) floor = max(floor, other);
-  Key* near = &room.tops[0][0];
+    for (int i = 0; i < (one_each ? 8 : 16); ++i) {
+      const uint4 other = room.tops[warp][i];
+      above += (other.x > own) + (other.y > own) + (other.z > own) + (other.w > own);
+    }
+    return above < k ? own : ~0u;
+  };
+  uint32_t high = if_high(first);
+  if (!one_each) high = min(high, if_high(second));
+  high = __reduce_min_sync(0xffffffffu, high);
+  if (lane == 0) reinterpret_cast<uint32_t*>(room.floors)[warp] = high;
+  __syncthreads();
+  uint32_t floor = 1;  // 0 is no number
+#pragma unroll
+  for (const uint4 other : room.floors) {
+    floor = max(max(max(floor, other.x), max(other.y, other.z)), other.w);
+  }
 #pragma unroll 1
   for (int place = thread; place < places; place += rank_threads) {
-    const Key key = key_at(place);
-    if (key < floor) continue;
+    if (order_at(place) < floor) continue;
     const int at = atomicAdd(&room.count, 1);
     room.left[at] = static_cast<uint16_t>(place);
-    if (at < Picking::near) near[at] = key;
+    if (at < Picking::near_keys) room.near[at] = key_at(place);
   }
   __syncthreads();
   const int count = room.count;
@@ -216,9 +227,11 @@ __device__ inline void take_largest(int places, const KeyAt& key_at, int k, Pick
     const Key own = key_at(room.left[i]);
     int above = 0;
 #pragma unroll 4
-    for (int other = 0; other < min(count, Picking::near); ++other) above += near[other] > own;
+    for (int other = 0; other < min(count, Picking::near_keys); ++other) {
+      above += room.near[other] > own;
+    }
 #pragma unroll 1
-    for (int other = Picking::near; other < count; ++other) {
+    for (int other = Picking::near_keys; other < count; ++other) {
       above += key_at(room.left[other]) > own;
     }
     if (above < k) best[above] = own;
@@ -287,14 +300,15 @@ __global__ void __launch_bounds__(rank_threads)
     copy_value(values + place, x + place);
   }
   wait_copies();
+  const auto order_at = [&](int place) { return order_of(values[place]); };
   const auto key_at = [&](int place) { return key_of(values[place], first + place); };
-  take_largest(places, key_at, k, room, whole ? largest : best + part * k);
+  take_largest(places, order_at, key_at, k, room, whole ? largest : best + part * k);
   const float highest = value_of(room.largest);
   double own = 0;
 #pragma unroll 4
   for (int place = thread; place < places; place += rank_threads) {
-    const Key key = key_at(place);
-    if (key != 0) own += expf(value_of(key) - highest);
+    const float value = values[place];
+    if (!isnan(value)) own += expf(value - highest);
   }
   own = sum_of_block(own);
   if constexpr (whole) {
@@ -324,11 +338,12 @@ __global__ void __launch_bounds__(rank_threads)
   for (int place = thread; place < places; place += rank_threads) {
     copy_value(keys + place, best + place);
   }
+  const auto order_at = [&](int place) { return static_cast<uint32_t>(keys[place] >> 32); };
   const auto key_at = [&](int place) { return keys[place]; };
   const Key own_top = top_of(thread);
   const double own_share = share_of(thread);
   wait_copies();
-  take_largest(places, key_at, k, room, largest);
+  take_largest(places, order_at, key_at, k, room, largest);
   const float highest = value_of(room.largest);
   const auto mass_of = [&](Key top, double part_share) {
     return top == 0 ? 0 : part_share * double{expf(value_of(top) - highest)};
