@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t place(int row, int piece) {
 
 // How a block works. Width: rows of a, 8 or 16. Two blocks share a multiprocessor and take less
 // than 99 KiB, which every card from sm_80 on has; or one `alone` has all of it, so that the rows
-// of a are read half as often: where they are many, the caches give no more.
+// of a are read half as often.
 template <int Rows_, int Width_, bool alone>
 struct Skinny {
   static constexpr int Rows = Rows_, Width = Width_;

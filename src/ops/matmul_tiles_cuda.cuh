@@ -25,8 +25,8 @@ constexpr uint32_t message_bytes = 32 * sizeof(float4);  // sums of a strip with
 
 struct TilesShape {
   // (columns, 8 rows, 1 or gate and up, units). A box has the units of a cluster, of one that has
-  // the most and of one that has one less: a single thread asks for boxes, some 60 ns each, and
-  // would not keep up with a box a strip.
+  // the most and of one that has one less: a single thread asks for boxes, and with a box
+  // for every strip products took up to 9 % longer.
   CUtensorMap weight, weight_less;
   CUtensorMap a;     // (columns, rows, 1, 1)
   const void* bias;  // of the type `bias_type`; null: none

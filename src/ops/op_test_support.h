@@ -111,8 +111,9 @@ class TestTensor {
     const DType type = storage_.dtype();
     bool untouched = true;
     each_row([&](std::byte* row) {
-      for (int64_t i = width_; i < row_; ++i)
+      for (int64_t i = width_; i < row_; ++i) {
         untouched &= std::isnan(as_float(type, row + i * size_));
+      }
     });
     return untouched;
   }
@@ -129,7 +130,7 @@ class TestTensor {
     });
   }
 
-  // Calls body(its first byte) for every row, in order. The tensor is on the CPU.
+  // Calls body with the first byte of every row, in order. The tensor is on the CPU.
   template <class Body>
   void each_row(const Body& body) {
     const int64_t all = storage_.elements();

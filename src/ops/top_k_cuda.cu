@@ -120,9 +120,8 @@ __global__ void select_kernel(const float* x, int64_t stride, int32_t count, int
 // those of the parts (rank_joined). A key orders like (value, the complement of the index), so the
 // first of equals comes first; 0 is no number.
 //
-// Between two products that read gigabytes no cache holds the instructions of these kernels any
-// more, and fetching them takes longer than all else: loops are short, and what they go through
-// lies in shared memory.
+// A decoding step runs these once between two products, so latency is what counts: few
+// instructions, which no cache holds any more, and comparisons of 32 bits where keys have 64.
 using Key = unsigned long long;
 constexpr int rank_threads = 512;
 constexpr int rank_warps = rank_threads / 32;

@@ -49,7 +49,7 @@ __device__ inline void attend_rows(const DecodeArguments& a, const Stretch& stre
   const int32_t* list = nullptr;
   int32_t count = 0;
 
-  // Short code: with few rows, fetching the instructions takes longer than the rows.
+  // Not unrolled: it would be half of the kernel's instructions, and with few rows each runs once.
   const auto load = [&](int32_t tile_begin, int stage) {
     const uint32_t key_tile = shared + static_cast<uint32_t>(stage) * 2 * tile_bytes;
 #pragma unroll 1
