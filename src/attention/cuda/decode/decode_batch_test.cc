@@ -274,6 +274,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{4, 8, 14, 2, 128, DType::bf16, 900}, Case{4, 16, 14, 2, 128, DType::bf16, 2000},
         Case{3, 21, 28, 4, 128, DType::bf16, 700}, Case{1, 64, 7, 1, 128, DType::bf16, 3000},
         Case{6, 10, 7, 1, 128, DType::bf16, 1500}, Case{3, 20, 14, 2, 64, DType::bf16, 500},
+        Case{3, 21, 16, 1, 128, DType::bf16, 900}, Case{2, 32, 28, 4, 128, DType::bf16, 700},
         Case{5, 3, 4, 4, 80, DType::bf16, 200}, Case{6, 2, 6, 2, 37, DType::f32, 200},
         Case{1, 64, 4, 2, 128, DType::f32, 150}),
     label);

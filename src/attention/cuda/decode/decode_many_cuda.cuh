@@ -164,32 +164,52 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
   }
 }
 
-// Queries of pairs [first, first + 64) of a sequence; by a consumer warpgroup, which owns 64 rows
-// of the tile. Rows without a pair are zero.
+// Queries of pairs [first, first + 64) of a sequence, which the kernel before may still make; by a
+// consumer warpgroup, which owns 64 rows of the tile. Rows without a pair are zero. All are on
+// their way before the first has come.
 __device__ inline void load_many_queries(const DecodeArguments& a, const DecodePairs& pairs,
                                          int first, ManyShared& shared, int group) {
+  constexpr int each = group_rows / 8;
   const int thread = static_cast<int>(threadIdx.x) & 127;
   const int piece = thread & 15, own_row = thread >> 4;
   char* target =
       reinterpret_cast<char*>(shared.queries) + swizzled(group * group_rows + own_row, piece);
-#pragma unroll 4
-  for (int row = 0; row < group_rows; row += 8) {
-    const int pair = first + row + own_row;
-    uint4 packed{};
-    if (pair < pairs.count) {
-      const int64_t at =
-          pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + piece * 8;
-      if (a.queries_f32) {
+  const auto place_of = [&](int pair) {
+    return pairs.token(pair) * a.query_stride + pairs.head(pair) * a.query_head_stride + piece * 8;
+  };
+  const auto put = [&](int row, const uint4& packed) {
+    *reinterpret_cast<uint4*>(target + row * 8 * 128) = packed;
+  };
+  if (a.queries_f32) {
+    cuda::wait_for_previous();
+#pragma unroll 1
+    for (int row = 0; row < each; ++row) {
+      const int pair = first + row * 8 + own_row;
+      uint4 packed{};
+      if (pair < pairs.count) {
         const auto* from =
-            reinterpret_cast<const float4*>(static_cast<const float*>(a.queries) + at);
+            reinterpret_cast<const float4*>(static_cast<const float*>(a.queries) + place_of(pair));
         const float4 low = from[0], high = from[1];
         packed = {pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
                   pack_bf16(high.z, high.w)};
-      } else {
-        packed = *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.queries) + at);
       }
+      put(row, packed);
     }
-    *reinterpret_cast<uint4*>(target + row * 128) = packed;
+  } else {
+    const uint4* from[each];
+#pragma unroll
+    for (int row = 0; row < each; ++row) {
+      from[row] = reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(a.queries) +
+                                                 place_of(first + row * 8 + own_row));
+    }
+    cuda::wait_for_previous();
+    uint4 packed[each];
+#pragma unroll
+    for (int row = 0; row < each; ++row) {
+      packed[row] = first + row * 8 + own_row < pairs.count ? __ldcg(from[row]) : uint4{};
+    }
+#pragma unroll
+    for (int row = 0; row < each; ++row) put(row, packed[row]);
   }
   fence_async();
   named_sync(barrier_queries + group, 128);
@@ -231,7 +251,6 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
   const int own = barrier_first_group + group;
   const int other = barrier_first_group + (group ^ 1);
   if (group == 1) named_arrive(other, 256);
-  cuda::wait_for_previous();
 
   const uint64_t queries = tile_descriptor(shared.queries + group * group_rows * 64, 16);
   float o[64], s[64];
@@ -391,6 +410,7 @@ __device__ inline void consume_many(const DecodeArguments& a, Walk walk, const M
     finish_many(a, pairs, first_pair, slot, o, state, first_row, column);
     passed += static_cast<uint32_t>(blocks);
   }
+  cuda::wait_for_previous();  // no kernel ends before those that came before it
 }
 
 // grid: (parts of all tiles, kv heads)
