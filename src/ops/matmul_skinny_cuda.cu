@@ -113,6 +113,14 @@ __global__ void __launch_bounds__(32 * Way::warps, Way::blocks)
   }
   wait_for_previous();
   for (int i = 0; i < stages - 1; ++i) fetch_rows(i);
+  // What the thread's first sum is added to has long left the caches, and comes while it is made.
+  const auto target_of = [&](int i) {  // null: there is none
+    const int column = i % shape.outputs, row = i / shape.outputs;
+    const bool inside = row < shape.m && first + column < shape.n;
+    return inside ? out + row * shape.out_stride + first + column : nullptr;
+  };
+  Out* const own = target_of(thread);
+  const float base = shape.accumulate && own != nullptr ? to_float(*own) : 0;
 
   float sum[Width / 8][4] = {};
   for (int number = 0; number < chunks; ++number) {
@@ -145,7 +153,8 @@ __global__ void __launch_bounds__(32 * Way::warps, Way::blocks)
   __syncthreads();
   for (int i = thread; i < Width * shape.outputs; i += 32 * warps) {
     const int column = i % shape.outputs, row = i / shape.outputs;
-    if (row >= shape.m || first + column >= shape.n) continue;
+    Out* const target = i == thread ? own : target_of(i);
+    if (target == nullptr) continue;
     const auto total = [&](int at) {
       float all = 0;
 #pragma unroll
@@ -158,8 +167,7 @@ __global__ void __launch_bounds__(32 * Way::warps, Way::blocks)
           total(most + column) + bias_of(shape.bias, shape.bias_type, shape.n + first + column);
       value = value / (1.0f + __expf(-value)) * up;
     }
-    Out* target = out + row * shape.out_stride + first + column;
-    if (shape.accumulate) value += to_float(*target);
+    if (shape.accumulate) value += i == thread ? base : to_float(*target);
     *target = from_float<Out>(value);
   }
 }

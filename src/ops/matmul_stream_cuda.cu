@@ -161,6 +161,9 @@ __global__ void __launch_bounds__(threads, 2) stream_kernel(StreamShape shape, O
     fetch_bias(shape.bias, shape.bias_type, int64_t{part} * shape.n + first, count);
   }
   wait_for_previous();
+  // What the thread's first sum is added to has long left the caches, and comes while it is made.
+  const auto own = static_cast<int>(threadIdx.x);
+  const float base = shape.accumulate && own < count ? to_float(out[first + own]) : 0;
   bring_row<normed>(shape, scale, x, scratch);
   __syncthreads();
 
@@ -191,7 +194,7 @@ __global__ void __launch_bounds__(threads, 2) stream_kernel(StreamShape shape, O
   }
   if (piece != 0 && begin != end) finish_row();
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+  for (int i = own; i < count; i += threads) {
     float whole[parts];
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -204,7 +207,7 @@ __global__ void __launch_bounds__(threads, 2) stream_kernel(StreamShape shape, O
     float value = whole[0];
     if constexpr (gated) value = value / (1.0f + __expf(-value)) * whole[parts - 1];
     Out* target = out + first + i;
-    if (shape.accumulate) value += to_float(*target);
+    if (shape.accumulate) value += i == own ? base : to_float(*target);
     *target = from_float<Out>(value);
   }
 }

@@ -93,13 +93,15 @@ __device__ __forceinline__ void wait_for_products(float (&d)[Size]) {
 
 __device__ __forceinline__ void write_out(const TilesShape& shape, int64_t at, float value) {
   if (shape.out_type == DType::bf16) {
-    auto* target = static_cast<__nv_bfloat16*>(shape.out) + at;
-    if (shape.accumulate) value += to_float(*target);
-    *target = from_float<__nv_bfloat16>(value);
+    static_cast<__nv_bfloat16*>(shape.out)[at] = from_float<__nv_bfloat16>(value);
   } else {
-    auto* target = static_cast<float*>(shape.out) + at;
-    *target = shape.accumulate ? value + *target : value;
+    static_cast<float*>(shape.out)[at] = value;
   }
+}
+
+__device__ __forceinline__ float read_out(const TilesShape& shape, int64_t at) {
+  return shape.out_type == DType::bf16 ? to_float(static_cast<const __nv_bfloat16*>(shape.out)[at])
+                                       : static_cast<const float*>(shape.out)[at];
 }
 
 // A strip of a cluster, of which the second half may be missing.
@@ -108,23 +110,46 @@ struct Strip {
   bool whole;
 };
 
-// A lane's sums of a strip with eight rows of a: outputs lane / 4 and eight more (gate and up where
-// gated), rows 2 · (lane % 4) and the next.
+// What a lane has of a strip with eight rows of a: outputs lane / 4 and eight more (gate and up
+// where gated), each of rows 2 · (lane % 4) and the next.
+struct LanePlace {
+  int64_t at[2];  // the first output of either row
+  bool there[2];
+
+  __device__ LanePlace(const TilesShape& shape, const Strip& strip, int rows_from, int lane) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int row = rows_from + lane % 4 * 2 + j;
+      there[j] = row < shape.m;
+      at[j] = row * shape.out_stride + strip.first + lane / 4;
+    }
+  }
+};
+
+// What the sums are added to.
+__device__ __forceinline__ void read_base(const TilesShape& shape, const Strip& strip,
+                                          const LanePlace& place, float (&base)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int j = i % 2;
+    const bool there = shape.accumulate && place.there[j] && (i < 2 || strip.whole);
+    base[i] = there ? read_out(shape, place.at[j] + i / 2 * 8) : 0;
+  }
+}
+
 __device__ __forceinline__ void write_sums(const TilesShape& shape, const Strip& strip,
-                                           int rows_from, int lane, const float (&bias)[2],
-                                           const float* sum) {
+                                           const LanePlace& place, const float (&bias)[2],
+                                           const float* sum, const float (&base)[4]) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    const int row = rows_from + lane % 4 * 2 + j;
-    if (row >= shape.m) continue;
-    const int64_t at = row * shape.out_stride + strip.first + lane / 4;
+    if (!place.there[j]) continue;
     const float first = sum[j] + bias[0], second = sum[2 + j] + bias[1];
     if (shape.gated) {
       const float gate = __fdividef(first, 1.0f + __expf(-first));
-      write_out(shape, at, gate * second);
+      write_out(shape, place.at[j], gate * second + base[j]);
     } else {
-      write_out(shape, at, first);
-      if (strip.whole) write_out(shape, at + 8, second);
+      write_out(shape, place.at[j], first + base[j]);
+      if (strip.whole) write_out(shape, place.at[j] + 8, second + base[2 + j]);
     }
   }
 }
@@ -199,6 +224,9 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
       }
     }
     __syncwarp();
+    // Not before: clusters leave a few multiprocessors idle, where several blocks of the next
+    // kernels would come to lie while others had none.
+    let_next_start();
     if (split > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     return;
   }
@@ -213,6 +241,19 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     bias[half] = half == 0 || strip.whole
                      ? bias_of(shape.bias, shape.bias_type, half * further + strip.first + lane / 4)
                      : 0;
+  }
+  wait_for_previous();  // who reads `out` may still run, and no row of a is there before
+  // What the first sums are added to has long left the caches, and comes while others are made.
+  constexpr int early = 2;
+  const auto lane_place = [&](int own) {
+    return LanePlace(shape, strip, (owned_from + own) * 8, lane);
+  };
+  float base[early][4] = {};
+  if (split > 1) {
+#pragma unroll
+    for (int own = 0; own < early; ++own) {
+      if (own < owned) read_base(shape, strip, lane_place(own), base[own]);
+    }
   }
   float sum[Width / 2] = {};
   {
@@ -235,16 +276,15 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
     }
     wait_for_products<0>(sum);
   }
-  // Not before: clusters leave a few multiprocessors idle, where several blocks of the next kernels
-  // would come to lie while others had none.
-  let_next_start();
   if (split > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  wait_for_previous();  // who reads `out` may still run
   if (warp >= strips) return;
   if (split == 1) {
 #pragma unroll
     for (int j = 0; j < eights; ++j) {
-      write_sums(shape, strip, j * 8, lane, bias, sum + j * 4);
+      const LanePlace at(shape, strip, j * 8, lane);
+      float own_base[4];
+      read_base(shape, strip, at, own_base);
+      write_sums(shape, strip, at, bias, sum + j * 4, own_base);
     }
     return;
   }
@@ -276,7 +316,15 @@ __global__ void __launch_bounds__((most_tiles * 4 + 1) * 32, 1)
       all[2] += part.z;
       all[3] += part.w;
     }
-    write_sums(shape, strip, (owned_from + own) * 8, lane, bias, all);
+    const LanePlace at = lane_place(own);
+    float own_base[4];
+    if (own < early) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) own_base[i] = own == 0 ? base[0][i] : base[1][i];
+    } else {
+      read_base(shape, strip, at, own_base);
+    }
+    write_sums(shape, strip, at, bias, all, own_base);
   }
 #endif
 }
