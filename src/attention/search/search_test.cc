@@ -270,8 +270,9 @@ TEST(Search, TheSameSampleGivesTheSameTable) {
 }
 
 // What a session computes with the table is what the search says, and within the budget. On other
-// input, whose text is where the sample's is, it is that within a twentieth, unless a grid finds
-// another stride there.
+// inputs, whose text is where the sample's is, it is that on average within a twentieth, unless a
+// grid finds another stride there. How much lines overlap is left to chance: at a fifth of the
+// pairs single inputs differ by 1.4 % (standard deviation of 300), means of six by 1.0 %.
 TEST(Search, ASessionComputesWhatTheBudgetAllows) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
@@ -313,7 +314,10 @@ TEST(Search, ASessionComputesWhatTheBudgetAllows) {
       EXPECT_NEAR(computed(layers), told, 1e-9) << share;
       EXPECT_GT(told, 0.7 * share);
       if (!searched_strides) {
-        EXPECT_NEAR(computed(Layers(random, &layers)), told, 0.05 * told) << share;
+        constexpr int inputs = 6;
+        double mean = 0;
+        for (int i = 0; i < inputs; ++i) mean += computed(Layers(random, &layers)) / inputs;
+        EXPECT_NEAR(mean, told, 0.05 * told) << share;
       }
     }
   }
