@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(32 * Way::warps, Way::blocks)
   }
   wait_for_previous();
   for (int i = 0; i < stages - 1; ++i) fetch_rows(i);
-  // What the thread's first sum is added to has long left the caches, and comes while it is made.
+  // What the thread's first sum is added to comes while the sum is made.
   const auto target_of = [&](int i) {  // null: there is none
     const int column = i % shape.outputs, row = i / shape.outputs;
     const bool inside = row < shape.m && first + column < shape.n;

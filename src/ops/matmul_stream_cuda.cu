@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(threads, 2) stream_kernel(StreamShape shape, O
     fetch_bias(shape.bias, shape.bias_type, int64_t{part} * shape.n + first, count);
   }
   wait_for_previous();
-  // What the thread's first sum is added to has long left the caches, and comes while it is made.
+  // What the thread's first sum is added to comes while the sum is made.
   const auto own = static_cast<int>(threadIdx.x);
   const float base = shape.accumulate && own < count ? to_float(out[first + own]) : 0;
   bring_row<normed>(shape, scale, x, scratch);
