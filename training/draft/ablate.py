@@ -9,6 +9,8 @@ text-anchored, reading none, which is what kinora does. `--also NAME=DIRECTORY` 
 trained, and with --times 8 eight times as many captions are asked for:
 
     python -m training.draft.ablate --out build/ablation --arms --times 8 --also kinora=models/kinora-tiny/draft
+
+With --longest 64 no video in training has more frames than that, as where drafts learn from clips and are used on long recordings.
 """
 import argparse
 import dataclasses
@@ -70,7 +72,7 @@ class Ablation:
     def __init__(self, a):
         self.a, self.began = a, time.time()
         self.cuda = a.device.startswith("cuda")
-        self.stages = tiny.SMOKE if a.smoke else tiny.STAGES
+        self.stages = tiny.no_longer_than(tiny.SMOKE if a.smoke else tiny.STAGES, a.longest)
         self.stage = multiprocessing.Value("i", 0)
         self.batches = tiny.batches_of(a.seed, self.stages, self.stage, a.workers, self.cuda)
         torch.manual_seed(a.seed)
@@ -141,7 +143,7 @@ class Ablation:
         found, counted = {name: {} for name in ready}, {}
         for frames, (size, videos) in (SMOKE_FRAMES if a.smoke else FRAMES).items():
             said = 0
-            videos *= a.times
+            videos = max(size, round(videos * a.times))
             for index in range(videos // size):
                 shape, b = captions(frames, size, index, text)
                 rows = self.target.rows(shape, {k: torch.from_numpy(v) for k, v in b.items()})
@@ -181,7 +183,8 @@ def arguments(words=None):
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--start", help="a saved draft that all begin with, instead of the target's last layer")
-    parser.add_argument("--times", type=int, default=1, help="so many times the usual held-out videos, which are 32 to 48 by length")
+    parser.add_argument("--times", type=float, default=1, help="so many times the usual held-out videos, which are 32 to 48 by length")
+    parser.add_argument("--longest", type=int, default=1 << 20, help="frames of the longest video in training")
     parser.add_argument("--tree", default="30-4-8", help="total-depth-width")
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--text-share", type=float, default=0.15)

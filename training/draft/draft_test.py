@@ -207,10 +207,17 @@ class Road(unittest.TestCase):
             self.assertEqual(resumed.returncode, 0, resumed.stderr[-2000:])
             self.assertIn("resumed after 6 steps", resumed.stdout)
 
+    def test_videos_may_be_kept_short(self):
+        for longest in (16, 64, 4096):
+            short = tiny.no_longer_than(tiny.STAGES, longest)
+            self.assertEqual(list(short), list(tiny.STAGES))
+            self.assertTrue(all(shape.frames <= longest for shapes in short.values() for shape in shapes))
+            self.assertEqual(max(shape.frames for shape in short["visual"]), longest)
+
     def test_ablation(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([sys.executable, "-m", "training.draft.ablate", "--smoke", "--out", folder, "--arms", "MSD", "text only",
-                                   "ViSpec", "Sparrow, own head", "--start", str(MODEL / "draft")], cwd=ROOT,
+                                   "ViSpec", "Sparrow, own head", "--start", str(MODEL / "draft"), "--longest", "16"], cwd=ROOT,
                                   env=dict(os.environ, PYTHONPATH=str(ROOT)), capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr[-2000:])
             result = json.loads(pathlib.Path(folder, "ablation.json").read_text())

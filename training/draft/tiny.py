@@ -23,6 +23,13 @@ STAGES = {
                S(256, (4, 4), 8, 432): 0.12, S(1024, (4, 4), 2, 440): 0.06, S(4096, (4, 4), 1, 440): 0.04,
                S(64, (4, 4), 24, 408, passages=260): 0.14},
 }
+
+
+def no_longer_than(stages, frames):
+    """The same stages without videos of more frames."""
+    return {name: {shape: weight for shape, weight in shapes.items() if shape.frames <= frames} for name, shapes in stages.items()}
+
+
 SMOKE = {"text": {S(2, (4, 4), 1, 400, passages=200, text_first=True, several=True, label="facts"): 1.0},
          "visual": {S(16, (4, 4), 1, 240): 0.5, S(2, (4, 4), 2, 120, image=True): 0.5}}
 HELD_OUT = S(64, (4, 4), 16, 408)
