@@ -1,5 +1,6 @@
-// Runs a program and keeps what it printed. Waits at most a minute, longer under a sanitizer: a
-// hang is a failure, not a wait.
+// Runs a program and keeps what it printed. Waits at most five minutes, longer under a sanitizer: a
+// hang is a failure, not a wait, but beside others a program may be slow. `pull` gives up
+// after eight seconds, and once took more than a minute where two other programs went first.
 #pragma once
 
 #include <fcntl.h>
@@ -61,7 +62,7 @@ class RunningProgram {
 
   void signal(int number) const { ::kill(child_, number); }
 
-  Finished wait(double seconds = 60) {
+  Finished wait(double seconds = 300) {
     Finished finished;
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds * patience);
