@@ -68,16 +68,19 @@ __device__ __forceinline__ void fetch_bias(const void* bias, DType type, int64_t
   }
 }
 
-__device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
-  if (bias == nullptr) return 0.0f;
+__device__ __forceinline__ float number_at(const void* data, DType type, int64_t at) {
   switch (type) {
     case DType::bf16:
-      return to_float(static_cast<const __nv_bfloat16*>(bias)[at]);
+      return to_float(static_cast<const __nv_bfloat16*>(data)[at]);
     case DType::f16:
-      return to_float(static_cast<const __half*>(bias)[at]);
+      return to_float(static_cast<const __half*>(data)[at]);
     default:
-      return static_cast<const float*>(bias)[at];
+      return static_cast<const float*>(data)[at];
   }
+}
+
+__device__ __forceinline__ float bias_of(const void* bias, DType type, int64_t at) {
+  return bias == nullptr ? 0.0f : number_at(bias, type, at);
 }
 
 }  // namespace kinora::cuda

@@ -4,6 +4,7 @@
 
 #include "ops/clusters_cuda.h"
 #include "ops/hopper_instructions.cuh"
+#include "ops/matmul_parts_cuda.cuh"
 #include "ops/packed_codes_cuda.cuh"
 
 namespace kinora::cuda::slices {
@@ -140,13 +141,6 @@ __device__ __forceinline__ void numbers_of(uint32_t (&left)[4], const uint32_t* 
   } else {
     halves_of<kind>(left, words);
   }
-}
-
-__device__ __forceinline__ float number_at(const void* data, DType type, int64_t at) {
-  if (type == DType::f32) return static_cast<const float*>(data)[at];
-  const uint16_t raw = static_cast<const uint16_t*>(data)[at];
-  return type == DType::bf16 ? __uint_as_float(static_cast<uint32_t>(raw) << 16)
-                             : __half2float(__ushort_as_half(raw));
 }
 
 // out ← four sums of a lane: rows 2 · (lane % 4) and the next of a, outputs lane / 4 and eight more

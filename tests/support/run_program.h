@@ -1,6 +1,5 @@
 // Runs a program and keeps what it printed. Waits at most five minutes, longer under a sanitizer: a
-// hang is a failure, not a wait, but beside others a program may be slow. `pull` gives up
-// after eight seconds, and once took more than a minute where two other programs went first.
+// hang is a failure, not a wait, but on a busy machine a program of seconds may take minutes.
 #pragma once
 
 #include <fcntl.h>

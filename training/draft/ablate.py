@@ -68,11 +68,15 @@ def as_read(draft, rows, visual):
     return dataclasses.replace(rows, bridge=rows.embeddings) if visual == "raw" else rows
 
 
+def stages_of(a):
+    return tiny.no_longer_than(tiny.SMOKE if a.smoke else tiny.STAGES, a.longest)
+
+
 class Ablation:
     def __init__(self, a):
         self.a, self.began = a, time.time()
         self.cuda = a.device.startswith("cuda")
-        self.stages = tiny.no_longer_than(tiny.SMOKE if a.smoke else tiny.STAGES, a.longest)
+        self.stages = stages_of(a)
         self.stage = multiprocessing.Value("i", 0)
         self.batches = tiny.batches_of(a.seed, self.stages, self.stage, a.workers, self.cuda)
         torch.manual_seed(a.seed)
@@ -198,6 +202,10 @@ def arguments(words=None):
     a = parser.parse_args(words)
     if a.smoke:
         a.device, a.workers, a.tree = "cpu", 0, "6-2-2"
+    try:
+        stages_of(a)
+    except ValueError as e:
+        parser.error(f"--longest: {e}")
     return a
 
 

@@ -213,6 +213,8 @@ class Road(unittest.TestCase):
             self.assertEqual(list(short), list(tiny.STAGES))
             self.assertTrue(all(shape.frames <= longest for shapes in short.values() for shape in shapes))
             self.assertEqual(max(shape.frames for shape in short["visual"]), longest)
+        with self.assertRaisesRegex(ValueError, "text stage has no videos of 15 frames or fewer: its shortest have 16"):
+            tiny.no_longer_than(tiny.STAGES, 15)
 
     def test_ablation(self):
         with tempfile.TemporaryDirectory() as folder:

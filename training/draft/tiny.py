@@ -23,16 +23,18 @@ STAGES = {
                S(256, (4, 4), 8, 432): 0.12, S(1024, (4, 4), 2, 440): 0.06, S(4096, (4, 4), 1, 440): 0.04,
                S(64, (4, 4), 24, 408, passages=260): 0.14},
 }
+SMOKE = {"text": {S(2, (4, 4), 1, 400, passages=200, text_first=True, several=True, label="facts"): 1.0},
+         "visual": {S(16, (4, 4), 1, 240): 0.5, S(2, (4, 4), 2, 120, image=True): 0.5}}
+HELD_OUT = S(64, (4, 4), 16, 408)
 
 
 def no_longer_than(stages, frames):
     """The same stages without videos of more frames."""
+    for name, shapes in stages.items():
+        shortest = min(shape.frames for shape in shapes)
+        if frames < shortest:
+            raise ValueError(f"the {name} stage has no videos of {frames} frames or fewer: its shortest have {shortest}")
     return {name: {shape: weight for shape, weight in shapes.items() if shape.frames <= frames} for name, shapes in stages.items()}
-
-
-SMOKE = {"text": {S(2, (4, 4), 1, 400, passages=200, text_first=True, several=True, label="facts"): 1.0},
-         "visual": {S(16, (4, 4), 1, 240): 0.5, S(2, (4, 4), 2, 120, image=True): 0.5}}
-HELD_OUT = S(64, (4, 4), 16, 408)
 
 
 def make(seed, shape, text):

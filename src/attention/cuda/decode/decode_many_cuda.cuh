@@ -165,8 +165,8 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
 }
 
 // Queries of pairs [first, first + 64) of a sequence, which the kernel before may still make; by a
-// consumer warpgroup, which owns 64 rows of the tile. Rows without a pair are zero. Those in
-// bf16 are all on their way before the first has come.
+// consumer warpgroup, which owns 64 rows of the tile. Rows without a pair are zero. Queries in bf16
+// are all on their way before the first has come.
 __device__ inline void load_many_queries(const DecodeArguments& a, const DecodePairs& pairs,
                                          int first, ManyShared& shared, int group) {
   constexpr int each = group_rows / 8;
