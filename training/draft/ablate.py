@@ -23,7 +23,7 @@ import time
 
 import torch
 
-from training.draft import model as drafts, steps, tiny, trees, vispec
+from training.draft import ablation_table, model as drafts, steps, tiny, trees, vispec
 from training.draft.learner import Learner
 from training.tiny import batches
 from training.tiny.tokenizer import MODEL, Text
@@ -220,10 +220,9 @@ def main():
                                          for frames, cell in cells.items()} for how, cells in ways.items()} for name, ways in found.items()})
     if not a.smoke:
         result["kept"] = {name: {how: kept(cells[128], cells[4096]) for how, cells in ways.items()} for name, ways in found.items()}
-        for name, ways in result["kept"].items():
-            for how, k in ways.items():
-                ablation.log(f"{name}, {how}: {100 * k['share']:.1f} % ({100 * k['low']:.1f} to {100 * k['high']:.1f}) of 128 frames' at 4,096")
-    (pathlib.Path(a.out) / "ablation.json").write_text(json.dumps(result, indent=1) + "\n")
+    written = json.dumps(result, indent=1)
+    (pathlib.Path(a.out) / "ablation.json").write_text(written + "\n")
+    print(ablation_table.markdown(json.loads(written)), flush=True)
     os._exit(0)  # workers of an endless stream
 
 

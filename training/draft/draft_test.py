@@ -226,6 +226,8 @@ class Road(unittest.TestCase):
             self.assertEqual({name: sorted(ways) for name, ways in result["accepted"].items()},
                              {"MSD": ["text-anchored", "visual rows read"], "text only": ["text-anchored"],
                               "ViSpec": ["visual rows read"], "Sparrow, own head": ["text-anchored", "visual rows read"]})
+            self.assertIn("| draft | reads visual rows | 128 visual tokens |", done.stdout)
+            self.assertIn("| text only | no | ", done.stdout)
 
 
 if __name__ == "__main__":
