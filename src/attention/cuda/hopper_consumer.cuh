@@ -117,10 +117,65 @@ __device__ inline void multiply_values(float (&o)[Size], const uint32_t (&p)[32]
   }
 }
 
+// Of the four lanes of a quad, lane q gives its word i to lane i, which has it as word q.
+__device__ inline void turn_quad(uint32_t (&words)[4]) {
+  const bool odd = (threadIdx.x & 1) != 0, upper = (threadIdx.x & 2) != 0;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? words[i] : words[i + 1], 1);
+    (odd ? words[i] : words[i + 1]) = other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t other = __shfl_xor_sync(0xffffffff, upper ? words[i] : words[i + 2], 2);
+    (upper ? words[i] : words[i + 2]) = other;
+  }
+}
+
+// Normalises and writes rows of bf16 that are joined with nothing, 16 bytes at a time.
+template <int Size>
+__device__ inline void finish_whole(const Problem& a, const JobSlot& slot, const float (&o)[Size],
+                                    const RowState& state, int first_row, int column) {
+  const int lane_piece = column / 2;  // of four
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = state.sum[r];
+    sum += __shfl_xor_sync(0xffffffff, sum, 1);
+    sum += __shfl_xor_sync(0xffffffff, sum, 2);
+    const int row = first_row + 8 * r;
+    const bool inside = row < slot.job.rows;
+    const int2 place = inside ? slot.place[row] : int2{0, 0};
+    const float share = sum > 0 ? 1 / sum : 0;
+    auto* out = static_cast<__nv_bfloat16*>(a.target.out) + place.x * a.target.stride +
+                place.y * a.target.head_stride + lane_piece * 8;
+#pragma unroll
+    for (int i = 0; i < Size / 4; i += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int at = 4 * (i + j) + 2 * r;
+        words[j] = pack_bf16(o[at] * share, o[at + 1] * share);
+      }
+      turn_quad(words);
+      if (inside) {
+        *reinterpret_cast<uint4*>(out + i * 8) = {words[0], words[1], words[2], words[3]};
+      }
+    }
+    if (inside && a.target.max != nullptr && column == 0) {
+      const int64_t at = int64_t{place.x} * a.target.heads + place.y;
+      a.target.max[at] = state.max[r] * a.scale;
+      a.target.sum[at] = sum;
+    }
+  }
+}
+
 // Normalises and writes the rows of a job.
 template <int Size>
 __device__ inline void finish(const Problem& a, const JobSlot& slot, const float (&o)[Size],
                               const RowState& state, int first_row, int column) {
+  if (slot.job.partial < 0 && !a.target.f32 && !a.target.merge) {
+    return finish_whole(a, slot, o, state, first_row, column);
+  }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float sum = state.sum[r];

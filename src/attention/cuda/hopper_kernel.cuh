@@ -1,6 +1,7 @@
 // Attention over a plan on Hopper (sm_90a), head size 64 or 128, bf16 keys and values: a persistent
-// kernel of one producer warpgroup, which copies keys and values into shared memory, and two
-// consumer warpgroups of 64 rows each, which do all arithmetic. runner_hopper.cu launches it.
+// kernel of one producer warpgroup, whose warps copy queries, keys and values into shared memory,
+// and two consumer warpgroups of 64 rows each, which do all arithmetic. runner_hopper.cu launches
+// it.
 //
 //   S = Q Kᵀ (shared memory × shared memory), P = exp2(c S − c max), O = O · correction + P V
 //   (registers × shared memory); f32 everywhere but in P, Q, K, V.
@@ -14,7 +15,7 @@
 
 namespace kinora::hopper {
 
-// Everything but what differs between the kernels below: load(shared) is the key warps' work.
+// Everything but what differs between the kernels below: load(shared) is the copying warps' work.
 template <typename V, class Load>
 __device__ inline void attend_with(const Problem& a, const Load& load) {
   extern __shared__ char memory[];
@@ -22,13 +23,13 @@ __device__ inline void attend_with(const Problem& a, const Load& load) {
       *reinterpret_cast<Shared<V>*>(memory + (1024 - (shared_address(memory) & 1023)) % 1024);
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
-      barrier_init(&shared.full_query[i], 128 - V::key_warps * 32);
-      barrier_init(&shared.empty_query[i], 256 + V::key_arrivals);
+      barrier_init(&shared.full_query[i], 128 - V::copy_warps * 32);
+      barrier_init(&shared.empty_query[i], 256 + (V::gather ? V::copy_arrivals : V::copy_warps));
     }
     for (int i = 0; i < V::stages; ++i) {
-      barrier_init(&shared.full_key[i], V::key_arrivals);
+      barrier_init(&shared.full_key[i], V::copy_arrivals);
       barrier_init(&shared.empty_key[i], 8);
-      barrier_init(&shared.full_value[i], V::key_arrivals);
+      barrier_init(&shared.full_value[i], V::copy_arrivals);
       barrier_init(&shared.empty_value[i], 8);
     }
     barrier_init_visible();
@@ -36,7 +37,7 @@ __device__ inline void attend_with(const Problem& a, const Load& load) {
   __syncthreads();
   if (threadIdx.x < 128) {
     registers_fewer<V::producer_registers>();
-    if (threadIdx.x >= V::key_warps * 32) {
+    if (threadIdx.x >= V::copy_warps * 32) {
       load_queries<V>(a, shared);
     } else {
       load(shared);
@@ -52,7 +53,7 @@ template <typename V>
 __global__ void __launch_bounds__(threads, 1) attend(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attend_with<V>(a.problem, [&](Shared<V>& shared) {
-    if (threadIdx.x == 0) load_contiguous<V>(a, shared);
+    if (threadIdx.x % 32 == 0) load_contiguous<V>(a, shared, threadIdx.x == 0);
   });
 #endif
 }
@@ -65,8 +66,8 @@ __global__ void __launch_bounds__(threads, 1)
   attend_with<V>(a.all.problem, [&](Shared<V>& shared) {
     if constexpr (V::gather) {
       load_any<V>(a, shared);
-    } else if (threadIdx.x == 0) {
-      load_strided<V>(a, shared);
+    } else if (threadIdx.x % 32 == 0) {
+      load_strided<V>(a, shared, threadIdx.x == 0);
     }
   });
 #endif
@@ -120,7 +121,8 @@ template <typename V>
 __global__ void __launch_bounds__(threads, 1)
     attend_pieces(const __grid_constant__ PieceArguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_with<V>(a.all.problem, [&](Shared<V>& shared) { load_pieces<V>(a, shared); });
+  attend_with<V>(a.all.problem,
+                 [&](Shared<V>& shared) { load_pieces<V>(a, shared, threadIdx.x < 32); });
 #endif
 }
 

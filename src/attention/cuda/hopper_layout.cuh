@@ -80,11 +80,15 @@ struct Variant {
   static constexpr bool gather = T.gather;
   static constexpr bool strided = T.strided;
   static constexpr bool measure = T.measure;
-  static constexpr bool watch = false;                // a wait without end becomes an error
-  static constexpr int stages = 4 / halves;           // as many bytes are under way
-  static constexpr int key_warps = T.gather ? 3 : 1;  // the other producer warps load queries
-  static constexpr int key_arrivals = T.gather || T.pieces ? key_warps * 32 : 1;
-  static constexpr int producer_registers = T.gather || T.pieces ? 72 : (T.strided ? 56 : 40);
+  static constexpr bool watch = false;       // a wait without end becomes an error
+  static constexpr int stages = 4 / halves;  // as many bytes are under way
+  // Producer warps that copy keys and values; the others load queries. One has keys and one values:
+  // a block's keys need a buffer that is free sooner than that of the last block's values, and the
+  // warp that has copied a list's last keys looks up the next one at once. Single rows take three
+  // warps, which copy both.
+  static constexpr int copy_warps = T.gather ? 3 : 2;
+  static constexpr int copy_arrivals = T.gather ? copy_warps * 32 : 1;  // at a block's barrier
+  static constexpr int producer_registers = T.gather || T.pieces ? 72 : 56;
   static constexpr int consumer_registers = 252 - producer_registers / 2;  // 64,512 in all
 };
 
@@ -99,6 +103,21 @@ struct Shared {
   uint64_t full_query[2], empty_query[2];
   uint64_t full_key[V::stages], empty_key[V::stages];
   uint64_t full_value[V::stages], empty_value[V::stages];
+};
+
+// What one of the two copying warps fills: the buffers of keys or those of values.
+template <typename V>
+struct Target {
+  bool keys;
+  __nv_bfloat16 (&tiles)[V::stages][V::tile];
+  uint64_t (&full)[V::stages];
+  uint64_t (&empty)[V::stages];
+
+  __device__ Target(Shared<V>& shared, bool of_keys)
+      : keys(of_keys),
+        tiles(of_keys ? shared.keys : shared.values),
+        full(of_keys ? shared.full_key : shared.full_value),
+        empty(of_keys ? shared.empty_key : shared.empty_value) {}
 };
 
 // A place in a ring of buffers.

@@ -9,7 +9,7 @@ namespace kinora::hopper {
 // Takes jobs, finds their rows and loads their queries, one job ahead of the consumers.
 template <typename V>
 __device__ void load_queries(const Problem& a, Shared<V>& shared) {
-  constexpr int first = V::key_warps * 32;
+  constexpr int first = V::copy_warps * 32;
   constexpr int count = 128 - first;
   const int thread = static_cast<int>(threadIdx.x) - first;
   for (Ring<2> slot;; slot.next()) {
@@ -65,11 +65,12 @@ __device__ void load_queries(const Problem& a, Shared<V>& shared) {
   }
 }
 
-// Copies a box of keys and one of values for every block; one thread. place(segment, info) finds
-// out what copy(place, of keys, tile, barrier, kv head) wants to know about a block.
+// Copies a box of keys, or of values, for every block; one thread. place(segment, info) finds out
+// what copy(place, of keys, tile, barrier, kv head) wants to know about a block.
 template <typename V, class Place, class Copy>
-__device__ inline void load_boxes(const Problem& a, Shared<V>& shared, const Place& place,
-                                  const Copy& copy) {
+__device__ inline void load_boxes(const Problem& a, Shared<V>& shared, bool keys,
+                                  const Place& place, const Copy& copy) {
+  const Target<V> target(shared, keys);
   Ring<V::stages> stage;
   for (Ring<2> slot;; slot.next()) {
     barrier_wait<V::watch>(&shared.full_query[slot.index], slot.phase);
@@ -82,24 +83,21 @@ __device__ inline void load_boxes(const Problem& a, Shared<V>& shared, const Pla
     for (int32_t block = 0; block < blocks; ++block) {
       const BlockInfo info = cursor.info();
       const auto at = place(cursor.segment, info);
-      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
-      shared.blocks[stage.index] = info;
-      barrier_arrive_expect(&shared.full_key[stage.index], V::tile_bytes);
-      copy(at, true, shared.keys[stage.index], &shared.full_key[stage.index], kv_head);
-      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
-      barrier_arrive_expect(&shared.full_value[stage.index], V::tile_bytes);
-      copy(at, false, shared.values[stage.index], &shared.full_value[stage.index], kv_head);
+      barrier_wait<V::watch>(&target.empty[stage.index], stage.phase ^ 1);
+      if (keys) shared.blocks[stage.index] = info;
+      barrier_arrive_expect(&target.full[stage.index], V::tile_bytes);
+      copy(at, keys, target.tiles[stage.index], &target.full[stage.index], kv_head);
       stage.next();
       cursor.advance();
     }
   }
 }
 
-// Contiguous keys and values.
+// Contiguous keys or values.
 template <typename V>
-__device__ void load_contiguous(const Arguments& arguments, Shared<V>& shared) {
+__device__ void load_contiguous(const Arguments& arguments, Shared<V>& shared, bool of_keys) {
   load_boxes<V>(
-      arguments.problem, shared,
+      arguments.problem, shared, of_keys,
       [](const CudaSegment&, const BlockInfo& info) { return info.begin; },
       [&](int32_t begin, bool keys, void* tile, uint64_t* barrier, int kv_head) {
         copy_box(tile, keys ? &arguments.keys : &arguments.values, barrier, 0, begin, 0, kv_head);
@@ -133,9 +131,9 @@ __device__ inline void copy_affine(const StridedArguments& arguments, const Affi
 
 // Contiguous and strided ones.
 template <typename V>
-__device__ void load_strided(const StridedArguments& arguments, Shared<V>& shared) {
+__device__ void load_strided(const StridedArguments& arguments, Shared<V>& shared, bool of_keys) {
   load_boxes<V>(
-      arguments.all.problem, shared,
+      arguments.all.problem, shared, of_keys,
       [&](const CudaSegment& segment, const BlockInfo& info) {
         return find_place(arguments, segment.shift, info);
       },
@@ -155,18 +153,18 @@ __device__ inline void fence_maps(const HeadStrideMaps& maps) {
 enum class Boxes { whole, pairs, single };
 
 // Copies pieces of up to 32 adjacent keys, four to a block, columns from their copies, and affine
-// keys; one warp, whose lanes all announce what they have copied. Boxes outside memory
-// are filled with zeros.
+// keys, or the values of these; one warp. Boxes outside memory are filled with zeros.
 template <typename V>
-__device__ void load_pieces(const PieceArguments& arguments, Shared<V>& shared) {
+__device__ void load_pieces(const PieceArguments& arguments, Shared<V>& shared, bool keys) {
   constexpr uint32_t all = 0xffffffffu;
   constexpr int pieces = block_keys / piece_keys;
   const Problem& a = arguments.all.problem;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int halves = V::halves;
   // With two halves, lanes 2 p and 2 p + 1 have those of piece p.
   const int piece = lane / halves % pieces;
   const int half = lane % halves;
+  const Target<V> target(shared, keys);
   Ring<V::stages> stage;
   uint32_t fenced = 0;  // heads whose maps this thread has fenced, of the first 32
   for (Ring<2> slot;; slot.next()) {
@@ -176,7 +174,8 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V>& shared) 
     if (blocks < 0) return;
     const int kv_head = job.head / a.group;
     Cursor<block_keys> cursor(a.plan, job);
-    barrier_arrive(&shared.empty_query[slot.index]);
+    __syncwarp();  // all lanes have read the job
+    if (lane == 0) barrier_arrive(&shared.empty_query[slot.index]);
     // A lane's own piece of the block that the cursor is at.
     const auto find_piece = [&] {
       CudaPiece found{arguments.row_count, 0};
@@ -234,61 +233,58 @@ __device__ void load_pieces(const PieceArguments& arguments, Shared<V>& shared) 
           }
         }
       }
-      const auto copy = [&](__nv_bfloat16* tile, uint64_t* barrier, const CUtensorMap* contiguous,
-                            const CUtensorMap* small, const CUtensorMap* pairs,
-                            const CUtensorMap* columns, const StrideMap* strided) {
-        if (lane == 0) {
-          barrier_arrive_expect(barrier, V::tile_bytes);
-        } else {
-          barrier_arrive(barrier);
-        }
-        __syncwarp();
-        if (boxes == Boxes::single) {
-          if (lane < halves * pieces) {
-            copy_box(tile + half * half_tile + piece * piece_keys * 64, small, barrier, 0, begin,
-                     half, kv_head);
-          }
-        } else if (boxes == Boxes::pairs) {
-          if (lane < halves * pieces / 2) {
-            copy_box(tile + half * half_tile + piece * 2 * piece_keys * 64, pairs, barrier, 0,
-                     begin, half, kv_head);
-          }
-        } else if (V::strided && info.stride > 1) {
-          if (lane == 0) {
-            copy_box(tile, phase >= 0 ? &strided->longer : &strided->shorter, barrier, 0, begin,
-                     phase >= 0 ? phase : ~phase, 0, kv_head);
-          }
-        } else if (lane == 0) {
-          copy_box(tile, column ? columns : contiguous, barrier, 0, begin, 0, column ? 0 : kv_head);
-        }
-      };
       int32_t compared[block_keys / 32];
-      if (info.kind == block_listed) {
+      const bool listed = keys && info.kind == block_listed;
+      if (listed) {
 #pragma unroll
         for (int i = 0; i < block_keys / 32; ++i) {
           compared[i] = cursor.compared(a.plan, info, i * 32 + lane);
         }
       }
-      barrier_wait<V::watch>(&shared.empty_key[stage.index], stage.phase ^ 1);
-      if (lane == 0) shared.blocks[stage.index] = info;
-      if (info.kind == block_listed) {
+      barrier_wait<V::watch>(&target.empty[stage.index], stage.phase ^ 1);
+      if (listed) {
 #pragma unroll
         for (int i = 0; i < block_keys / 32; ++i) {
           shared.listed[stage.index][i * 32 + lane] = compared[i];
         }
+        __syncwarp();  // lane 0 speaks for all
       }
-      copy(shared.keys[stage.index], &shared.full_key[stage.index], &arguments.all.keys,
-           &arguments.key_pieces, &arguments.key_pairs, &arguments.key_columns,
-           V::strided ? &arguments.strides[head].keys : nullptr);
-      // The next pieces come while the values wait for their buffer.
+      __nv_bfloat16* tile = target.tiles[stage.index];
+      uint64_t* barrier = &target.full[stage.index];
+      if (lane == 0) {
+        if (keys) shared.blocks[stage.index] = info;
+        barrier_arrive_expect(barrier, V::tile_bytes);
+      }
+      __syncwarp();  // no copy ends before it is expected
+      if (boxes == Boxes::single) {
+        if (lane < halves * pieces) {
+          copy_box(tile + half * half_tile + piece * piece_keys * 64,
+                   keys ? &arguments.key_pieces : &arguments.value_pieces, barrier, 0, begin, half,
+                   kv_head);
+        }
+      } else if (boxes == Boxes::pairs) {
+        if (lane < halves * pieces / 2) {
+          copy_box(tile + half * half_tile + piece * 2 * piece_keys * 64,
+                   keys ? &arguments.key_pairs : &arguments.value_pairs, barrier, 0, begin, half,
+                   kv_head);
+        }
+      } else if (V::strided && info.stride > 1) {
+        if (lane == 0) {
+          const HeadStrideMaps& maps = arguments.strides[head];
+          const StrideMap& map = keys ? maps.keys : maps.values;
+          copy_box(tile, phase >= 0 ? &map.longer : &map.shorter, barrier, 0, begin,
+                   phase >= 0 ? phase : ~phase, 0, kv_head);
+        }
+      } else if (lane == 0) {
+        const CUtensorMap* columns = keys ? &arguments.key_columns : &arguments.value_columns;
+        const CUtensorMap* contiguous = keys ? &arguments.all.keys : &arguments.all.values;
+        copy_box(tile, column ? columns : contiguous, barrier, 0, begin, 0, column ? 0 : kv_head);
+      }
+      // The next pieces come while this warp waits for a buffer.
       if (block + 1 < blocks) {
         cursor.advance();
         own = find_piece();
       }
-      barrier_wait<V::watch>(&shared.empty_value[stage.index], stage.phase ^ 1);
-      copy(shared.values[stage.index], &shared.full_value[stage.index], &arguments.all.values,
-           &arguments.value_pieces, &arguments.value_pairs, &arguments.value_columns,
-           V::strided ? &arguments.strides[head].values : nullptr);
       stage.next();
     }
   }

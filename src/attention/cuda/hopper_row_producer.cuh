@@ -10,7 +10,7 @@ namespace kinora::hopper {
 template <typename V>
 __device__ void load_any(const StridedArguments& arguments, Shared<V>& shared) {
   const Problem& a = arguments.all.problem;
-  constexpr int count = V::key_warps * 32;
+  constexpr int count = V::copy_warps * 32;
   const int thread = static_cast<int>(threadIdx.x);
   // Sixteen threads, a team, copy one row of 128 columns or two of 64; the six teams have the rows
   // of one place in every eight each, and share out those of the two that are left over. A team's
