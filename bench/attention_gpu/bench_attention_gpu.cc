@@ -291,7 +291,9 @@ int run(int argc, char** argv) {
   for (const int64_t window : {64, 1024}) bench.vision(64, window);
   const double bandwidth = bench.copy_bandwidth();
   for (const int64_t rows : settings.contexts) {
-    for (const int64_t tokens : {1, 2, 8, 16, 64}) bench.decode(1, rows, tokens, bandwidth);
+    for (const int64_t tokens : {1, 2, 8, 16, 30, 48, 64}) {
+      bench.decode(1, rows, tokens, bandwidth);
+    }
   }
   for (const int64_t sequences : {8, 32, 64}) {
     bench.decode(sequences, 4096, 1, bandwidth);

@@ -1,9 +1,9 @@
 // The decode kernel (decode_cuda.h) for many (token, head) pairs of a kv head on Hopper (sm_90a),
 // head size 128, bf16 rows: trees of tokens, several tokens of several sequences. A block of one
-// producer warpgroup, which copies rows into shared memory, and two consumer warpgroups of 64 pairs
-// each, which compute as those of the prefill kernel do (hopper_kernel.cuh). Where a tile has no
-// more than 64 pairs both take the same ones and every second block of rows. join_pairs joins the
-// parts. decode_many_cuda.cu launches it.
+// producer warpgroup, half of which copies keys into shared memory and half values, and two
+// consumer warpgroups of 64 pairs each, which compute as those of the prefill kernel do
+// (hopper_kernel.cuh). Where a tile has no more than 64 pairs both take the same ones and every
+// second block of rows. join_pairs joins the parts. decode_many_cuda.cu launches it.
 #pragma once
 
 #include "attention/cuda/decode/decode_join_cuda.cuh"
@@ -48,37 +48,42 @@ struct AllMemory {
 constexpr int stretch_bits = 7, region_bits = 30;
 constexpr int64_t memory_regions = 64;
 
-// 128 rows of a kv head by the copy engine, from an address on; by a whole warpgroup. False, with
-// nothing done, where the address is out of its reach.
+// 128 rows of a kv head by the copy engine, from an address on; by all who copy keys or values.
+// False, with nothing done, where the address is out of its reach.
 __device__ inline bool copy_rows(const AllMemory& memory, const __nv_bfloat16* from, void* tile,
-                                 uint64_t* full) {
+                                 uint64_t* full, int thread) {
   const int64_t offset = reinterpret_cast<const char*>(from) - memory.begin;
   const int64_t stretch = offset >> stretch_bits;
   if (offset < 0 || (offset & ((1 << stretch_bits) - 1)) != 0 ||
       stretch >> region_bits >= memory_regions) {
     return false;
   }
-  if (threadIdx.x == 0) {
+  if (thread == 0) {
     barrier_arrive_expect(full, half_tile * 2 * sizeof(__nv_bfloat16));
     copy_box(tile, &memory.map, full, 0, 0,
              static_cast<int32_t>(stretch & ((1 << region_bits) - 1)),
              static_cast<int32_t>(stretch >> region_bits));
-  } else if (threadIdx.x % 32 == 0) {
+  } else if (thread % 32 == 0) {
     barrier_arrive(full);
   }
   return true;
 }
 
-// The producer warpgroup.
+constexpr int copy_threads = 64;  // of keys, and as many of values
+
+// Half of the producer warpgroup: neither keys nor values wait for a buffer of the other. A block's
+// keys are read a block sooner than its values, so their buffers are free sooner.
 __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memory, Walk walk,
                                  const ManyPlace& where, ManyShared& shared) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int piece = thread & 15, own_row = thread >> 4;
+  // Keys or values; asked of a lane, so that the compiler knows that a warp agrees.
+  const int which = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / copy_threads, 0);
+  const int thread = static_cast<int>(threadIdx.x) % copy_threads;
+  const int piece = thread & 7, own_row = thread >> 3;
   const int64_t row_stride = int64_t{a.kv_heads} * head_size;
   // Rows [first, first + 128) of the sequence; zeros from `end` on and where a set has no more.
-  // Rows that follow one another come by the copy engine. Otherwise a thread has a piece of every
-  // eighth row, so that its place in the swizzled tile only moves on; the next block is asked for
-  // before these have come.
+  // Rows that follow one another come by the copy engine. Otherwise a thread has two pieces, one of
+  // each half, of every eighth row, so that its place in the swizzled tile only moves on; the next
+  // block is asked for before these have come.
   uint64_t* coming = nullptr;  // the barrier of a block that threads copy
   const auto finish_coming = [&] {
     fence_async();
@@ -86,8 +91,8 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
     if (thread % 32 == 0) barrier_arrive(coming);
     coming = nullptr;
   };
-  const auto copy = [&](const DeviceSequence& sequence, SetCursor& at, int which, int32_t first,
-                        int32_t end, int stage) {
+  const auto copy = [&](const DeviceSequence& sequence, SetCursor& at, int32_t first, int32_t end,
+                        int stage) {
     uint64_t* full = &shared.full[which][stage];
     auto* tile = shared.rows[which][stage];
     const auto rows_of = [&](const DeviceRowSet& set) {
@@ -100,7 +105,7 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
       const int32_t place = first - at.begin;
       if (set.list == nullptr && place + block_keys <= static_cast<int32_t>(set.count) &&
           first + block_keys <= end &&
-          copy_rows(memory, rows_of(set) + place * row_stride, tile, full)) {
+          copy_rows(memory, rows_of(set) + place * row_stride, tile, full, thread)) {
         if (coming != nullptr) {
           copy_wait<0>();
           finish_coming();
@@ -108,6 +113,7 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
         return;
       }
     }
+    static_assert(copy_threads == 8 * 8);
     const uint32_t target = shared_address(tile) + swizzled(own_row, piece);
 #pragma unroll 1
     for (int share = 0; share < block_keys; share += decode_share) {
@@ -122,7 +128,10 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
         const bool inside = row + own_row < left;
         int32_t from = inside ? begin + row + own_row : 0;
         if (list != nullptr) from = list[from];
-        copy_16(target + (share + row) * 128, rows + from * row_stride, inside ? 16 : 0);
+        const __nv_bfloat16* at_row = rows + from * row_stride;
+        const uint32_t to = target + (share + row) * 128, bytes = inside ? 16 : 0;
+        copy_16(to, at_row, bytes);
+        copy_16(to + half_tile * 2, at_row + 64, bytes);
       }
     }
     copy_commit();
@@ -147,14 +156,8 @@ __device__ inline void load_many(const DecodeArguments& a, const AllMemory& memo
         cuda::wait_for_previous();
         waited = true;
       }
-      SetCursor here;
-#pragma unroll 1
-      for (int which = 0; which < 2; ++which) {
-        here = at;
-        barrier_wait<false>(&shared.empty[which][stage.index], stage.phase ^ 1);
-        copy(sequence, here, which, first, stretch.end, stage.index);
-      }
-      at = here;
+      barrier_wait<false>(&shared.empty[which][stage.index], stage.phase ^ 1);
+      copy(sequence, at, first, stretch.end, stage.index);
       stage.next();
     }
   }
@@ -426,7 +429,7 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int i = 0; i < 2 * many_stages; ++i) {
-      barrier_init(&shared.full[0][0] + i, 4);  // warps
+      barrier_init(&shared.full[0][0] + i, copy_threads / 32);
       barrier_init(&shared.empty[0][0] + i, 8);
     }
     barrier_init_visible();
