@@ -17,11 +17,17 @@ MemoryPolicy mosaic_policy() {
       {"query", VisualMatch::query}, {"embedding", VisualMatch::embedding}};
   const std::vector<std::pair<std::string, ClusterRank>> ranks{{"mass", ClusterRank::mass},
                                                                {"mean", ClusterRank::mean}};
+  const std::vector<std::pair<std::string, ClusterBy>> groupings{{"nested", ClusterBy::nested},
+                                                                 {"visual", ClusterBy::visual},
+                                                                 {"semantic", ClusterBy::semantic},
+                                                                 {"nothing", ClusterBy::nothing}};
   Settings<PartialOptions> reading(MosaicOptions().reading);
   add_rows(reading);
   add_window(reading);
   add_positions(reading);
   add_tiers(reading);
+  reading.flag("ahead", &PartialOptions::ahead,
+               "whether rows that wait in a file are read as soon as the layer before has chosen");
   Settings<MosaicOptions> settings;
   settings.include(reading, &MosaicOptions::reading)
       .count("recent", &MosaicOptions::recent, {}, "of these, rows of the newest frames")
@@ -34,6 +40,9 @@ MemoryPolicy mosaic_policy() {
               "embedding that of their frames")
       .choice("rank", &MosaicOptions::rank, ranks,
               "clusters by the attention each query would give them, or by the sum of queries")
+      .choice("by", rules(&MosaicRules::by), groupings,
+              "what rows are grouped by: frames and then keys, one of these, or nothing: each is a "
+              "cluster")
       .count("cluster", rules(&MosaicRules::cluster_rows), {2}, "rows of a full cluster")
       .count("mean", rules(&MosaicRules::mean_rows), {},
              "rows of a cluster on average, at least: while there are fewer, none is split; 0: no "

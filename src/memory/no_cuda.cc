@@ -17,8 +17,13 @@ void move_lists_up(const Context&, std::span<std::byte* const>, int64_t, std::sp
 void copy_rows(const Context&, std::span<const RowCopy>, int64_t, std::span<const int32_t>) {
   no_cuda();
 }
-void add_attention_mass(const Context&, ConstTensorView, const MassTerms&, bool, TensorView,
-                        TensorView) {
+void arrange_queries(const Context&, ConstTensorView, float, const MassQueries&, TensorView,
+                     TensorView) {
+  no_cuda();
+}
+bool score_keys(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
+void sum_attention_mass(const Context&, ConstTensorView, const MassQueries&, const MassTerms&, bool,
+                        bool, TensorView, TensorView) {
   no_cuda();
 }
 
@@ -37,7 +42,6 @@ void nearest_clusters(const Context&, ConstTensorView, ConstTensorView, ConstTen
   no_cuda();
 }
 void nearest_earlier(const Context&, ConstTensorView, ConstTensorView, TensorView) { no_cuda(); }
-void arrange_queries(const Context&, ConstTensorView, float, TensorView, TensorView) { no_cuda(); }
 void cluster_means(const Context&, const ClusterPieces&, ConstTensorView, ConstTensorView,
                    TensorView, TensorView) {
   no_cuda();

@@ -57,13 +57,52 @@ constexpr int most_chosen = 1024;
 constexpr int64_t most_seen = 65536;
 constexpr int chooser_threads = 1024, chooser_warps = chooser_threads / 32;
 
+// The ranks that a thread of the one block looks at, every chooser_threads-th. As many as `each` it
+// keeps, so that it reads them once; 0: it reads them again whenever it looks.
+template <int each>
+class OwnRanks {
+ public:
+  __device__ OwnRanks(const float* mass, const float* log_weights, int count)
+      : mass_(mass), log_weights_(log_weights), count_(count) {
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      const int i = static_cast<int>(threadIdx.x) + k * chooser_threads;
+      if (i < count) kept_[k] = rank_of(mass[i], log_weights[i]);
+    }
+  }
+
+  // body(number, rank) of each.
+  template <class Body>
+  __device__ void visit(const Body& body) const {
+    if constexpr (each > 0) {
+#pragma unroll
+      for (int k = 0; k < each; ++k) {
+        const int i = static_cast<int>(threadIdx.x) + k * chooser_threads;
+        if (i < count_) body(i, kept_[k]);
+      }
+    } else {
+      for (int i = static_cast<int>(threadIdx.x); i < count_; i += chooser_threads) {
+        body(i, rank_of(mass_[i], log_weights_[i]));
+      }
+    }
+  }
+
+ private:
+  const float* mass_;
+  const float* log_weights_;
+  int count_;
+  uint32_t kept_[each > 0 ? each : 1];
+};
+
 struct Cut {
   uint32_t rank = 0;  // clusters above it are chosen,
-  int equal = 0;      // and this many of those with this rank
+  int equal = 0;      // and this many of those with this rank …
+  int alike = 0;      // … of so many
 };
 
 // The `wanted`-th largest rank, eight bits after eight bits from the highest.
-__device__ Cut find_cut(const float* mass, const float* log_weights, int count, int wanted) {
+template <int each>
+__device__ Cut find_cut(const OwnRanks<each>& ranks, int wanted) {
   __shared__ int histogram[256];
   __shared__ Cut found;
   const int thread = static_cast<int>(threadIdx.x);
@@ -72,10 +111,9 @@ __device__ Cut find_cut(const float* mass, const float* log_weights, int count, 
     if (thread < 256) histogram[thread] = 0;
     __syncthreads();
     const uint32_t known = shift == 24 ? 0 : ~uint32_t{0} << (shift + 8);
-    for (int i = thread; i < count; i += chooser_threads) {
-      const uint32_t rank = rank_of(mass[i], log_weights[i]);
+    ranks.visit([&](int, uint32_t rank) {
       if ((rank & known) == cut.rank) atomicAdd(&histogram[rank >> shift & 255], 1);
-    }
+    });
     __syncthreads();
     if (thread < 32) {  // every lane has eight digits, the largest first
       int own = 0;
@@ -89,7 +127,7 @@ __device__ Cut find_cut(const float* mass, const float* log_weights, int count, 
       if (left > 0 && left <= own) {
         int digit = 255 - 8 * thread;
         for (; histogram[digit] < left; --digit) left -= histogram[digit];
-        found = {cut.rank | static_cast<uint32_t>(digit) << shift, left};
+        found = {cut.rank | static_cast<uint32_t>(digit) << shift, left, histogram[digit]};
       }
     }
     __syncthreads();
@@ -98,24 +136,20 @@ __device__ Cut find_cut(const float* mass, const float* log_weights, int count, 
   return cut;
 }
 
-// One block. A key is a rank and the place, lower ones being larger.
-__global__ void choose_best(const float* mass, const float* log_weights, int count, int wanted,
-                            int size, int32_t* out) {
-  __shared__ SortKey keys[most_chosen];
+// A rank and the place, lower ones being larger.
+__device__ SortKey key_of(uint32_t rank, int place) {
+  return SortKey{rank} << 32 | ~static_cast<uint32_t>(place);
+}
+
+// Of clusters with the rank of the cut the first ones, where there are more than are wanted.
+__device__ void first_of_equal(const float* mass, const float* log_weights, int count,
+                               const Cut& cut, SortKey* keys) {
   __shared__ int equal_in[chooser_warps];
-  __shared__ int above;
-  const Cut cut = find_cut(mass, log_weights, count, wanted);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  if (thread == 0) above = 0;
-  if (thread >= wanted && thread < size) keys[thread] = 0;
-  __syncthreads();
   int equal_before = 0;
-  for (int begin = 0; begin < count; begin += chooser_threads) {
+  for (int begin = 0; begin < count && equal_before < cut.equal; begin += chooser_threads) {
     const int i = begin + thread;
-    const uint32_t rank = i < count ? rank_of(mass[i], log_weights[i]) : 0;
-    const bool equal = i < count && rank == cut.rank;
-    const SortKey key = SortKey{rank} << 32 | ~static_cast<uint32_t>(i);
-    if (i < count && rank > cut.rank) keys[atomicAdd(&above, 1)] = key;
+    const bool equal = i < count && rank_of(mass[i], log_weights[i]) == cut.rank;
     const unsigned int all_equal = __ballot_sync(~0u, equal);
     if (lane == 0) equal_in[warp] = __popc(all_equal);
     __syncthreads();
@@ -124,9 +158,31 @@ __global__ void choose_best(const float* mass, const float* log_weights, int cou
       if (other < warp) place += equal_in[other];
       equal_before += equal_in[other];
     }
-    if (equal && place < cut.equal) keys[wanted - cut.equal + place] = key;
+    if (equal && place < cut.equal) keys[place] = key_of(cut.rank, i);
     __syncthreads();
   }
+}
+
+// One block.
+template <int each>
+__global__ void choose_best(const float* mass, const float* log_weights, int count, int wanted,
+                            int size, int32_t* out) {
+  __shared__ SortKey keys[most_chosen];
+  __shared__ int chosen;
+  const OwnRanks<each> ranks(mass, log_weights, count);
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) chosen = 0;
+  if (thread >= wanted && thread < size) keys[thread] = 0;
+  const Cut cut = find_cut(ranks, wanted);
+  // Nearly always all that are equal are chosen, and their order is made below.
+  const bool all = cut.equal == cut.alike;
+  ranks.visit([&](int i, uint32_t rank) {
+    if (rank > cut.rank || (all && rank == cut.rank)) {
+      keys[atomicAdd(&chosen, 1)] = key_of(rank, i);
+    }
+  });
+  if (!all) first_of_equal(mass, log_weights, count, cut, keys + wanted - cut.equal);
+  __syncthreads();
   for (int length = 2; length <= size; length *= 2) {
     for (int distance = length / 2; distance > 0; distance /= 2) {
       const int other = thread ^ distance;
@@ -197,10 +253,15 @@ void best_clusters(const Context& context, ConstTensorView mass, ConstTensorView
   const int64_t count = mass.size(0), wanted = out.size(0);
   if (wanted <= most_chosen && count <= most_seen) {
     const auto size = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(wanted)));
-    launch({1, chooser_threads, 0, stream}, "best_clusters", choose_best, device_data<float>(mass),
-           device_data<float>(log_weights), static_cast<int>(count), static_cast<int>(wanted), size,
-           device_data<int32_t>(out));
-    return;
+    const auto choose = [&](auto kernel) {
+      launch({1, chooser_threads, 0, stream}, "best_clusters", kernel, device_data<float>(mass),
+             device_data<float>(log_weights), static_cast<int>(count), static_cast<int>(wanted),
+             size, device_data<int32_t>(out));
+    };
+    const int64_t each = (count + chooser_threads - 1) / chooser_threads;
+    if (each <= 2) return choose(choose_best<2>);
+    if (each <= 8) return choose(choose_best<8>);
+    return each <= 16 ? choose(choose_best<16>) : choose(choose_best<0>);
   }
   Tensor keys(DType::i32, {2, count}, context.device),
       places(DType::i32, {2, count}, context.device);

@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t most_clusters = 16384;
 // Clusters that are collected on the host in one piece. The first ones of a saved memory are more.
 constexpr size_t most_staged = 1024;
-// Clusters that one block adds up.
-constexpr int32_t piece_rows = 64;
+// Clusters that one block adds up, one after another: a GPU has more blocks than patience.
+constexpr int32_t piece_rows = 16;
 
 // Places that a table has room for, and that products go over: in steps of a sixteenth, because
 // products of a new size have to be prepared.

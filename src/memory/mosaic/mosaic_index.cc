@@ -131,7 +131,7 @@ int32_t MosaicIndex::add_frame(std::span<const float> embedding) {
     const Cohesion& frames = partitions_[static_cast<size_t>(best)]->frames;
     const double limit =
         std::max(same_scene, rules_.visual.threshold(frames.count + 1, all_frames_.variance));
-    if (frames.variance_with(unit) <= limit) {
+    if (!rules_.sees_frames() || frames.variance_with(unit) <= limit) {
       changed = std::make_shared<Partition>(*partitions_[static_cast<size_t>(best)]);
     }
   }
@@ -218,6 +218,8 @@ void MosaicIndex::add_rows(int layer, int32_t partition, std::span<const MosaicR
 void MosaicIndex::add_near_rows(int layer, int32_t partition, std::span<const MosaicRow> rows,
                                 std::span<const NearRow> near, const FetchRows& fetch) {
   if (rows.empty()) return;
+  // There is one cluster to join, whatever is near.
+  if (rules_.by == ClusterBy::visual) return add_rows(layer, partition, rows, fetch);
   LayerIndex& index = layers_[static_cast<size_t>(layer)];
   const std::vector<UnitKey> units = count_in(index, rows);
   Layer& target = own(partition, layer);
@@ -290,7 +292,8 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
   const double limit =
       std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
   const bool too_many = index.clusters * rules_.mean_rows > index.all_keys.count;
-  if (too_many || cluster.keys.variance_with(key.direction) <= limit) {
+  if (too_many || rules_.by == ClusterBy::visual ||
+      cluster.keys.variance_with(key.direction) <= limit) {
     layer.own(place).add(row, key);
     return id;
   }

@@ -27,12 +27,21 @@
 
 namespace kinora {
 
+// What is grouped: frames and, in each visual cluster, keys; or one of the two, so that the rows of
+// a visual cluster are cut where a cluster is full, or all frames are one; or nothing, each row
+// being a cluster. All but the first are there to be compared with it.
+enum class ClusterBy : uint8_t { nested, visual, semantic, nothing };
+
 struct MosaicRules {
+  ClusterBy by = ClusterBy::nested;
   LoosenessRule visual{.strict = 0.2, .loose = 0.3, .transition = 16};
   LoosenessRule semantic{.strict = 0.3, .loose = 0.5, .transition = 16};
   int64_t cluster_rows = 32;  // of a full cluster
   int64_t mean_rows = 0;      // while clusters have fewer on average, none is split; 0: no matter
   int64_t resident = 0;       // newest tokens whose rows are at hand; 0: all
+
+  int64_t most_rows() const { return by == ClusterBy::nothing ? 1 : cluster_rows; }
+  bool sees_frames() const { return by == ClusterBy::nested || by == ClusterBy::visual; }
 };
 
 // A row as it comes: its token, key (not turned) and value.
@@ -177,7 +186,7 @@ class MosaicIndex {
   bool split(LayerIndex& index, Layer& layer, size_t place, std::span<const MosaicRow> more,
              const FetchRows& fetch);
   bool takes_rows(const SemanticCluster& cluster) const {
-    return cluster.takes_rows(rules_.cluster_rows);
+    return cluster.takes_rows(rules_.most_rows());
   }
   std::vector<UnitKey> count_in(LayerIndex& index, std::span<const MosaicRow> rows) const;
   // Returns the id of the row's cluster.

@@ -308,6 +308,52 @@ TEST(MosaicIndex, StaysAsSmallAsItIsTold) {
   }
 }
 
+// The stages one by one, as they are compared with both.
+TEST(MosaicIndex, GroupsByWhatItIsToldTo) {
+  KINORA_FRESH_RANDOM(random);
+  for (const bool advised : {false, true}) {
+    MosaicRules rules;
+    rules.cluster_rows = 2 + random.below(12);
+    const auto watched = [&](ClusterBy by, Stream& stream) {
+      rules.by = by;
+      MosaicIndex index(rules, 1);
+      stream.advised = advised;
+      for (int frame = 0; frame < 60; ++frame) stream.add_frame(index);
+      expect_statistics(index, stream, 0, rules.most_rows());
+      return index;
+    };
+    const auto lists = [](const MosaicIndex& index) {
+      std::vector<std::vector<int32_t>> all;
+      for (int32_t p = 0; p < static_cast<int32_t>(index.partitions().size()); ++p) {
+        for (const auto& cluster : index.layer(p, 0).clusters) all.push_back(cluster->tokens);
+      }
+      return all;
+    };
+    Stream both(random), seen(random), keys(random), rows(random);
+    EXPECT_GT(watched(ClusterBy::nested, both).partitions().size(), 1u);
+
+    const MosaicIndex visual = watched(ClusterBy::visual, seen);
+    EXPECT_GT(visual.partitions().size(), 1u);
+    EXPECT_EQ(visual.splits(), 0);
+    for (int32_t p = 0; p < static_cast<int32_t>(visual.partitions().size()); ++p) {
+      // All but the last are full, and one begins where the one before it ends.
+      const auto& clusters = visual.layer(p, 0).clusters;
+      for (size_t i = 0; i + 1 < clusters.size(); ++i) {
+        EXPECT_EQ(clusters[i]->rows(), rules.cluster_rows);
+        EXPECT_LT(clusters[i]->tokens.back(), clusters[i + 1]->tokens.front());
+      }
+    }
+
+    const MosaicIndex semantic = watched(ClusterBy::semantic, keys);
+    EXPECT_EQ(semantic.partitions().size(), 1u);
+    EXPECT_GT(lists(semantic).size(), 1u);
+
+    const MosaicIndex nothing = watched(ClusterBy::nothing, rows);
+    EXPECT_EQ(nothing.partitions().size(), 1u);
+    EXPECT_EQ(lists(nothing).size(), rows.keys.size());
+  }
+}
+
 // Rows that are all alike fill one cluster after another, though all are told of the same one.
 TEST(MosaicIndex, AFullClusterIsGoneOnWith) {
   KINORA_FRESH_RANDOM(random);

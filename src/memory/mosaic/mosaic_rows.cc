@@ -60,7 +60,7 @@ MosaicRows::MosaicRows(const MosaicOptions& options, const RowLayout& layout, De
       device_(device),
       index_(std::make_shared<MosaicIndex>(options.rules, layout.layers)) {
   if (device.is_cpu()) return;
-  table_ = std::make_shared<ClusterTable>(layout, device, options.rules.cluster_rows);
+  table_ = std::make_shared<ClusterTable>(layout, device, options.rules.most_rows());
 }
 
 void MosaicRows::settle() const {

@@ -19,6 +19,7 @@ void FrameTable::update(const Memory& memory, int64_t first, int64_t end) {
     if (last.end <= last.begin) {
       frames_.pop_back();
     } else {
+      last.last_time = memory.token(last.end - 1).position[0];
       break;
     }
   }
@@ -33,9 +34,10 @@ void FrameTable::update(const Memory& memory, int64_t first, int64_t end) {
     const bool follows = !frames_.empty() && frames_.back().end == ordinal;
     if (follows && same_time(memory.token(i - 1).time, token.time)) {
       ++frames_.back().end;
+      frames_.back().last_time = token.position[0];
     } else {
-      const int32_t run = follows ? frames_.back().run : ordinal;
-      frames_.push_back({ordinal, ordinal + 1, run, visual_tokens()});
+      const int32_t run = follows ? frames_.back().run : ordinal, time = token.position[0];
+      frames_.push_back({ordinal, ordinal + 1, run, visual_tokens(), time, time});
     }
   }
 }
@@ -61,9 +63,10 @@ std::vector<TokenInfo> look_up(const ThreadPool& threads, const Memory& memory,
                                std::span<const int32_t> tokens) {
   std::vector<TokenInfo> known(tokens.size());
   threads.parallel_for(std::ssize(tokens), 1024, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      known[i] = memory.token(tokens[i]);
-    }
+    // Tokens of a long video lie far apart: all are on their way before the first is needed.
+    const auto first = static_cast<size_t>(begin), past = static_cast<size_t>(end);
+    for (size_t i = first; i < past; ++i) __builtin_prefetch(&memory.token(tokens[i]));
+    for (size_t i = first; i < past; ++i) known[i] = memory.token(tokens[i]);
   });
   return known;
 }
@@ -76,6 +79,28 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
   return near_positions(memory, frames, tokens, known, next);
 }
 
+namespace {
+
+// The first of the frames that ends behind a token, of which it is known that frames [at, …) do.
+// Frames of a video are alike, so that a look at two of them tells where it is: a search would go
+// through the frames of hours.
+size_t first_behind(std::span<const Frame> frames, size_t at, int32_t token) {
+  const auto behind = [&](size_t frame) { return frames[frame].end > token; };
+  if (at == 0 || !behind(at - 1)) return at;
+  --at;
+  if (at == 0 || !behind(at - 1)) return at;
+  const int32_t step = frames[at].begin - frames[at - 1].begin;
+  const auto back = static_cast<size_t>((frames[at].end - 1 - token) / step);
+  const size_t guess = at - std::min(at, back);
+  if (behind(guess) && (guess == 0 || !behind(guess - 1))) return guess;
+  const auto first = frames.begin(), last = first + static_cast<int64_t>(at);
+  return static_cast<size_t>(
+      std::partition_point(first, last, [&](const Frame& any) { return any.end <= token; }) -
+      first);
+}
+
+}  // namespace
+
 std::vector<Position> near_positions(const Memory& memory, const FrameTable& frames,
                                      std::span<const int32_t> tokens,
                                      std::span<const TokenInfo> known, int32_t next) {
@@ -85,10 +110,11 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
   int32_t run = readers_run;
   size_t run_end = tokens.size();  // tokens [i + 1, run_end) are the run under way
   int32_t after = next;            // what was placed last …
-  int32_t shift = 0;               // … and how far it moved
+  int32_t after_time = run >= 0 ? time_of(next) : 0;  // … its time, where it is of a run …
+  int32_t shift = 0;                                  // … and how far it moved
   // The first frame that is left of a run stands where the run began.
   const auto leave_run = [&](size_t first) {
-    shift += time_of(after) - time_of(run);
+    shift += after_time - time_of(run);
     after = run;
     const int32_t moved = run == readers_run ? 0 : shift;
     for (size_t i = first; i < run_end; ++i) {
@@ -105,35 +131,34 @@ std::vector<Position> near_positions(const Memory& memory, const FrameTable& fra
   const Frame* placed_last = nullptr;  // the frame of what was placed last …
   bool one_time = false;               // … which stands at one time from its beginning to there
   for (size_t i = tokens.size(); i-- > 0;) {
-    const int32_t token = tokens[i];
-    // The frame before, most of the time; else it may be thousands of frames back.
-    if (at > 0 && all[at - 1].end > token) --at;
-    if (at > 0 && all[at - 1].end > token) {
-      const auto first = all.begin(), last = first + static_cast<int64_t>(at);
-      at = static_cast<size_t>(
-          std::partition_point(first, last, [&](const Frame& any) { return any.end <= token; }) -
-          first);
-    }
+    const int32_t token = tokens[i], time = known[i].position[0];
+    at = first_behind(all, at, token);
     const bool visual = at < all.size() && all[at].begin <= token;
     const int32_t its_run = visual ? all[at].run : -1;
     if (its_run >= 0 && its_run == run) {
       // Tokens of a frame that has one time stay together.
       if (placed_last != &all[at] || !one_time) {
-        int32_t earlier = after;  // the last token of the frame in front of what was placed last
-        if (placed_last != nullptr && one_time) earlier = std::max(token, placed_last->begin - 1);
-        while (earlier > token && time_of(earlier) == time_of(after)) --earlier;
-        shift += time_of(earlier) - time_of(token);
+        int32_t earlier = after;  // the last token of the frame in front of what was placed last …
+        int32_t its_time = after_time;
+        if (placed_last != nullptr && one_time) {
+          earlier = placed_last->begin - 1;
+          its_time = placed_last[-1].last_time;
+        }
+        // … or of an earlier one, where several stand at one time.
+        while (earlier > token && its_time == after_time) its_time = time_of(--earlier);
+        shift += its_time - time;
       }
     } else {
       if (run >= 0) leave_run(i + 1);
-      shift += time_of(after - 1) - time_of(token);
+      shift += time_of(after - 1) - time;
       run = its_run;
       run_end = i + 1;
     }
     after = token;
+    after_time = time;
     const Frame* frame = visual ? &all[at] : nullptr;
     if (frame != nullptr && (frame != placed_last || !one_time)) {
-      one_time = time_of(frame->begin) == known[i].position[0];
+      one_time = frame->first_time == time;
     }
     placed_last = frame;
     const Position& old = known[i].position;

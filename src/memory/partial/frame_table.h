@@ -15,6 +15,10 @@ struct Frame {
   int32_t end = 0;     // by ordinal
   int32_t run = 0;     // the first token of the unbroken run of visual tokens that it is part of
   int64_t before = 0;  // visual tokens in front of it
+  // Positions in time of the first and of the last token: looking at tokens all over a long video
+  // takes longer than looking at its frames.
+  int32_t first_time = 0;
+  int32_t last_time = 0;
 
   int32_t tokens() const { return end - begin; }
 };

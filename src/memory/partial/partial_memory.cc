@@ -215,7 +215,8 @@ void PartialMemory::judge_reading_ahead(int layer, const FetchCounts& before) {
 
 // What a layer's queries look for, the next layer's will probably look for too.
 void PartialMemory::read_ahead(const Context& context, int layer) {
-  if (layer >= layout().layers || ahead_rest_ > 0 || all_->bytes().disk == 0) return;
+  if (!options_.ahead || layer >= layout().layers || ahead_rest_ > 0) return;
+  if (all_->bytes().disk == 0) return;
   ahead_layer_ = layer;
   std::vector<RowSet> sets;
   all_->read(context, layer, {}, sets);

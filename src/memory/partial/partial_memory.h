@@ -26,6 +26,7 @@ struct PartialOptions {
   int64_t window = 0;   // of earlier frames that new frames read; 0: all
   RowTiers tiers = {};  // where older rows wait
   Placing positions = Placing::original;
+  bool ahead = true;  // pages of a file that the next layer will probably want are read early
 };
 
 // The settings that all of these memories have.

@@ -31,7 +31,13 @@ StoredRows::StoredRows(const Memory& memory, int layer, const FrameTable& frames
 int32_t StoredRows::ordinal(int64_t row) const {
   const auto past = std::upper_bound(begins_.begin() + 1, begins_.end() - 1, row);
   const auto set = static_cast<size_t>(past - begins_.begin()) - 1;
-  return sets_[set].ordinals[static_cast<size_t>(row - begins_[set])];
+  return ordinal_in(set, row - begins_[set]);
+}
+
+int32_t StoredRows::ordinal_in(size_t set, int64_t place) const {
+  const Span& span = spans_[set];
+  if (span.whole) return static_cast<int32_t>(span.first + place);
+  return sets_[set].ordinals[static_cast<size_t>(place)];
 }
 
 template <class Each>
@@ -58,8 +64,7 @@ std::vector<int32_t> StoredRows::ordinals(std::span<const int32_t> rows) const {
   std::vector<int32_t> out;
   out.reserve(rows.size());
   by_set(rows, [&](size_t set, int64_t, std::span<const int32_t> places) {
-    const auto known = sets_[set].ordinals;
-    for (const int32_t place : places) out.push_back(known[static_cast<size_t>(place)]);
+    for (const int32_t place : places) out.push_back(ordinal_in(set, place));
   });
   return out;
 }

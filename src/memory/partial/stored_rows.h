@@ -50,6 +50,7 @@ class StoredRows {
 
  private:
   void fetch(const Context& context, std::span<const int32_t> rows) const;
+  int32_t ordinal_in(size_t set, int64_t place) const;
   // Calls for the rows of one set after another: set(number, first of `rows`, places in the set).
   template <class Each>
   void by_set(std::span<const int32_t> rows, const Each& each) const;
@@ -61,7 +62,8 @@ class StoredRows {
   const FrameTable& frames_;
   std::vector<RowSet> sets_;
   std::vector<int64_t> begins_;  // of every set, and the end of the last
-  // Tokens of each set. Where none is left out the row of a token is known without a look.
+  // Tokens of each set. Where none is left out, the row of a token and the token of a row are known
+  // without a look.
   struct Span {
     int64_t first = 0, last = -1;
     bool whole = true;

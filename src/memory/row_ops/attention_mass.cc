@@ -38,29 +38,34 @@ Tensor attention_mass_there(const Context& context, ConstTensorView queries, Con
   check(queries, keys, kv_heads, log_weights.size(0));
   const int64_t count = keys.size(0), size = queries.size(2), share = queries.size(1) / kv_heads;
   Tensor mass(DType::f32, {count}, context.device);
-  clear_async(context, mass.view().raw(), static_cast<size_t>(mass.bytes()));
+  if (queries.size(0) == 0) clear_async(context, mass.view().raw(), static_cast<size_t>(mass.bytes()));
   const float scale = softmax ? 1 / std::sqrt(static_cast<float>(size)) : 1.0f;
   // Scores, their statistics and the queries' lengths, in one piece: making memory takes as long as
   // starting a kernel. Pairs begin at even places.
-  const int64_t most = kv_heads * std::min(most_tokens, queries.size(0)) * share;
+  const auto room_for = [](int64_t rows) { return (rows + 15) / 16 * 16; };
+  const int64_t most = kv_heads * room_for(std::min(most_tokens, queries.size(0)) * share);
   Tensor scratch(DType::f32, {most * (count + 3) + 1}, context.device);
   const auto part = [&](int64_t begin, const Shape& shape) {
     return scratch.view().rows(begin, shape.elements()).reshaped(shape);
   };
   for (int64_t first = 0; first < queries.size(0); first += most_tokens) {
-    const int64_t tokens = std::min(most_tokens, queries.size(0) - first), rows = tokens * share;
-    Tensor arranged(keys.dtype(), {kv_heads, rows, size}, context.device);
-    const TensorView scores = part(0, {kv_heads * rows, count});
+    const int64_t tokens = std::min(most_tokens, queries.size(0) - first), each = tokens * share;
+    const cuda::MassQueries how{kv_heads, each, room_for(each)};
+    Tensor arranged(keys.dtype(), {kv_heads, how.room, size}, context.device);
+    const TensorView scores = part(0, {kv_heads, how.room, count});
     const int64_t past = (scores.elements() + 1) / 2 * 2;
-    const TensorView statistics = part(past, {kv_heads * rows, 2});
-    const TensorView lengths = part(past + statistics.elements(), {kv_heads * rows});
-    cuda::arrange_queries(context, queries.rows(first, tokens), scale, arranged.view(), lengths);
-    for (int64_t head = 0; head < kv_heads; ++head) {
-      matmul(context, arranged.view()[head], keys.columns(head * size, size),
-             scores.rows(head * rows, rows));
+    const TensorView statistics = part(past, {kv_heads, how.room, 2});
+    const TensorView lengths = part(past + statistics.elements(), {kv_heads, how.room});
+    cuda::arrange_queries(context, queries.rows(first, tokens), scale, how, arranged.view(),
+                          lengths);
+    if (!cuda::score_keys(context, arranged, keys, scores)) {
+      for (int64_t head = 0; head < kv_heads; ++head) {
+        matmul(context, arranged.view()[head].rows(0, each), keys.columns(head * size, size),
+               scores[head].rows(0, each));
+      }
     }
-    cuda::add_attention_mass(context, scores, {log_weights, spreads, lengths}, softmax, statistics,
-                             mass.view());
+    cuda::sum_attention_mass(context, scores, how, {log_weights, spreads, lengths}, softmax,
+                             first > 0, statistics, mass.view());
   }
   return mass;
 }

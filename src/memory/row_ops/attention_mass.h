@@ -35,19 +35,33 @@ Tensor attention_mass_there(const Context& context, ConstTensorView queries, Con
                             ConstTensorView spreads = {});
 
 namespace cuda {
-// out [kv heads, tokens × shared heads, head size] = scale × queries [tokens, heads, head size];
-// lengths f32 [kv heads × tokens × shared heads] of these.
-void arrange_queries(const Context& context, ConstTensorView queries, float scale, TensorView out,
-                     TensorView lengths);
+// Queries of each kv head, one after another; there may be room for more than there are.
+struct MassQueries {
+  int64_t kv_heads = 0;
+  int64_t each = 0;  // of a kv head: tokens × heads that share it
+  int64_t room = 0;  // for this many
+  int64_t in_all() const { return kv_heads * room; }
+};
+// out [kv heads, room, head size] = scale × queries [tokens, heads, head size]; lengths f32 [kv
+// heads, room] of these. Where there is room for more nothing is written.
+void arrange_queries(const Context& context, ConstTensorView queries, float scale,
+                     const MassQueries& how, TensorView out, TensorView lengths);
+// scores f32 [kv heads, room, rows] = queries · keysᵀ, head by head, as `arrange_queries` made
+// them, in one launch whatever their numbers are. False, and nothing is done, where the types or
+// the numbers are not what the tensor cores take; there is room for whole sixteens of queries.
+bool score_keys(const Context& context, ConstTensorView queries, ConstTensorView keys,
+                TensorView scores);
 // What is added to scores: log weights f32 [rows], and what spreads f32 [rows], where there are
-// any, make of lengths f32 [queries].
+// any, make of lengths f32 [kv heads, room].
 struct MassTerms {
   ConstTensorView log_weights, spreads, lengths;
 };
-// mass [rows] += what scores [queries, rows] give, with the terms of its row added to each; or
-// their plain sums. `statistics` f32 [queries, 2] is room to work in.
-void add_attention_mass(const Context& context, ConstTensorView scores, const MassTerms& terms,
-                        bool softmax, TensorView statistics, TensorView mass);
+// mass [rows] is what scores [kv heads, room, rows] give, with the terms of its row added to each;
+// or their plain sums; or that is added to it. `statistics` f32 [kv heads, room, 2] is room to work
+// in.
+void sum_attention_mass(const Context& context, ConstTensorView scores, const MassQueries& how,
+                        const MassTerms& terms, bool softmax, bool add, TensorView statistics,
+                        TensorView mass);
 }  // namespace cuda
 
 }  // namespace kinora

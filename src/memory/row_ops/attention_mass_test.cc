@@ -15,6 +15,7 @@ struct Case {
   int64_t tokens, heads, kv_heads, size, rows;
   bool softmax;
   bool spread = false;
+  DType type = DType::f32;  // of the keys, and of what a GPU makes of queries
 };
 
 // What w numbers with a standard deviation of t add; and by how much that changes with both at
@@ -34,25 +35,31 @@ void check(const Context& context, const Case& c, Random& random) {
   const auto count = static_cast<size_t>(c.rows);
   const auto queries =
       testing::random_floats(random, static_cast<size_t>(c.tokens * c.heads * c.size), 1.0);
-  const auto keys = testing::random_floats(random, count * static_cast<size_t>(width), 1.0);
+  auto keys = testing::random_floats(random, count * static_cast<size_t>(width), 1.0);
+  Tensor there(c.type, {c.rows, width}, context.device);
+  if (c.type == DType::bf16) {
+    std::vector<bf16> narrow;
+    for (float& key : keys) key = narrow.emplace_back(bf16::from_float(key)).to_float();
+    copy_bytes(there.view().raw(), context.device, narrow.data(), Device::cpu(),
+               narrow.size() * sizeof(bf16));
+  } else {
+    copy_bytes(there.view().raw(), context.device, keys.data(), Device::cpu(),
+               keys.size() * sizeof(float));
+  }
   std::vector<float> logs(count);
   for (float& log : logs) {
     log = random.below(4) == 0 ? -INFINITY : std::log(static_cast<float>(1 + random.below(9)));
   }
   std::vector<float> spreads(c.spread ? count : 0);
   for (float& spread : spreads) spread = static_cast<float>(random.below(4)) * 0.3f;
-  const auto placed = [&](const std::vector<float>& values, const Shape& shape) {
-    Tensor out(DType::f32, shape, context.device);
-    copy_bytes(out.view().raw(), context.device, values.data(), Device::cpu(),
-               values.size() * sizeof(float));
-    return out;
-  };
-  const auto found =
-      attention_mass(context, placed(queries, {c.tokens, c.heads, c.size}),
-                     placed(keys, {c.rows, width}), c.kv_heads, logs, c.softmax, spreads);
+  Tensor asked(DType::f32, {c.tokens, c.heads, c.size}, context.device);
+  copy_bytes(asked.view().raw(), context.device, queries.data(), Device::cpu(),
+             queries.size() * sizeof(float));
+  const auto found = attention_mass(context, asked, there, c.kv_heads, logs, c.softmax, spreads);
   ASSERT_EQ(found.size(), count);
 
-  const double u = static_cast<double>(c.size + 4) * 6e-8;
+  const double u =
+      static_cast<double>(c.size + 4) * 6e-8 + (c.type == DType::bf16 ? 1.0 / 512 : 0.0);
   std::vector<double> expected(count), bound(count, 1e-6);
   for (int64_t pair = 0; pair < c.tokens * c.heads; ++pair) {
     const float* query = queries.data() + pair * c.size;
@@ -111,6 +118,26 @@ TEST(AttentionMass, EqualsItsDefinition) {
       check(context, {1, 1, 1, 4, 1, softmax, true}, random);
       check(context, {65, 6, 2, 64, 129, softmax, true}, random);
       check(context, {7, 28, 4, 128, 1001, softmax, true}, random);
+    }
+  });
+}
+
+// On a GPU keys are kept in bf16: heads of usual sizes meet whole sixteens of them on the tensor
+// cores, all others go through products of matrices.
+TEST(AttentionMass, EqualsItsDefinitionOfNarrowKeys) {
+  KINORA_FRESH_RANDOM(random);
+  testing::for_each_context([&](const Context& context) {
+    if (context.device.is_cpu()) return;
+    for (const bool softmax : {true, false}) {
+      for (const int64_t size : {6, 32, 64, 80, 96, 112, 128}) {
+        for (const int64_t rows : {16, 63, 64, 65, 1008}) {
+          const int64_t tokens = 1 + random.below(70), kv_heads = 1 + random.below(3);
+          const int64_t share = 1 + random.below(4);
+          check(context,
+                {tokens, share * kv_heads, kv_heads, size, rows, softmax, true, DType::bf16},
+                random);
+        }
+      }
     }
   });
 }
