@@ -32,6 +32,10 @@ std::vector<HeadViews> views_of(std::span<const SampleGroup> groups, int head) {
   return views;
 }
 
+// Its lines are whatever the last queries find strongest; those of others lie where a distance or a
+// stride puts them.
+bool follows_queries(const PatternKind& kind) { return kind.strongest != nullptr; }
+
 LineIndex everything() {
   LineIndex index;
   index.everything = true;
@@ -234,12 +238,24 @@ JudgedChoice HeadSearch::bring(const Context& context, HeadChoice choice, Layout
   return brought;
 }
 
-// However small the budget, words see the words just before them.
-bool HeadSearch::needs_window(const Region& region, Boundary boundary) const {
-  if (cuts_keys(boundary) && region.key_modality != Modality::text) return false;
+bool HeadSearch::text_asks(const Region& region) const {
   return std::any_of(region.queries.begin(), region.queries.end(), [&](int32_t query) {
     return head_.queries.modalities[static_cast<size_t>(query)] == Modality::text;
   });
+}
+
+// A question that is searched will be sparse, and the next one asks for something else. The error
+// of one question does not tell what another misses between the lines of a grid or beyond a window,
+// so where text asks, keys must be those that the queries at hand attend to.
+bool HeadSearch::may_compete(const PatternKind& kind, const Region& region) const {
+  if (&kind == &dense_pattern()) return false;
+  return options_.dense_last > 0 || follows_queries(kind) || !text_asks(region);
+}
+
+// However small the budget, words see the words just before them.
+bool HeadSearch::needs_window(const Region& region, Boundary boundary) const {
+  if (cuts_keys(boundary) && region.key_modality != Modality::text) return false;
+  return text_asks(region);
 }
 
 bool HeadSearch::has_window(const LineIndex& index) const {
@@ -305,7 +321,7 @@ PatternSpec HeadSearch::best_in(const Context& context, Layout& layout, size_t p
   const bool window = needs_window(region, layout.boundary);
   std::vector<Tried> tried;
   for (size_t i = 0; i < options_.candidates.size(); ++i) {
-    if (options_.candidates[i].kind == &dense_pattern()) continue;
+    if (!may_compete(*options_.candidates[i].kind, region)) continue;
     options_.cancel.check();
     const size_t before = tried.size();
     fit(options_.candidates[i], part, probe, growth, budget, window, tried);

@@ -59,6 +59,8 @@ class HeadSearch {
   JudgedChoice bring(const Context& context, HeadChoice choice, Layout& layout) const;
   LineIndex index_of(const Context& context, const PatternSpec& scaled, Part& part) const;
   void judge(const Context& context, HeadChoice& choice, Layout& layout) const;
+  bool text_asks(const Region& region) const;
+  bool may_compete(const PatternKind& kind, const Region& region) const;
   bool needs_window(const Region& region, Boundary boundary) const;
   bool has_window(const LineIndex& index) const;
   double error_of(const HeadOutcome& actual) const;

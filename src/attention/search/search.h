@@ -33,6 +33,7 @@ struct SearchOptions {
   // As many as a session reads at a time. Errors are those of the last ones of the sample.
   int64_t group_queries = 2048;
   // Tokens of text at the end of the sample that will be dense, at most; they are not searched.
+  // 0: the question is searched, and where text asks only patterns compete whose lines follow it.
   int64_t dense_last = default_dense_last;
   bool grow = true;     // candidates use the whole budget; false: sizes are only cut
   double spare = 0.02;  // of the budget, for every region, so that small ones can stay whole

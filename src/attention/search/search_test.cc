@@ -429,7 +429,7 @@ TEST(Search, AQuestionThatIsSearchedHasAThirdOfTheWeight) {
 }
 
 // Everything looks at the nearest keys, but the last text far back: a search that takes it for
-// dense has no use for lines.
+// dense has no use for columns.
 TEST(Search, AQuestionThatWillBeSparseIsSearched) {
   KINORA_FRESH_RANDOM(random);
   const ThreadPool pool(2);
@@ -446,19 +446,18 @@ TEST(Search, AQuestionThatWillBeSparseIsSearched) {
   SearchOptions options;
   options.grow = false;
   options.boundaries = {Boundary::none};
-  options.candidates = {parse_pattern("a-shape:sink=128,local=2048"),
-                        parse_pattern("grid:sink=128,local=200,lines=v")};
+  options.candidates = {parse_pattern("vertical-slash:verticals=100,slashes=2048"),
+                        parse_pattern("vertical-slash:verticals=2000,slashes=200")};
   for (const int64_t last : {default_dense_last, int64_t{0}}) {
     HeadTable table;
     table.shape = {"m", 1, 1, 1, 16};
     table.heads.resize(1);
-    options.dense_share = 0.4;
+    options.dense_share = 0.5;
     options.dense_last = last;
     PatternSearch search(table, options, nullptr);
     const RowSet rows[] = {problem.memory()};
     search.see(context, {0, problem.queries(), rows, problem.scale});
-    EXPECT_EQ(table.at(0, 0)->patterns.front().spec.kind->name, last == 0 ? "grid" : "a-shape")
-        << last;
+    EXPECT_EQ(table.at(0, 0)->patterns.front().spec, options.candidates[last == 0 ? 1 : 0]) << last;
   }
 }
 
