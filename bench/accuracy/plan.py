@@ -11,6 +11,8 @@ SETS = {
     "needle-512": ("needle", 512, 10, 0), "needle-1024": ("needle", 1024, 12, 0), "needle-2048": ("needle", 2048, 10, 0),
     "needle-4096": ("needle", 4096, 10, 0), "long-4096": ("needle", 4096, 6, 0),
     "mixed-512": ("mixed-needle", 512, 10, 22), "mixed-1024": ("mixed-needle", 1024, 16, 22), "mixed-3072": ("mixed-needle", 3072, 6, 22),
+    # no rule of a search was chosen on it
+    "mixed-fresh-1024": ("mixed-needle", 1024, 16, 22),
     "text-10240": ("text-needle", 10240, 16, 0), "text-24576": ("text-needle", 24576, 4, 0),
     # where dense attention is not right by itself: 45 facts among as many sentences like them, the order of things in very long videos
     "crowd-4096": ("text-crowd", 4096, 14, 30), "crowd-16384": ("text-crowd", 16384, 14, 30), "crowd-24576": ("text-crowd", 24576, 14, 30),
@@ -35,7 +37,7 @@ def set_title(name):
 
 
 # in how many wordings a set's questions are asked, because a prefill costs far more than a question
-WORDINGS = {"long-4096": 2, "choose-4096": 2, "presets-4096": 2, "mixed-1024": 2, "text-10240": 3}
+WORDINGS = {"long-4096": 2, "choose-4096": 2, "presets-4096": 2, "mixed-1024": 2, "mixed-fresh-1024": 2, "text-10240": 3}
 # the table of the heads is searched on these, which no row asks about
 CALIBRATION = {"calibration": ("mixed-needle", 1024, 4, 4), "calibration-512": ("mixed-needle", 512, 4, 4)}
 SEED, CALIBRATION_SEED = "accuracy", "calibration"
