@@ -29,12 +29,15 @@ void Cohesion::add(std::span<const float> point) {
   ++count;
 }
 
+double Cohesion::distance(std::span<const float> point) const {
+  return double{squared_distance(point.data(), mean.data(), point.size())};
+}
+
 double Cohesion::variance_with(std::span<const float> point) const {
   // (x − μ) · (x − μ') = n / (n + 1) |x − μ|²
   if (count == 0) return 0;
-  const double distance = double{squared_distance(point.data(), mean.data(), point.size())};
   const auto n = static_cast<double>(count);
-  return (n * variance + n / (n + 1) * distance) / (n + 1);
+  return (n * variance + n / (n + 1) * distance(point)) / (n + 1);
 }
 
 void Cohesion::measure() { length = std::sqrt(dot(mean, mean)); }

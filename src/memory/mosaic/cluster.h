@@ -18,6 +18,7 @@ struct Cohesion {
 
   // μ' = μ + (x − μ) / (n + 1),  σ²' = (n σ² + (x − μ) · (x − μ')) / (n + 1)
   void add(std::span<const float> point);
+  double distance(std::span<const float> point) const;  // squared, from the mean
   // The variance that `add` would lead to.
   double variance_with(std::span<const float> point) const;
   // Of the mean as a direction and a point.

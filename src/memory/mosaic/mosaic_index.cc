@@ -18,6 +18,10 @@ constexpr double same_scene = 0.005;
 // Rows that differ less than this differ by rounding (bf16 rows of one picture shown twice), and
 // splitting them would sort noise.
 constexpr double same_row = 1e-5;
+constexpr double same_pair = 4 * same_row;  // squared distance of two with this variance
+// A row's squared distance from the mean of its cluster, as a share of the variance that the
+// cluster may have.
+constexpr double farthest = 1.2;
 
 }  // namespace
 
@@ -292,8 +296,11 @@ int32_t MosaicIndex::join(LayerIndex& index, Layer& layer, size_t place, const M
   const double limit =
       std::max(same_row, rules_.semantic.threshold(cluster.rows() + 1, index.all_keys.variance));
   const bool too_many = index.clusters * rules_.mean_rows > index.all_keys.count;
-  if (too_many || rules_.by == ClusterBy::visual ||
-      cluster.keys.variance_with(key.direction) <= limit) {
+  // A variance hardly feels one row more where many are alike: what is shown for a moment would go
+  // into a large cluster of what is always there, and be found with all of that or not at all.
+  const bool suits = cluster.keys.variance_with(key.direction) <= limit &&
+                     cluster.keys.distance(key.direction) <= std::max(same_pair, farthest * limit);
+  if (too_many || suits || rules_.by == ClusterBy::visual) {
     layer.own(place).add(row, key);
     return id;
   }

@@ -354,6 +354,51 @@ TEST(MosaicIndex, GroupsByWhatItIsToldTo) {
   }
 }
 
+// However many rows are alike, one that is not does not go with them: their variance hardly
+// changes.
+TEST(MosaicIndex, ARowUnlikeManyStaysApart) {
+  KINORA_FRESH_RANDOM(random);
+  for (const bool at_hand : {true, false}) {
+    MosaicRules rules;
+    rules.cluster_rows = 64;
+    rules.resident = at_hand ? 0 : 1;
+    MosaicIndex index(rules, 1);
+    std::map<int32_t, std::vector<float>> keys;
+    const std::vector<float> usual = testing::random_floats(random, width),
+                             other = testing::random_floats(random, width);
+    const auto add = [&](int32_t token, const std::vector<float>& like) {
+      keys[token] = like;
+      for (float& x : keys[token]) x += static_cast<float>(0.01 * random.normal());
+      const MosaicRow row{token, keys[token], keys[token]};
+      index.add_rows(0, 0, {&row, 1}, [&](auto tokens, auto& some, auto& values) {
+        some.clear();
+        for (const int32_t one : tokens) {
+          some.insert(some.end(), keys[one].begin(), keys[one].end());
+        }
+        values = some;
+        return true;
+      });
+    };
+    index.add_frame(std::vector<float>{1, 0});
+    // The layer has seen both before, so that it knows how far apart its rows are.
+    for (int32_t token = 0; token < 8; ++token) add(token, token % 2 == 0 ? usual : other);
+    for (int32_t token = 8; token < 50; ++token) add(token, usual);
+    for (const auto& cluster : index.layer(0, 0).clusters) {
+      for (const int32_t token : cluster->tokens) {
+        const auto is_other = [](int32_t any) { return any < 8 && any % 2 != 0; };
+        ASSERT_EQ(is_other(token), is_other(cluster->tokens.front())) << token;
+      }
+    }
+    const std::vector<float> third = testing::random_floats(random, width);
+    add(50, third);
+    for (const auto& cluster : index.layer(0, 0).clusters) {
+      if (cluster->tokens.back() == 50) {
+        EXPECT_EQ(cluster->rows(), 1);
+      }
+    }
+  }
+}
+
 // Rows that are all alike fill one cluster after another, though all are told of the same one.
 TEST(MosaicIndex, AFullClusterIsGoneOnWith) {
   KINORA_FRESH_RANDOM(random);
