@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "attention/attention_dtype.h"
-#include "attention/policies/head_table.h"
 #include "base/context.h"
 #include "bench/video_keys.h"
 
@@ -58,13 +57,6 @@ struct AttentionListener {
   // An item for each head, chosen to hold such a share.
   std::function<void(double hold, const std::vector<std::string>& mix)> chosen{};
 };
-
-// Items to choose from: windows, grids, slashes and the strongest lines, each in several sizes,
-// with strides that follow frames.
-std::vector<std::string> mix_candidates(int64_t frame_tokens);
-
-// Throws a usage error where an item of a mix makes no sense.
-HeadChoice parse_mixed_head(const std::string& item, int32_t frame_stride);
 
 // Dense attention is the first figure, if there are any.
 void bench_attention(const Context& context, const AttentionBenchOptions& options, int64_t tokens,

@@ -7,6 +7,7 @@
 #include "attention/policies/policy.h"
 #include "attention/report.h"
 #include "base/gpu.h"
+#include "bench/head_mix.h"
 #include "bench/median_seconds.h"
 #include "bench/random_rows.h"
 #include "memory/flat_memory.h"
@@ -73,7 +74,7 @@ Sequence ModelBench::group_at(int64_t begin, int64_t count) const {
 }
 
 PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
-                                  const std::string& attention_name, AttentionDtype dtype) const {
+                                  const PrefillAttention& wanted) const {
   DecoderConfig config = config_;
   config.layers = std::min(layers, config.layers);
   std::shared_ptr<const Decoder> decoder = decoder_;
@@ -87,8 +88,13 @@ PrefillFigure ModelBench::prefill(int64_t tokens, int64_t group, int64_t layers,
   const RowLayout layout{static_cast<int>(config.layers), static_cast<int>(config.kv_heads),
                          static_cast<int>(config.head_size), rows_};
   AttentionOptions options;
-  options.sparse.dtype = dtype;
-  const std::unique_ptr<Attention> attention = make_attention(attention_name, options);
+  options.sparse.dtype = wanted.dtype;
+  if (!wanted.mix.empty()) {
+    options.table = mixed_table(
+        {"", layout.layers, static_cast<int>(config.heads), layout.kv_heads, layout.head_size},
+        wanted.mix, usual_frame_tokens);
+  }
+  const std::unique_ptr<Attention> attention = make_attention(wanted.name, options);
   const std::unique_ptr<DecoderRunner> runner = decoder->runner(context_);
   const auto run = [&](int64_t count) {
     attention->clear_report();

@@ -25,6 +25,12 @@ struct BenchCeilings {
   double read_bandwidth = 0;  // bytes per second
 };
 
+struct PrefillAttention {
+  std::string name = "dense";
+  std::vector<std::string> mix;  // of its heads, where it needs a table (head_mix.h)
+  AttentionDtype dtype = AttentionDtype::bf16;
+};
+
 struct PrefillFigure {
   int64_t tokens = 0;
   int64_t group = 0;
@@ -67,8 +73,7 @@ class ModelBench {
   // first ones run.
   // `attention` is a policy by name.
   PrefillFigure prefill(int64_t tokens, int64_t group, int64_t layers,
-                        const std::string& attention = "dense",
-                        AttentionDtype dtype = AttentionDtype::bf16) const;
+                        const PrefillAttention& wanted = {}) const;
   ProductsFigure products(int64_t rows) const;
   // With `mass`, steps of sessions that ask for it take turns with those of others that do not.
   // With `videos`, the rows are those of that many videos, and sessions are conversations about one

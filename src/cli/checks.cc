@@ -50,6 +50,8 @@ CLI::Validator whole(int64_t low, int64_t high) {
       "");
 }
 
+CLI::Validator threads() { return whole(0, 4096); }
+
 CLI::Validator above_zero() {
   return accepting(
       [](const std::string& text) {

@@ -14,6 +14,8 @@ CLI::Validator whole(int64_t low, int64_t high = INT32_MAX);
 // A number above 0; a number within bounds, both allowed.
 CLI::Validator above_zero();
 CLI::Validator between(double low, double high);
+// A number of threads; 0 is one per core.
+CLI::Validator threads();
 // One of some words; the nearest is suggested.
 CLI::Validator one_of(std::vector<std::string> words);
 

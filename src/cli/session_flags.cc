@@ -274,14 +274,14 @@ void SessionFlags::add_machine(CLI::App& command) {
   option(machine, "--device", engine.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   option(machine, "--threads", engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str()
-      ->check(whole(0));
+      ->check(threads());
   option(machine, "--frames-per-group", session.frames_per_group,
          "Frames decoded, encoded and prefilled together")
       ->capture_default_str()
       ->check(whole(1));
   option(machine, "--decode-threads", session.decode_threads,
          "Threads that decode video; 0 is one per core")
-      ->check(whole(0));
+      ->check(threads());
   command
       .add_flag("--sequential", sequential_,
                 "Decode everything before the rest begins (for comparison)")

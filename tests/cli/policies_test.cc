@@ -219,7 +219,12 @@ TEST(Bench, AttentionRefusesWhatItCannotMeasure) {
   expect_error(kinora({"bench", "attention", "--mix", "both/nonsense"}), 2, "nonsense");
   expect_error(kinora({"bench", "attention", "--text", "256"}), 2, "--text 256");
   expect_error(kinora({"bench", "model", "--random-weights", "--attention", "mminference"}), 2,
-               "table");
+               "--mix");
+  expect_error(kinora({"bench", "model", "--random-weights", "--mix", "none/a-shape"}), 2,
+               "'dense' has none");
+  expect_error(kinora({"bench", "model", "--random-weights", "--attention", "mminference", "--mix",
+                       "none/zigzag"}),
+               2, "zigzag");
 }
 
 EvalPolicy parsed(const std::string& text) {

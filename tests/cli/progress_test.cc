@@ -103,6 +103,10 @@ TEST(WorkProgress, AStageThatNobodyExpectedStandsForItself) {
   download.update("download", 1 << 20, 5 << 20, 0);  // resumed
   download.update("download", 3 << 20, 5 << 20, 2);
   EXPECT_EQ(download.text(80), "50 %, 2 s left, download 3.0 MiB of 5.0 MiB, 1.0 MiB/s");
+  WorkProgress pipe;  // nobody knows how much will come
+  pipe.update("download", 0, 0, 0);
+  pipe.update("download", 3 << 20, 0, 2);
+  EXPECT_EQ(pipe.text(80), "download 3.0 MiB, 1.5 MiB/s");
 }
 
 TEST(WorkProgress, LongTimesAreRound) {

@@ -62,12 +62,17 @@ TEST(Typos, NumbersOutOfRangeSayTheRangeInWords) {
   refused("--max-tokens", "0", "--max-tokens: '0' is not a whole number of 1 or more");
   refused("--max-tokens", "many", "'many' is not a whole number of 1 or more");
   refused("--max-tokens", "99999999999", "2147483647 at most");
-  refused("--threads", "-3", "'-3' is not a whole number of 0 or more");
-  refused("--threads", "99999999999", "2147483647 at most");
+  refused("--threads", "-3", "--threads: '-3' is not a whole number from 0 to 4096");
+  refused("--threads", "100000", "'100000' is not a whole number from 0 to 4096");
+  refused("--decode-threads", "99999999999", "is not a whole number from 0 to 4096");
   refused("--seed", "-1", "'-1' is not a whole number of 0 or more");
   refused("--temperature", "hot", "'hot' is not a number");
   expect_error(kinora({"inspect", "attention", "demo", "--cells", "4"}), 2,
                "'4' is not a whole number from 8 to 1024");
+  if (kinora({"serve", "--help"}).code == 0) {  // builds without Boost have none
+    expect_error(kinora({"serve", "--port", "65536"}), 2,
+                 "--port: '65536' is not a whole number from 0 to 65535");
+  }
   const Finished json = kinora({"ask", "demo", "What is it?", "--max-tokens", "0", "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out).at("error").at("kind"), "usage");
 }

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/gpu.h"
 #include "base/threads.h"
+#include "bench/head_mix.h"
 #include "bench/model_bench.h"
 #include "cli/bench_cpu.h"
 #include "cli/checks.h"
@@ -50,6 +51,7 @@ struct BenchFlags {
   int64_t side = 448;
   std::string attention = "dense";
   std::string attention_dtype = "bf16";
+  std::vector<std::string> mix;
   bool json = false;
   std::string json_file;
 };
@@ -129,10 +131,16 @@ int bench_model(BenchFlags flags) {
     throw Error(ErrorKind::usage, "bench model measures shapes: give --random-weights");
   }
   check_policy("--attention", attention_point(), flags.attention);
-  if (find_attention(flags.attention).needs_table) {
-    throw Error(ErrorKind::usage, "bench model has made-up weights, and '" + flags.attention +
-                                      "' needs a table of a model's heads");
+  const bool needs_table = find_attention(flags.attention).needs_table;
+  if (needs_table && flags.mix.empty()) {
+    throw Error(ErrorKind::usage, "made-up weights have no table of heads, and '" +
+                                      flags.attention + "' needs one: say its heads with --mix");
   }
+  if (!needs_table && !flags.mix.empty()) {
+    throw Error(ErrorKind::usage, "--mix gives heads to a policy with a table, and '" +
+                                      flags.attention + "' has none");
+  }
+  for (const std::string& item : flags.mix) parse_mixed_head(item, usual_frame_tokens);
   const ThreadPool threads;
   const Context context(threads, chosen_device(flags.device));
   const bool cpu = context.device.is_cpu();
@@ -318,7 +326,7 @@ int bench_model(BenchFlags flags) {
   for (const int64_t tokens : flags.tokens) {
     const int64_t layers = flags.layers > 0 ? flags.layers : INT64_MAX;
     const PrefillFigure figure =
-        bench.prefill(tokens, flags.group, layers, flags.attention, attention_dtype);
+        bench.prefill(tokens, flags.group, layers, {flags.attention, flags.mix, attention_dtype});
     const double rate = figure.operations / figure.seconds;
     out["prefill"].push_back({{"tokens", tokens},
                               {"group", figure.group},
@@ -328,6 +336,7 @@ int bench_model(BenchFlags flags) {
                               {"tflops", rate / 1e12},
                               {"share", share(rate, best.multiply_rate)},
                               {"attention", flags.attention},
+                              {"mix", flags.mix},
                               {"fp8_launches", figure.launches.fp8},
                               {"bf16_launches", figure.launches.bf16},
                               {"attention_share", figure.attention_share},
@@ -429,6 +438,12 @@ void add_bench(CommandLine& line) {
   model->add_option("--attention", flags->attention, "Attention while prefilling, as in ask")
       ->capture_default_str()
       ->type_name("NAME");
+  model
+      ->add_option(
+          "--mix", flags->mix,
+          "A head of the table of mminference, BOUNDARY/PATTERN; heads of every layer take "
+          "these in turn")
+      ->type_name("HEAD");
   model
       ->add_option("--attention-dtype", flags->attention_dtype,
                    "What it multiplies in: bf16, or fp8 on Hopper GPUs")

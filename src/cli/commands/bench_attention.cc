@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "bench/attention_bench.h"
 #include "bench/attention_error.h"
+#include "bench/head_mix.h"
 #include "cli/checks.h"
 #include "cli/command_line.h"
 #include "cli/policies.h"

@@ -255,7 +255,7 @@ void add_bench_overlap(CommandLine& line, CLI::App& bench) {
       ->check(whole(1));
   overlap->add_option("--decode-threads", settings.decode_threads, "0: one for every core")
       ->capture_default_str()
-      ->check(whole(0));
+      ->check(threads());
   overlap->add_flag("--overlapped-only", flags->overlapped_only,
                     "Leave out the runs whose stages stand apart");
   overlap->add_option("--trace", flags->trace, "A Chrome trace of the first overlapped run");

@@ -111,7 +111,7 @@ void add_calibrate(CommandLine& line) {
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str()
-      ->check(whole(0));
+      ->check(threads());
   command->add_flag("--json", flags->json, "Print the table instead of a summary");
   command->footer(
       "Examples:\n"

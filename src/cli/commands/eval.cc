@@ -334,7 +334,7 @@ void add_eval(CommandLine& line) {
       ->capture_default_str();
   command->add_option("--threads", flags->engine.threads, "Threads to use; 0 is one per core")
       ->capture_default_str()
-      ->check(whole(0));
+      ->check(threads());
   command
       ->add_option("--import", flags->import.format,
                    fmt::format("Turn a published annotation file into our format instead: {}",

@@ -336,7 +336,7 @@ void add_frames(CommandLine& line) {
   command->add_option("--threads", flags->threads, "Threads to use; 0 is one per core")
       ->group("The machine")
       ->capture_default_str()
-      ->check(whole(0));
+      ->check(threads());
   add_limit_flags(*command, flags->limits);
   command->add_flag("--json", flags->json, "Print index and exact time of every frame");
   command->add_flag("-q,--quiet", flags->quiet, "No progress, no summary");

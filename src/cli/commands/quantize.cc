@@ -92,7 +92,7 @@ void add_quantize(CommandLine& line) {
       ->capture_default_str()
       ->check(whole(32, 1 << 16));
   command->add_flag("--plain", flags->plain, "Do not search for the best scale of every group");
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all")->check(whole(0, 4096));
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all")->check(threads());
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->add_flag("-q,--quiet", flags->quiet, "No progress, no summary");
   command->footer(

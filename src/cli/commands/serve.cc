@@ -186,7 +186,9 @@ void add_serve(CommandLine& line) {
     return command->add_option(name, value, text)->group(group);
   };
   option(network, "--host", service.http.address, "Address to listen on")->capture_default_str();
-  option(network, "--port", service.http.port, "Port; 0 is any free one")->capture_default_str();
+  option(network, "--port", service.http.port, "Port; 0 is any free one")
+      ->capture_default_str()
+      ->check(whole(0, 65535));
   option(network, "--keys", flags->key_file,
          "A file of API keys, one a line, one of which requests must bring; also $KINORA_API_KEY")
       ->type_name("FILE");

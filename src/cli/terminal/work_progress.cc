@@ -52,7 +52,8 @@ double WorkProgress::Stage::part() const {
 
 std::string WorkProgress::Stage::text() const {
   if (name == "download") {
-    std::string text = fmt::format("{} {} of {}", name, human_bytes(done), human_bytes(total));
+    std::string text = fmt::format("{} {}", name, human_bytes(done));
+    if (total > 0) text += " of " + human_bytes(total);  // unknown of a pipe
     const double elapsed = last - begun;
     if (done > first && elapsed >= least_seconds) {
       const double rate = static_cast<double>(done - first) / elapsed;
