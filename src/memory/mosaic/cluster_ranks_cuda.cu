@@ -94,7 +94,9 @@ class OwnRanks {
   uint32_t kept_[each > 0 ? each : 1];
 };
 
-struct Cut {
+// A whole vector: of 12 bytes the compiler would read 16, and with them a neighbour that others
+// write meanwhile.
+struct alignas(16) Cut {
   uint32_t rank = 0;  // clusters above it are chosen,
   int equal = 0;      // and this many of those with this rank …
   int alike = 0;      // … of so many
