@@ -38,7 +38,8 @@ Tensor attention_mass_there(const Context& context, ConstTensorView queries, Con
   check(queries, keys, kv_heads, log_weights.size(0));
   const int64_t count = keys.size(0), size = queries.size(2), share = queries.size(1) / kv_heads;
   Tensor mass(DType::f32, {count}, context.device);
-  if (queries.size(0) == 0) clear_async(context, mass.view().raw(), static_cast<size_t>(mass.bytes()));
+  if (queries.size(0) == 0)
+    clear_async(context, mass.view().raw(), static_cast<size_t>(mass.bytes()));
   const float scale = softmax ? 1 / std::sqrt(static_cast<float>(size)) : 1.0f;
   // Scores, their statistics and the queries' lengths, in one piece: making memory takes as long as
   // starting a kernel. Pairs begin at even places.
